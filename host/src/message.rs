@@ -1,0 +1,556 @@
+//! Raw JSON-RPC envelopes: the only place that knows their bytes.
+//!
+//! A broker must pass on what it does not understand. So a message is parsed only as deep as the broker has to look (id,
+//! method, and slices of the rest), and everything else stays the bytes that were received: unknown fields, key order,
+//! number spelling. Rewriting one value splices the text around it.
+//!
+//! Specification: MCP 2025-11-25 and 2026-07-28, "Base protocol"; JSON-RPC 2.0.
+
+use std::fmt;
+use std::ops::Range;
+
+use bytes::Bytes;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+/// The largest message that is read, in bytes. Tool results carry images and files; beyond this a line is an attack or an
+/// accident, and the call that it answers fails with the size named.
+pub const MAX_MESSAGE_BYTES: usize = 64 * 1024 * 1024;
+
+/// The deepest nesting of arrays and objects. Deep JSON exhausts the stack of whoever parses it next; real messages stay
+/// below 30.
+pub const MAX_NESTING: usize = 128;
+
+/// The longest request id, in bytes of JSON text. Ids are echoed and kept while a call is open.
+pub const MAX_ID_BYTES: usize = 1024;
+
+/// One valid JSON value as UTF-8 text, kept exactly as it was received. Cloning and slicing share the buffer.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Json(Bytes);
+
+impl Json {
+    /// Takes text that holds exactly one JSON value within [`MAX_NESTING`].
+    ///
+    /// # Errors
+    /// [`MessageError`] if it is not UTF-8, not JSON, or nested too deep.
+    pub fn parse(text: impl Into<Bytes>) -> Result<Self, MessageError> {
+        let text = text.into();
+        check_nesting(&text)?;
+        let raw: &RawValue = serde_json::from_slice(&text).map_err(MessageError::from_json)?;
+        Ok(slice(&text, raw))
+    }
+
+    /// Serialises a value. Every type of this crate that is passed here serialises without error; one that does not
+    /// becomes `null`.
+    #[must_use]
+    pub fn of(value: &impl serde::Serialize) -> Self {
+        serde_json::to_vec(value).map_or_else(|_| Self::null(), |text| Self(Bytes::from(text)))
+    }
+
+    /// The value `null`.
+    #[must_use]
+    pub const fn null() -> Self {
+        Self(Bytes::from_static(b"null"))
+    }
+
+    /// The value `{}`.
+    #[must_use]
+    pub const fn empty_object() -> Self {
+        Self(Bytes::from_static(b"{}"))
+    }
+
+    /// The text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        // Constructors accept only UTF-8; checking again costs less than the line of `unsafe` it saves.
+        std::str::from_utf8(&self.0).unwrap_or("null")
+    }
+
+    /// The text's bytes.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// Parses into a typed value that may borrow from the text.
+    ///
+    /// # Errors
+    /// The parser's own error, with line and column within this value.
+    pub fn read<'a, T: Deserialize<'a>>(&'a self) -> Result<T, serde_json::Error> {
+        serde_json::from_slice(&self.0)
+    }
+
+    /// The member `key` of an object, without parsing the others deep. None for other values and missing keys; the last
+    /// of several members of that name.
+    #[must_use]
+    pub fn get(&self, key: &str) -> Option<Self> {
+        self.member(key).map(|raw| slice(&self.0, raw))
+    }
+
+    /// Like [`Json::get`], for a member that is a string.
+    #[must_use]
+    pub fn get_str(&self, key: &str) -> Option<String> {
+        serde_json::from_str(self.member(key)?.get()).ok()
+    }
+
+    /// This text with the member `key` of the object replaced; everything else keeps its bytes. The member is added at
+    /// the end if there was none. None if this is not an object.
+    #[must_use]
+    pub fn with(&self, key: &str, value: &Self) -> Option<Self> {
+        if let Some(raw) = self.member(key) {
+            let range = range_of(&self.0, raw.get());
+            return Some(self.splice(&[(range, value.as_str())]));
+        }
+        let body = self.as_str().trim_end().strip_suffix('}')?.trim_end();
+        let comma = if body.ends_with('{') { "" } else { "," };
+        let name = serde_json::to_string(key).ok()?;
+        let text = format!("{body}{comma}{name}:{}}}", value.as_str());
+        Some(Self(Bytes::from(text)))
+    }
+
+    /// This object without the member `key`; everything else keeps its bytes.
+    #[must_use]
+    pub fn without(&self, key: &str) -> Self {
+        let Ok(members) = self.read::<Members<'_>>() else { return self.clone() };
+        if !members.0.iter().any(|(name, _)| name == key) {
+            return self.clone();
+        }
+        let mut text = String::with_capacity(self.0.len());
+        for (name, raw) in members.0.iter().filter(|(name, _)| name != key) {
+            text.push(if text.is_empty() { '{' } else { ',' });
+            text.push_str(&serde_json::to_string(name).unwrap_or_default());
+            text.push(':');
+            text.push_str(raw.get());
+        }
+        text.push_str(if text.is_empty() { "{}" } else { "}" });
+        Self(Bytes::from(text))
+    }
+
+    /// The text with every newline outside strings turned into a space, as line framing needs it. Shares the buffer when
+    /// there is none.
+    #[must_use]
+    pub fn on_one_line(&self) -> Self {
+        // JSON strings hold no raw newline, so each one found stands between tokens.
+        if memchr::memchr2(b'\n', b'\r', &self.0).is_none() {
+            return self.clone();
+        }
+        let text: Vec<u8> = self.0.iter().map(|&b| if b == b'\n' || b == b'\r' { b' ' } else { b }).collect();
+        Self(Bytes::from(text))
+    }
+
+    fn member(&self, key: &str) -> Option<&RawValue> {
+        let members = self.read::<Members<'_>>().ok()?;
+        members.0.into_iter().rev().find(|(name, _)| name == key).map(|(_, raw)| raw)
+    }
+
+    fn splice(&self, edits: &[(Range<usize>, &str)]) -> Self {
+        let text = self.as_str();
+        let mut out = String::with_capacity(text.len() + edits.iter().map(|(_, new)| new.len()).sum::<usize>());
+        let mut at = 0;
+        for (range, new) in edits {
+            out.push_str(text.get(at..range.start).unwrap_or_default());
+            out.push_str(new);
+            at = range.end;
+        }
+        out.push_str(text.get(at..).unwrap_or_default());
+        Self(Bytes::from(out))
+    }
+}
+
+impl fmt::Debug for Json {
+    // Payloads must not reach logs by way of `{:?}`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Json({} bytes)", self.0.len())
+    }
+}
+
+impl serde::Serialize for Json {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let raw: &RawValue = self.read().map_err(serde::ser::Error::custom)?;
+        raw.serialize(serializer)
+    }
+}
+
+/// A request id, as the JSON text of a string or a number: `1`, `"1"` and `1.0` are three ids, and each comes back as it
+/// was sent.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Id(Box<str>);
+
+impl Id {
+    /// A numeric id of our own.
+    #[must_use]
+    pub fn number(n: u64) -> Self {
+        Self(n.to_string().into())
+    }
+
+    /// The JSON text.
+    #[must_use]
+    pub fn as_json(&self) -> &str {
+        &self.0
+    }
+
+    /// The number, if it is a plain unsigned integer, as ours are.
+    #[must_use]
+    pub fn as_number(&self) -> Option<u64> {
+        self.0.parse().ok()
+    }
+
+    /// Takes the JSON text of an id.
+    ///
+    /// # Errors
+    /// [`MessageError::BadId`] for anything but a string or a number, or one longer than [`MAX_ID_BYTES`].
+    pub fn from_json(text: &str) -> Result<Self, MessageError> {
+        let first = text.as_bytes().first().copied().unwrap_or(b' ');
+        let scalar = first == b'"' || first == b'-' || first.is_ascii_digit();
+        if scalar && text.len() <= MAX_ID_BYTES { Ok(Self(text.into())) } else { Err(MessageError::BadId) }
+    }
+}
+
+/// What somebody wants done.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// Chosen by the sender, echoed in the response.
+    pub id: Id,
+    /// The method's name.
+    pub method: String,
+    /// An object, or positional; absent where the sender left it out.
+    pub params: Option<Json>,
+}
+
+/// A request that wants no answer.
+#[derive(Clone, Debug)]
+pub struct Notification {
+    /// The method's name.
+    pub method: String,
+    /// An object, or positional; absent where the sender left it out.
+    pub params: Option<Json>,
+}
+
+/// The answer to a request.
+#[derive(Clone, Debug)]
+pub struct Response {
+    /// Whose answer it is. None where the peer could not read the id of what it refuses.
+    pub id: Option<Id>,
+    /// The result, or the error object as it was received.
+    pub answer: Answer,
+}
+
+/// The part of a response that says how it went.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// `result`
+    Result(Json),
+    /// `error`: an object with `code`, `message` and perhaps `data`.
+    Error(Json),
+}
+
+/// One JSON-RPC message.
+#[derive(Clone, Debug)]
+pub enum Message {
+    /// Has an id and a method.
+    Request(Request),
+    /// Has a method and no id.
+    Notification(Notification),
+    /// Has a result or an error.
+    Response(Response),
+}
+
+impl Message {
+    /// Parses one message. The parts share the buffer.
+    ///
+    /// # Errors
+    /// See [`MessageError`]; every case has a JSON-RPC code ([`MessageError::code`]).
+    pub fn parse(text: impl Into<Bytes>) -> Result<Self, MessageError> {
+        let text = text.into();
+        if text.len() > MAX_MESSAGE_BYTES {
+            return Err(MessageError::TooLarge { size: text.len() });
+        }
+        check_nesting(&text)?;
+        if text.iter().find(|b| !b.is_ascii_whitespace()) == Some(&b'[') {
+            return Err(MessageError::Batch);
+        }
+        let wire: Wire<'_> = serde_json::from_slice(&text).map_err(MessageError::from_json)?;
+        if wire.jsonrpc != Some("2.0") {
+            return Err(MessageError::Version);
+        }
+        let id = match wire.id.map(RawValue::get) {
+            None | Some("null") => None,
+            Some(id) => Some(Id::from_json(id)?),
+        };
+        let params = wire.params.map(|raw| slice(&text, raw));
+        if let Some(params) = &params
+            && !matches!(params.as_bytes().first(), Some(b'{' | b'['))
+        {
+            return Err(MessageError::BadParams);
+        }
+        match (wire.method, wire.result, wire.error) {
+            (Some(method), None, None) => {
+                let method = method.into_owned();
+                // A null id is neither a request that can be answered nor a notification.
+                match (id, wire.id) {
+                    (Some(id), _) => Ok(Self::Request(Request { id, method, params })),
+                    (None, None) => Ok(Self::Notification(Notification { method, params })),
+                    (None, Some(_)) => Err(MessageError::BadId),
+                }
+            }
+            (None, Some(result), None) => {
+                let answer = Answer::Result(slice(&text, result));
+                Ok(Self::Response(Response { id: Some(id.ok_or(MessageError::BadId)?), answer }))
+            }
+            (None, None, Some(error)) => {
+                Ok(Self::Response(Response { id, answer: Answer::Error(slice(&text, error)) }))
+            }
+            _ => Err(MessageError::NeitherNorBoth),
+        }
+    }
+
+    /// The message as one line of JSON, without the line feed.
+    #[must_use]
+    pub fn to_line(&self) -> Bytes {
+        let mut out = Vec::with_capacity(64 + self.payload_len());
+        out.extend_from_slice(br#"{"jsonrpc":"2.0""#);
+        match self {
+            Self::Request(Request { id, method, params }) => {
+                put(&mut out, "id", id.as_json().as_bytes());
+                put_method(&mut out, method, params.as_ref());
+            }
+            Self::Notification(Notification { method, params }) => put_method(&mut out, method, params.as_ref()),
+            Self::Response(Response { id, answer }) => {
+                put(&mut out, "id", id.as_ref().map_or("null", Id::as_json).as_bytes());
+                match answer {
+                    Answer::Result(result) => put(&mut out, "result", result.on_one_line().as_bytes()),
+                    Answer::Error(error) => put(&mut out, "error", error.on_one_line().as_bytes()),
+                }
+            }
+        }
+        out.push(b'}');
+        Bytes::from(out)
+    }
+
+    fn payload_len(&self) -> usize {
+        match self {
+            Self::Request(Request { method, params, .. }) | Self::Notification(Notification { method, params }) => {
+                method.len() + params.as_ref().map_or(0, |p| p.as_bytes().len())
+            }
+            Self::Response(Response { answer: Answer::Result(json) | Answer::Error(json), .. }) => {
+                json.as_bytes().len()
+            }
+        }
+    }
+}
+
+impl Response {
+    /// A response that carries a result.
+    #[must_use]
+    pub fn result(id: Id, result: Json) -> Self {
+        Self { id: Some(id), answer: Answer::Result(result) }
+    }
+
+    /// A response that carries an error of ours.
+    #[must_use]
+    pub fn error(id: Option<Id>, error: &RpcError) -> Self {
+        Self { id, answer: Answer::Error(Json::of(error)) }
+    }
+}
+
+/// A JSON-RPC error that the broker itself gives.
+#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+pub struct RpcError {
+    /// JSON-RPC or MCP error code.
+    pub code: i64,
+    /// For people: what happened and what to do.
+    pub message: String,
+    /// For programs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub data: Option<serde_json::Value>,
+}
+
+impl RpcError {
+    /// The text is not JSON.
+    pub const PARSE: i64 = -32700;
+    /// JSON, but no valid message, or not one that may come now.
+    pub const INVALID_REQUEST: i64 = -32600;
+    /// Nobody here knows the method.
+    pub const METHOD_NOT_FOUND: i64 = -32601;
+    /// The parameters do not fit; also an unknown tool.
+    pub const INVALID_PARAMS: i64 = -32602;
+    /// Something of ours, or the source, failed.
+    pub const INTERNAL: i64 = -32603;
+    /// A header and the body disagree (2026-07-28, streamable HTTP).
+    pub const HEADER_MISMATCH: i64 = -32020;
+    /// The protocol version is not served; `data` lists those that are (2026-07-28).
+    pub const UNSUPPORTED_VERSION: i64 = -32022;
+    /// The gate refused the call. `data.code` says why. In the range that JSON-RPC leaves to implementations.
+    pub const DENIED: i64 = -32010;
+    /// A person has not answered yet; the same call may be sent again. `data.ask` names the question.
+    pub const PENDING: i64 = -32011;
+
+    /// An error without data.
+    #[must_use]
+    pub fn new(code: i64, message: impl Into<String>) -> Self {
+        Self { code, message: message.into(), data: None }
+    }
+
+    /// Adds data.
+    #[must_use]
+    pub fn with_data(mut self, data: serde_json::Value) -> Self {
+        self.data = Some(data);
+        self
+    }
+}
+
+/// Why bytes are no message.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum MessageError {
+    /// Larger than [`MAX_MESSAGE_BYTES`].
+    #[error("message of {size} bytes is larger than the limit of {MAX_MESSAGE_BYTES} bytes")]
+    TooLarge {
+        /// Its size in bytes, as far as it was read.
+        size: usize,
+    },
+    /// Nested deeper than [`MAX_NESTING`].
+    #[error("message is nested deeper than the limit of {MAX_NESTING} levels")]
+    TooDeep,
+    /// Not JSON, or a member twice.
+    #[error("not valid JSON: {0}")]
+    Json(String),
+    /// A JSON array: batches left the protocol in 2025-06-18.
+    #[error("a batch (JSON array) is not a message; send each message by itself")]
+    Batch,
+    /// `jsonrpc` is not `"2.0"`.
+    #[error("`jsonrpc` must be \"2.0\"")]
+    Version,
+    /// An id that is no string or number, is too long, or is missing where it must be.
+    #[error("`id` must be a string or a number of at most {MAX_ID_BYTES} bytes")]
+    BadId,
+    /// `params` is neither an object nor an array.
+    #[error("`params` must be an object or an array")]
+    BadParams,
+    /// No method, result or error, or more than one of them.
+    #[error("a message has exactly one of `method`, `result` and `error`")]
+    NeitherNorBoth,
+}
+
+impl MessageError {
+    /// The JSON-RPC code to answer with.
+    #[must_use]
+    pub fn code(&self) -> i64 {
+        match self {
+            Self::Json(_) => RpcError::PARSE,
+            _ => RpcError::INVALID_REQUEST,
+        }
+    }
+
+    fn from_json(error: serde_json::Error) -> Self {
+        Self::Json(error.to_string())
+    }
+}
+
+#[derive(Deserialize)]
+struct Wire<'a> {
+    #[serde(borrow)]
+    jsonrpc: Option<&'a str>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    id: Option<&'a RawValue>,
+    #[serde(borrow)]
+    method: Option<std::borrow::Cow<'a, str>>,
+    #[serde(borrow)]
+    params: Option<&'a RawValue>,
+    // A result may be null, which `Option` alone would read as absent.
+    #[serde(borrow, default, deserialize_with = "present")]
+    result: Option<&'a RawValue>,
+    #[serde(borrow)]
+    error: Option<&'a RawValue>,
+}
+
+fn present<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<&'de RawValue>, D::Error> {
+    <&RawValue>::deserialize(deserializer).map(Some)
+}
+
+/// The members of an object in order, each value a slice of the text.
+pub(crate) struct Members<'a>(pub(crate) Vec<(std::borrow::Cow<'a, str>, &'a RawValue)>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+        impl<'de> serde::de::Visitor<'de> for Visitor {
+            type Value = Members<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: serde::de::MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut members = Vec::new();
+                while let Some(Key(key)) = map.next_key::<Key<'de>>()? {
+                    members.push((key, map.next_value()?));
+                }
+                Ok(Members(members))
+            }
+        }
+        deserializer.deserialize_map(Visitor)
+    }
+}
+
+#[derive(Deserialize)]
+struct Key<'a>(#[serde(borrow)] std::borrow::Cow<'a, str>);
+
+fn put(out: &mut Vec<u8>, key: &str, json: &[u8]) {
+    out.extend_from_slice(b",\"");
+    out.extend_from_slice(key.as_bytes());
+    out.extend_from_slice(b"\":");
+    out.extend_from_slice(json);
+}
+
+fn put_method(out: &mut Vec<u8>, method: &str, params: Option<&Json>) {
+    put(out, "method", serde_json::to_string(method).unwrap_or_default().as_bytes());
+    if let Some(params) = params {
+        put(out, "params", params.on_one_line().as_bytes());
+    }
+}
+
+fn slice(text: &Bytes, raw: &RawValue) -> Json {
+    Json(text.slice_ref(raw.get().as_bytes()))
+}
+
+fn range_of(text: &[u8], part: &str) -> Range<usize> {
+    let start = part.as_ptr() as usize - text.as_ptr() as usize;
+    start..start + part.len()
+}
+
+/// Counts brackets outside strings. One pass over the bytes, no recursion: this stands before every parser.
+fn check_nesting(text: &[u8]) -> Result<(), MessageError> {
+    let mut depth = 0usize;
+    let mut rest = text;
+    while let Some((&byte, tail)) = rest.split_first() {
+        rest = tail;
+        match byte {
+            b'{' | b'[' => {
+                depth += 1;
+                if depth > MAX_NESTING {
+                    return Err(MessageError::TooDeep);
+                }
+            }
+            b'}' | b']' => depth = depth.saturating_sub(1),
+            b'"' => rest = after_string(rest),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// What follows the string whose opening quote was just read.
+fn after_string(mut rest: &[u8]) -> &[u8] {
+    while let Some(at) = memchr::memchr2(b'"', b'\\', rest) {
+        let escaped = rest.get(at) == Some(&b'\\');
+        rest = rest.get(at + 1 + usize::from(escaped)..).unwrap_or_default();
+        if !escaped {
+            return rest;
+        }
+    }
+    &[]
+}
+
+#[cfg(test)]
+mod tests;
