@@ -1,0 +1,82 @@
+//! Who may see and call what: trust levels, allow and deny lists.
+
+use globset::{Glob, GlobBuilder, GlobSet, GlobSetBuilder};
+
+use super::Tool;
+use crate::call::Trust;
+use crate::config::{ProfileConfig, SourceConfig};
+use crate::name::SourceName;
+
+/// A glob that is none.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("glob {glob:?}: {reason}")]
+pub struct FilterError {
+    /// The glob.
+    pub glob: String,
+    /// What is wrong with it.
+    pub reason: String,
+}
+
+/// What one profile may use of one source. Compiled once; asked for the listing *and* for every call.
+#[derive(Debug, Clone)]
+pub struct Filter {
+    trust: Trust,
+    source_named: bool,
+    source_allow: Option<GlobSet>,
+    source_deny: GlobSet,
+    profile_allow: Option<GlobSet>,
+    profile_deny: GlobSet,
+}
+
+impl Filter {
+    /// Compiles the lists of a profile and a source.
+    ///
+    /// # Errors
+    /// A glob that is none.
+    pub fn new(profile: &ProfileConfig, source: &SourceConfig) -> Result<Self, FilterError> {
+        Ok(Self {
+            trust: profile.trust,
+            source_named: names_source(profile, &source.name)?,
+            source_allow: source.allow.as_deref().map(globs).transpose()?,
+            source_deny: globs(&source.deny)?,
+            profile_allow: profile.allow.as_deref().map(globs).transpose()?,
+            profile_deny: globs(&profile.deny)?,
+        })
+    }
+
+    /// Whether the profile may use the source at all.
+    #[must_use]
+    pub fn admits_source(&self) -> bool {
+        self.trust != Trust::Sandbox && self.source_named
+    }
+
+    /// Whether the tool may be shown and called. A deny wins over every allow. The lists of a source match a tool's own
+    /// name too, since that is what its documentation says; those of a profile match the exposed name.
+    #[must_use]
+    pub fn admits(&self, tool: &Tool) -> bool {
+        let at_source = |set: &GlobSet| set.is_match(&*tool.exposed) || set.is_match(&*tool.name);
+        let at_profile = |set: &GlobSet| set.is_match(&*tool.exposed);
+        let denied = at_source(&self.source_deny) || at_profile(&self.profile_deny);
+        let allowed =
+            self.source_allow.as_ref().is_none_or(at_source) && self.profile_allow.as_ref().is_none_or(at_profile);
+        let explicit = self.source_allow.is_some() || self.profile_allow.is_some();
+        self.admits_source() && !denied && allowed && (explicit || self.trust != Trust::Low)
+    }
+}
+
+fn names_source(profile: &ProfileConfig, source: &SourceName) -> Result<bool, FilterError> {
+    Ok(globs(&profile.sources)?.is_match(source.as_str()))
+}
+
+fn globs(patterns: &[String]) -> Result<GlobSet, FilterError> {
+    let mut set = GlobSetBuilder::new();
+    for pattern in patterns {
+        set.add(glob(pattern)?);
+    }
+    set.build().map_err(|error| FilterError { glob: patterns.join(", "), reason: error.to_string() })
+}
+
+fn glob(pattern: &str) -> Result<Glob, FilterError> {
+    let built = GlobBuilder::new(pattern).literal_separator(false).build();
+    built.map_err(|error| FilterError { glob: pattern.to_owned(), reason: error.kind().to_string() })
+}

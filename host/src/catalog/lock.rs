@@ -1,0 +1,207 @@
+//! `portcullis.lock`: the definitions that somebody accepted.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::Tool;
+use crate::digest::Digest;
+use crate::message::Json;
+
+/// The file's name in the data folder.
+pub const FILE_NAME: &str = "portcullis.lock";
+
+/// The largest lock file that is read, in bytes: 10,000 definitions of 5 KiB.
+const MAX_BYTES: u64 = 64 * 1024 * 1024;
+
+/// What a lock says of one tool.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Acceptance {
+    /// Nobody accepted it.
+    Unknown,
+    /// This very definition of this very source was accepted.
+    Accepted,
+    /// Another definition, or the same name of another source, was accepted: what changed, a line each.
+    Changed(Vec<String>),
+}
+
+/// The accepted definitions.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Lock {
+    version: u32,
+    #[serde(default, rename = "tool", skip_serializing_if = "Vec::is_empty")]
+    tools: Vec<Locked>,
+}
+
+/// One accepted tool.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Locked {
+    /// The source's configured name.
+    pub source: String,
+    /// Digest of what the source is: its command, address or component.
+    pub identity: Digest,
+    /// The tool's name at the source.
+    pub tool: String,
+    /// Digest of its definition.
+    pub digest: Digest,
+    /// When, in RFC 3339.
+    pub accepted: String,
+    /// The definition, so that a change can be shown.
+    pub definition: String,
+}
+
+/// Why a lock cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LockError {
+    /// Reading or writing failed.
+    #[error("{path}: {error}")]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What happened.
+        error: std::io::Error,
+    },
+    /// It is not a lock file of this version.
+    #[error("{path}: {reason}; repair it, or remove it and accept the tools again with `portcullis lock accept`")]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+}
+
+const VERSION: u32 = 1;
+
+impl Lock {
+    /// Reads the lock of a data folder. A missing file is an empty lock.
+    ///
+    /// # Errors
+    /// A file that cannot be read or parsed: a damaged lock must not read as "nothing was ever accepted".
+    pub fn load(data_dir: &Path) -> Result<Self, LockError> {
+        let path = data_dir.join(FILE_NAME);
+        let text = match read_limited(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                return Ok(Self { version: VERSION, tools: Vec::new() });
+            }
+            Err(error) => return Err(LockError::Io { path, error }),
+        };
+        let malformed = |reason: String| LockError::Malformed { path: path.clone(), reason };
+        let lock: Self = toml::from_str(&text).map_err(|error| malformed(error.to_string()))?;
+        if lock.version != VERSION {
+            return Err(malformed(format!("version {} is not {VERSION}", lock.version)));
+        }
+        for entry in &lock.tools {
+            let definition = Json::parse(entry.definition.clone()).map_err(|error| malformed(error.to_string()))?;
+            if Digest::of_json(&definition) != Ok(entry.digest) {
+                let reason = format!("digest and definition of `{}` of `{}` disagree", entry.tool, entry.source);
+                return Err(malformed(reason));
+            }
+        }
+        Ok(lock)
+    }
+
+    /// Writes the lock, whole or not at all.
+    ///
+    /// # Errors
+    /// If the folder or the file cannot be written.
+    pub fn save(&self, data_dir: &Path) -> Result<(), LockError> {
+        let path = data_dir.join(FILE_NAME);
+        let write = || {
+            let body = toml::to_string(self).map_err(std::io::Error::other)?;
+            let mut file = tempfile::NamedTempFile::new_in(data_dir)?;
+            file.write_all(b"# Accepted tool definitions. Written by `portcullis lock accept`; safe to commit.\n")?;
+            file.write_all(body.as_bytes())?;
+            file.as_file().sync_all()?;
+            file.persist(&path).map_err(|error| error.error)?;
+            Ok(())
+        };
+        write().map_err(|error| LockError::Io { path: path.clone(), error })
+    }
+
+    /// The accepted tools, ordered by source and name.
+    #[must_use]
+    pub fn tools(&self) -> &[Locked] {
+        &self.tools
+    }
+
+    /// Accepts a definition in place of any earlier one of that tool.
+    pub fn accept(&mut self, tool: &Tool, identity: Digest) {
+        self.tools.retain(|entry| !(entry.source == tool.source.as_str() && entry.tool == *tool.name));
+        self.tools.push(Locked {
+            source: tool.source.to_string(),
+            identity,
+            tool: tool.name.to_string(),
+            digest: tool.digest,
+            accepted: jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+            definition: tool.definition.as_str().to_owned(),
+        });
+        self.tools.sort_by(|a, b| (&a.source, &a.tool).cmp(&(&b.source, &b.tool)));
+    }
+
+    /// What the lock says of a tool as it is now.
+    #[must_use]
+    pub fn of(&self, tool: &Tool, identity: Digest) -> Acceptance {
+        let found = self.tools.iter().find(|entry| entry.source == tool.source.as_str() && entry.tool == *tool.name);
+        match found {
+            None => Acceptance::Unknown,
+            Some(entry) if entry.digest == tool.digest && entry.identity == identity => Acceptance::Accepted,
+            Some(entry) => {
+                let mut changes = Vec::new();
+                if entry.identity != identity {
+                    changes.push("the source is another program, address or component than before".to_owned());
+                }
+                changes.extend(differences(&entry.definition, tool.definition.as_str()));
+                Acceptance::Changed(changes)
+            }
+        }
+    }
+}
+
+fn read_limited(path: &Path) -> std::io::Result<String> {
+    if std::fs::metadata(path)?.len() > MAX_BYTES {
+        return Err(std::io::Error::other(format!("larger than the limit of {MAX_BYTES} bytes")));
+    }
+    std::fs::read_to_string(path)
+}
+
+/// The members, at any depth, in which two definitions differ.
+fn differences(old: &str, new: &str) -> Vec<String> {
+    // Both are within the nesting limit, so that parsing and recursion are bounded.
+    let parse = |text: &str| serde_json::from_str::<serde_json::Value>(text).unwrap_or_default();
+    let mut found = Vec::new();
+    compare("", &parse(old), &parse(new), &mut found);
+    found
+}
+
+fn compare(at: &str, old: &serde_json::Value, new: &serde_json::Value, found: &mut Vec<String>) {
+    use serde_json::Value::Object;
+    if let (Object(a), Object(b)) = (old, new) {
+        for (key, value) in a {
+            let at = format!("{at}.{key}");
+            match b.get(key) {
+                Some(other) => compare(&at, value, other, found),
+                None => found.push(format!("{} was removed", at.trim_start_matches('.'))),
+            }
+        }
+        let added = b.keys().filter(|key| !a.contains_key(*key));
+        found.extend(added.map(|key| format!("{} was added", format!("{at}.{key}").trim_start_matches('.'))));
+    } else if old != new {
+        let at = at.trim_start_matches('.');
+        found.push(format!("{at} changed from {} to {}", excerpt(old), excerpt(new)));
+    }
+}
+
+/// A value for a person's eyes: one line, at most 120 characters.
+fn excerpt(value: &serde_json::Value) -> String {
+    let text = value.to_string();
+    match text.char_indices().nth(120) {
+        Some((cut, _)) => format!("{}…", text.get(..cut).unwrap_or_default()),
+        None => text,
+    }
+}
