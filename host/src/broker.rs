@@ -1,35 +1,337 @@
 //! The broker: what an embedder builds, and the single entry point.
+//!
+//! Building one reads plugins and opens the ledger; it starts no source and binds no address. Sources start with the first
+//! session that may see them.
 
-use std::sync::Arc;
+mod feed;
+mod operator;
+mod upstream;
 
-use crate::config::Config;
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Instant;
+
+use futures_util::future::join_all;
+use portcullis_jail::Launcher;
+use serde_json::json;
+
+use crate::call::{Caller, SessionId};
+use crate::catalog::{Acceptance, Filter, FilterError, Lock, LockError, Tool};
+use crate::config::{Config, PluginConfig, ProfileConfig};
+use crate::control::Control;
+use crate::digest::Digest;
+use crate::gate::{Gate, Inbox};
+use crate::ledger::{Event, Kind, Ledger, LedgerError, Started};
 use crate::message::RpcError;
-use crate::name::ProfileName;
+use crate::name::{ProfileName, SourceName};
+use crate::plugin::{PluginError, Plugins};
+use crate::secret::{SecretError, Secrets};
 use crate::session::Session;
+use crate::source::{Source as _, SourceError};
 
-/// A running broker.
+pub(crate) use upstream::Upstream;
+
+/// A running broker. Cheap to clone; all clones are one.
 #[derive(Debug, Clone)]
 pub struct Broker {
-    config: Arc<Config>,
+    inner: Arc<Inner>,
+    background: Arc<Background>,
+}
+
+/// What sessions need of the broker.
+#[derive(Debug)]
+pub(crate) struct Inner {
+    pub(crate) config: Config,
+    pub(crate) gate: Gate,
+    pub(crate) ledger: Ledger,
+    inbox: Arc<Inbox>,
+    upstreams: BTreeMap<SourceName, Arc<Upstream>>,
+    profiles: BTreeMap<ProfileName, Profile>,
+    sessions: Mutex<HashMap<SessionId, Weak<Session>>>,
+    started: Instant,
+}
+
+#[derive(Debug)]
+struct Profile {
+    config: Arc<ProfileConfig>,
+    filters: BTreeMap<SourceName, Filter>,
+}
+
+/// What runs beside the sessions.
+#[derive(Debug)]
+struct Background {
+    feeds: tokio::sync::Mutex<Option<feed::Feeds>>,
+    control: tokio::sync::Mutex<Option<Control>>,
+}
+
+/// Why a broker cannot be built.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// A plugin cannot be loaded, or rejects its settings.
+    #[error(transparent)]
+    Plugin(#[from] PluginError),
+    /// The ledger cannot be opened.
+    #[error(transparent)]
+    Ledger(#[from] LedgerError),
+    /// A secret is missing, or its file cannot be read.
+    #[error("source `{source_name}`: {error}")]
+    Secret {
+        /// Which source wants it.
+        source_name: SourceName,
+        /// What is wrong.
+        error: SecretError,
+    },
+    /// The store of secrets cannot be opened.
+    #[error(transparent)]
+    Secrets(#[from] SecretError),
+    /// The lock is damaged.
+    #[error(transparent)]
+    Lock(#[from] LockError),
+    /// A list holds a glob that is none.
+    #[error(transparent)]
+    Filter(#[from] FilterError),
+    /// A source's configuration cannot be used.
+    #[error("source `{source_name}`: {error}")]
+    Source {
+        /// Which.
+        source_name: SourceName,
+        /// What is wrong.
+        error: SourceError,
+    },
+    /// The socket for the command line cannot be opened.
+    #[error("control socket in {folder:?}: {error}")]
+    Control {
+        /// The data folder.
+        folder: std::path::PathBuf,
+        /// What is wrong.
+        error: String,
+    },
 }
 
 impl Broker {
+    /// Builds a broker: loads and configures the plugins, opens the ledger, prepares the sources. `launcher` is what becomes
+    /// each process source.
+    ///
+    /// # Errors
+    /// [`BuildError`]: the first thing that cannot be used. Nothing keeps running then.
+    pub async fn build(config: Config, launcher: Launcher) -> Result<Self, BuildError> {
+        let plugins = Plugins::new(Some(&config.data_dir.join("cache")))?;
+        let (policies, transforms, approvals) = tokio::try_join!(
+            all(&config.policies, |c| plugins.policy(c)),
+            all(&config.transforms, |c| plugins.transform(c)),
+            all(&config.approvals, |c| plugins.approval(c)),
+        )?;
+        let sinks = feed::load(&plugins, &config).await?;
+        Lock::load(&config.data_dir)?;
+        let profiles = profiles(&config)?;
+        let secrets = Secrets::open(&config.data_dir)?;
+        let mut upstreams = BTreeMap::new();
+        for source in config.sources.values() {
+            let upstream = Upstream::new(source, &config.data_dir, &secrets, &plugins, &launcher).await?;
+            upstreams.insert(source.name.clone(), Arc::new(upstream));
+        }
+
+        let started = Started { version: env!("CARGO_PKG_VERSION").to_owned(), config: digest_of(&config) };
+        let ledger = Ledger::open(&config.data_dir, started).await?;
+        for (name, profile) in profiles.iter().filter(|(_, p)| p.config.approve == crate::config::Approve::Never) {
+            tracing::warn!(profile = %name, "`approve = \"never\"`: risky calls run without asking");
+            ledger.note(Event::new(Kind::ProfileYolo, json!({ "profile": name, "sources": profile.config.sources })));
+        }
+        let inbox = Arc::new(Inbox::new(ledger.clone(), config.ask_timeout));
+        let gate = Gate::new(policies, transforms, approvals, inbox.clone(), ledger.clone());
+        let feeds = feed::Feeds::start(sinks, &ledger);
+        let inner = Arc::new(Inner {
+            config,
+            gate,
+            ledger,
+            inbox,
+            upstreams,
+            profiles,
+            sessions: Mutex::default(),
+            started: Instant::now(),
+        });
+        let control = operator::listen(&inner);
+        let control = match control {
+            Ok(control) => control,
+            Err(error) => {
+                inner.ledger.close().await;
+                return Err(BuildError::Control { folder: inner.config.data_dir.clone(), error: error.to_string() });
+            }
+        };
+        let background = Background { feeds: Some(feeds).into(), control: Some(control).into() };
+        let broker = Self { inner, background: Arc::new(background) };
+        broker.start_eager();
+        Ok(broker)
+    }
+
     /// What it was told.
     #[must_use]
     pub fn config(&self) -> &Config {
-        &self.config
+        &self.inner.config
     }
 
-    /// Opens a session for a caller that a front has identified. Opens no source.
+    /// The chain of the ledger that it writes.
+    #[must_use]
+    pub fn chain(&self) -> &str {
+        self.inner.ledger.chain()
+    }
+
+    /// The questions that wait for a person.
+    #[must_use]
+    pub fn inbox(&self) -> &Inbox {
+        &self.inner.inbox
+    }
+
+    /// Opens a session for a caller that a front has identified, and records it. Opens no source.
     ///
     /// # Errors
     /// An unknown profile, or a ledger that cannot record the session.
     pub async fn open_session(
         &self,
-        _profile: &ProfileName,
-        _principal: &str,
-        _client: &str,
+        profile: &ProfileName,
+        principal: &str,
+        client: &str,
     ) -> Result<Arc<Session>, RpcError> {
-        Err(RpcError::new(RpcError::INTERNAL, "skeleton"))
+        let Some(known) = self.inner.profiles.get(profile) else {
+            let known: Vec<_> = self.inner.profiles.keys().map(ProfileName::as_str).collect();
+            let text = format!("no profile `{profile}` is configured; there is {}", known.join(", "));
+            return Err(RpcError::new(RpcError::INVALID_REQUEST, text));
+        };
+        let caller = Caller {
+            principal: principal.into(),
+            profile: profile.clone(),
+            trust: known.config.trust,
+            session: SessionId::new(),
+            client: client.into(),
+        };
+        let body = json!({
+            "principal": principal, "profile": profile, "client": client, "trust": caller.trust.as_str(),
+        });
+        let event = Event { kind: Kind::RunStarted, run: Some(caller.session.clone()), call: None, body };
+        self.inner.ledger.append(event).await.map_err(|error| {
+            tracing::error!(%error, "a session cannot be recorded and is therefore not opened");
+            RpcError::new(RpcError::INTERNAL, "the session cannot be recorded; the operator's log has the cause")
+        })?;
+        let id = caller.session.clone();
+        let session = Arc::new(Session::new(caller, known.config.clone(), self.inner.clone()));
+        let mut sessions = self.inner.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        sessions.retain(|_, session| session.strong_count() > 0);
+        sessions.insert(id, Arc::downgrade(&session));
+        Ok(session)
     }
+
+    /// Records that a front turned a request away.
+    pub fn rejected(&self, reason: &str, peer: &str) {
+        self.inner.ledger.note(Event::new(Kind::FrontRejected, json!({ "reason": reason, "peer": peer })));
+    }
+
+    /// Discovers every configured source, in parallel, each with its own outcome. For `check`, `tools` and `lock`.
+    pub async fn discover(&self) -> BTreeMap<SourceName, Result<Arc<[Arc<Tool>]>, SourceError>> {
+        let found = join_all(self.inner.upstreams.values().map(|upstream| upstream.discover())).await;
+        self.inner.upstreams.keys().cloned().zip(found).collect()
+    }
+
+    /// Digest of what a source is: its command, address or component. None for an unknown source.
+    #[must_use]
+    pub fn identity(&self, source: &SourceName) -> Option<Digest> {
+        self.inner.upstreams.get(source).map(|upstream| upstream.identity)
+    }
+
+    /// Accepts definitions into the lock of the data folder, and records each.
+    ///
+    /// # Errors
+    /// If the lock cannot be read or written; then nothing is accepted.
+    pub async fn accept(&self, tools: &[Arc<Tool>], by: &str) -> Result<(), BuildError> {
+        let mut lock = Lock::load(&self.inner.config.data_dir)?;
+        for tool in tools {
+            if let Some(identity) = self.identity(&tool.source) {
+                lock.accept(tool, identity);
+            }
+        }
+        for tool in tools {
+            let body = json!({ "source": tool.source, "tool": &*tool.name, "definition": tool.digest, "by": by });
+            self.inner.ledger.append(Event { kind: Kind::LockAccepted, run: None, call: None, body }).await?;
+        }
+        Ok(lock.save(&self.inner.config.data_dir)?)
+    }
+
+    /// What the lock says of a tool.
+    ///
+    /// # Errors
+    /// A damaged lock.
+    pub fn acceptance(&self, tool: &Tool) -> Result<Acceptance, BuildError> {
+        let lock = Lock::load(&self.inner.config.data_dir)?;
+        Ok(self.identity(&tool.source).map_or(Acceptance::Unknown, |identity| lock.of(tool, identity)))
+    }
+
+    /// Ends it: sessions are closed in the ledger, sources ended (a process within
+    /// [`CLOSE_DEADLINE`](crate::source::CLOSE_DEADLINE)), sinks fed to the last record, the chain closed. Idempotent.
+    pub async fn close(&self) {
+        drop(self.background.control.lock().await.take());
+        let sessions: Vec<_> = {
+            let sessions = self.inner.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+            sessions.values().filter_map(Weak::upgrade).collect()
+        };
+        join_all(sessions.iter().map(|session| session.close())).await;
+        join_all(self.inner.upstreams.values().map(|upstream| upstream.source.close())).await;
+        if let Some(feeds) = self.background.feeds.lock().await.take() {
+            feeds.finish().await;
+        }
+        self.inner.ledger.close().await;
+    }
+
+    fn start_eager(&self) {
+        for upstream in self.inner.upstreams.values().filter(|upstream| upstream.config.eager).cloned() {
+            tokio::spawn(async move {
+                if let Err(error) = upstream.discover().await {
+                    tracing::warn!(source = %upstream.config.name, %error, "an eager source did not start");
+                }
+            });
+        }
+    }
+}
+
+impl Inner {
+    /// The sources that a profile may use, with what it may see of each.
+    pub(crate) fn admitted(&self, profile: &ProfileName) -> impl Iterator<Item = (Arc<Upstream>, &Filter)> {
+        let filters = self.profiles.get(profile).into_iter().flat_map(|profile| &profile.filters);
+        let admitted = filters.filter(|(_, filter)| filter.admits_source());
+        admitted.filter_map(|(name, filter)| Some((self.upstreams.get(name)?.clone(), filter)))
+    }
+
+    fn live_sessions(&self) -> Vec<Arc<Session>> {
+        let sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        sessions.values().filter_map(Weak::upgrade).filter(|session| !session.ended()).collect()
+    }
+}
+
+fn profiles(config: &Config) -> Result<BTreeMap<ProfileName, Profile>, FilterError> {
+    let of = |profile: &ProfileConfig| -> Result<Profile, FilterError> {
+        let filters = config.sources.values().map(|source| Ok((source.name.clone(), Filter::new(profile, source)?)));
+        Ok(Profile { config: Arc::new(profile.clone()), filters: filters.collect::<Result<_, FilterError>>()? })
+    };
+    config.profiles.iter().map(|(name, profile)| Ok((name.clone(), of(profile)?))).collect()
+}
+
+/// Of the configuration as it was read, so that the ledger says under which one a broker ran. Secrets stand in it by name.
+fn digest_of(config: &Config) -> Digest {
+    Digest::of(format!("{config:?}").as_bytes())
+}
+
+async fn all<'a, T, F>(configs: &'a [PluginConfig], load: impl Fn(&'a PluginConfig) -> F) -> Result<Vec<T>, PluginError>
+where
+    F: Future<Output = Result<T, PluginError>>,
+{
+    let mut loaded = Vec::with_capacity(configs.len());
+    for config in configs {
+        loaded.push(load(config).await?);
+    }
+    Ok(loaded)
+}
+
+/// Where the lines of a sink go unless the configuration says otherwise.
+fn default_sink_file(data_dir: &Path, index: usize) -> std::path::PathBuf {
+    data_dir.join(if index == 0 { "audit.jsonl".to_owned() } else { format!("audit-{}.jsonl", index + 1) })
 }

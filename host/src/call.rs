@@ -164,15 +164,23 @@ pub struct View {
     pub call: Arc<Call>,
     /// Which point.
     pub phase: Phase,
-    /// What the source answered, in the result phase.
+    /// What the source answered, in the result phase: a result, or a JSON-RPC error object.
     pub outcome: Option<Json>,
+    /// Whether `outcome` is a JSON-RPC error object.
+    pub failed: bool,
 }
 
 impl View {
-    /// Whether the outcome says `isError`.
+    /// A call that has no outcome yet.
+    #[must_use]
+    pub fn before(call: &Arc<Call>, phase: Phase) -> Self {
+        Self { call: call.clone(), phase, outcome: None, failed: false }
+    }
+
+    /// Whether the source says that the outcome is an error.
     #[must_use]
     pub fn outcome_is_error(&self) -> bool {
-        self.outcome.as_ref().and_then(|json| json.get("isError")).is_some_and(|json| json.as_str() == "true")
+        self.failed || self.outcome.as_ref().and_then(|json| json.get("isError")).is_some_and(|json| json.as_str() == "true")
     }
 }
 

@@ -1,7 +1,233 @@
-//! The gate.
+//! The gate: filter, policies, transforms, policies again, approval, intent. What comes out is a [`Permit`], and nothing
+//! else makes one.
+//!
+//! Invariants kept here (ARCHITECTURE.md): a plugin that fails denies (2); any deny denies, else any ask asks (3); no intent
+//! in the ledger, no permit (4); after a rewrite whatever was derived from the old value is derived again (8).
 
-/// The proof that a call passed.
+mod approval;
+mod inbox;
+mod judge;
+mod permit;
+mod refusal;
+mod release;
+mod risk;
+mod vault;
+
+use std::sync::Arc;
+
+use serde_json::json;
+
+use crate::call::{Call, Phase, View};
+use crate::catalog::Acceptance;
+use crate::config::{Approve, Detail};
+use crate::digest::Digest;
+use crate::ledger::{Event, Kind, Ledger, shape};
+use crate::message::Json;
+use crate::plugin::{Approval, Change, Policy, Transform};
+use crate::session::Contact;
+
+use approval::{Approvals, Approved, Question};
+pub use inbox::{Answered, AskSummary, Inbox, InboxError};
+use judge::judge;
+pub use permit::Permit;
+pub use refusal::Refusal;
+pub use release::Ticket;
+pub use risk::risk_of;
+pub use vault::SessionVault;
+
+/// Everything between a session and its sources.
 #[derive(Debug)]
-pub struct Permit {
-    pub(crate) call: std::sync::Arc<crate::call::Call>,
+pub struct Gate {
+    policies: Vec<Policy>,
+    transforms: Vec<Transform>,
+    approvals: Approvals,
+    ledger: Ledger,
+    policies_digest: Digest,
+}
+
+/// What the gate has to know of a call beside the call itself.
+pub struct Circumstances<'a> {
+    /// The session's placeholders.
+    pub vault: &'a Arc<SessionVault>,
+    /// When the profile wants a person to be asked.
+    pub approve: Approve,
+    /// How much the ledger keeps.
+    pub record: Detail,
+    /// What the lock says of the tool.
+    pub acceptance: &'a Acceptance,
+    /// Digest of what the source is.
+    pub identity: Digest,
+    /// The way back to the agent.
+    pub contact: &'a Arc<dyn Contact>,
+}
+
+impl Gate {
+    /// Assembles a gate. `ask_timeout` is how long a question waits for a person.
+    #[must_use]
+    pub fn new(
+        policies: Vec<Policy>,
+        transforms: Vec<Transform>,
+        approvals: Vec<Approval>,
+        inbox: Arc<Inbox>,
+        ledger: Ledger,
+    ) -> Self {
+        let ids = policies.iter().map(Policy::identity);
+        let ids = ids.chain(transforms.iter().map(Transform::identity)).chain(approvals.iter().map(Approval::identity));
+        let mut text = String::new();
+        for id in ids {
+            text.push_str(&format!("{} {} {}\n", id.name, id.digest, id.settings));
+        }
+        let policies_digest = Digest::of(text.as_bytes());
+        let approvals = Approvals::new(approvals, inbox, ledger.clone(), policies_digest);
+        Self { policies, transforms, approvals, ledger, policies_digest }
+    }
+
+    /// Takes a call the whole way to its permit, and records the intent or the refusal durably.
+    ///
+    /// Cancellation: an open question loses this waiter; an intent that was recorded gets its outcome `unknown`.
+    ///
+    /// # Errors
+    /// [`Refusal`]: denied, waiting for a person, or not recordable.
+    pub async fn admit(&self, call: Call, around: &Circumstances<'_>) -> Result<(Permit, Ticket), Refusal> {
+        let mut trail = Vec::new();
+        let mut call = Arc::new(call);
+        let outcome = self.pass(&mut call, around, &mut trail).await;
+        let approved = match outcome {
+            Ok(approved) => approved,
+            Err(refusal) => {
+                self.record_refusal(&call, around, &refusal, trail).await?;
+                return Err(refusal);
+            }
+        };
+        let mut body = self.describe(&call, around, trail);
+        body["approval"] = approved.describe();
+        let event = Event {
+            kind: Kind::CallIntent,
+            run: Some(call.caller.session.clone()),
+            call: Some(call.id.clone()),
+            body,
+        };
+        self.ledger.intent(event, approved.consume).await.map_err(Refusal::from_ledger)?;
+        let ticket = Ticket::new(call.clone(), around.record, around.vault.clone(), self.ledger.clone());
+        Ok((Permit::new(call, around.vault), ticket))
+    }
+
+    /// Whether the tool may be shown: policies of the `list` phase. The outcome is not recorded call by call; the caller
+    /// notes which tools were hidden.
+    pub async fn shows(&self, call: &Arc<Call>) -> bool {
+        let view = View::before(call, Phase::List);
+        judge(&self.policies, &view, &self.ledger, &mut Vec::new()).await.is_ok()
+    }
+
+    async fn pass(
+        &self,
+        call: &mut Arc<Call>,
+        around: &Circumstances<'_>,
+        trail: &mut Vec<serde_json::Value>,
+    ) -> Result<Approved, Refusal> {
+        // Duplicate keys mean one thing to a policy and another to a source.
+        let arguments_digest = Digest::of_json(&call.arguments)
+            .map_err(|error| Refusal::denied("arguments-ambiguous", format!("the arguments are ambiguous: {error}")))?;
+        let mut asks = self.judge_call(call, trail).await?;
+        let rewritten = self.rewrite(call, around.vault, trail).await?;
+        let arguments_digest = if rewritten {
+            asks = self.judge_call(call, trail).await?;
+            Digest::of_json(&call.arguments).map_err(|error| Refusal::denied("plugin-output", error.to_string()))?
+        } else {
+            arguments_digest
+        };
+        asks.extend(risk::reason(call, around));
+        if asks.is_empty() {
+            return Ok(Approved::without_asking());
+        }
+        let out_of_band = matches!(around.acceptance, Acceptance::Changed(_));
+        let question = Question { call, reasons: asks, arguments_digest, identity: around.identity, out_of_band };
+        self.approvals.settle(question, around.contact).await
+    }
+
+    async fn judge_call(&self, call: &Arc<Call>, trail: &mut Vec<serde_json::Value>) -> Result<Vec<String>, Refusal> {
+        let view = View::before(call, Phase::Call);
+        judge(&self.policies, &view, &self.ledger, trail).await
+    }
+
+    /// Runs the transforms over the arguments. True if they changed.
+    async fn rewrite(
+        &self,
+        call: &mut Arc<Call>,
+        vault: &Arc<SessionVault>,
+        trail: &mut Vec<serde_json::Value>,
+    ) -> Result<bool, Refusal> {
+        let mut changed = false;
+        for transform in self.transforms.iter().filter(|t| t.on(Phase::Call)) {
+            let view = View::before(call, Phase::Call);
+            let keeper = vault.keeper(call.source(), transform.shadow());
+            match judge::rewrite(transform, &view, keeper, &self.ledger, trail).await? {
+                Change::Replace(arguments) => {
+                    let params = call.params.with("arguments", &arguments);
+                    let params = params.ok_or_else(|| Refusal::denied("plugin-output", "params are no object"))?;
+                    *call = Arc::new(Call { arguments, params, ..Call::clone(call) });
+                    changed = true;
+                }
+                Change::Keep => {}
+                Change::Refuse(denial) => return Err(Refusal::denied(denial.code, denial.message)),
+            }
+        }
+        Ok(changed)
+    }
+
+    async fn record_refusal(
+        &self,
+        call: &Call,
+        around: &Circumstances<'_>,
+        refusal: &Refusal,
+        trail: Vec<serde_json::Value>,
+    ) -> Result<(), Refusal> {
+        // A question that is still open is recorded as asked, by the inbox; its call has not ended.
+        let Refusal::Denied { code, message, .. } = refusal else { return Ok(()) };
+        let mut body = self.describe(call, around, trail);
+        body["code"] = json!(code);
+        body["message"] = json!(message);
+        let event = Event {
+            kind: Kind::CallDenied,
+            run: Some(call.caller.session.clone()),
+            call: Some(call.id.clone()),
+            body,
+        };
+        self.ledger.append(event).await.map(drop).map_err(Refusal::from_ledger)
+    }
+
+    /// What every record of a call says of it.
+    fn describe(&self, call: &Call, around: &Circumstances<'_>, trail: Vec<serde_json::Value>) -> serde_json::Value {
+        json!({
+            "method": &*call.method,
+            "tool": &*call.tool.exposed,
+            "source": call.source(),
+            "name": &*call.tool.name,
+            "definition": call.tool.digest,
+            "identity": around.identity,
+            "principal": &*call.caller.principal,
+            "profile": call.caller.profile,
+            "client": &*call.caller.client,
+            "trust": call.caller.trust.as_str(),
+            "risk": call.risk.as_str(),
+            "policies": self.policies_digest,
+            "verdicts": trail,
+            "arguments": self.payload(&call.arguments, around.record),
+        })
+    }
+
+    fn payload(&self, json: &Json, detail: Detail) -> serde_json::Value {
+        payload(&self.ledger, json, detail)
+    }
+}
+
+/// A payload as the ledger keeps it: size, keyed hash of the bytes received, and the redacted shape or, where the profile
+/// says so, the body.
+fn payload(ledger: &Ledger, json: &Json, detail: Detail) -> serde_json::Value {
+    let hash = ledger.fingerprint(json.as_bytes());
+    let bytes = json.as_bytes().len();
+    match detail {
+        Detail::Shape => json!({ "bytes": bytes, "hash": hash, "shape": shape(json) }),
+        Detail::Full => json!({ "bytes": bytes, "hash": hash, "body": json }),
+    }
 }

@@ -1,0 +1,101 @@
+//! Feeding the sinks: each gets the ledger's records in order, at least once, at its own pace.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use super::default_sink_file;
+use crate::config::Config;
+use crate::ledger::Ledger;
+use crate::plugin::{PluginError, Plugins, Sink};
+
+/// How many records a sink gets at a time.
+const BATCH: usize = 256;
+
+/// How long a sink that failed is left alone; doubles up to [`MAX_PAUSE`].
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// The longest pause between two tries.
+const MAX_PAUSE: Duration = Duration::from_secs(30);
+
+/// How long the end of a broker waits for its sinks. What they have not taken by then they get never: a cursor belongs to
+/// its chain, and the ledger itself has everything.
+const FINISH: Duration = Duration::from_secs(5);
+
+/// The tasks that feed the sinks.
+#[derive(Debug)]
+pub(super) struct Feeds {
+    tasks: Vec<JoinHandle<()>>,
+    finishing: watch::Sender<bool>,
+}
+
+/// Loads the configured sinks under names that are stable across restarts.
+pub(super) async fn load(plugins: &Plugins, config: &Config) -> Result<Vec<(String, Sink)>, PluginError> {
+    let mut sinks = Vec::with_capacity(config.sinks.len());
+    for (index, sink) in config.sinks.iter().enumerate() {
+        let file = default_sink_file(&config.data_dir, index);
+        sinks.push((format!("sink-{}", index + 1), plugins.sink(sink, &file).await?));
+    }
+    Ok(sinks)
+}
+
+impl Feeds {
+    pub(super) fn start(sinks: Vec<(String, Sink)>, ledger: &Ledger) -> Self {
+        let finishing = watch::Sender::new(false);
+        let feed = |(name, sink)| tokio::spawn(feed(name, Arc::new(sink), ledger.clone(), finishing.subscribe()));
+        let tasks = sinks.into_iter().map(feed).collect();
+        Self { tasks, finishing }
+    }
+
+    /// Lets every sink have what is recorded so far, then ends the tasks.
+    pub(super) async fn finish(self) {
+        self.finishing.send_replace(true);
+        for mut task in self.tasks {
+            if tokio::time::timeout(FINISH, &mut task).await.is_err() {
+                tracing::error!("a sink did not take its last records within {} s", FINISH.as_secs());
+                task.abort();
+            }
+        }
+    }
+}
+
+async fn feed(name: String, sink: Arc<Sink>, ledger: Ledger, mut finishing: watch::Receiver<bool>) {
+    let mut tip = ledger.tip();
+    let mut pause = PAUSE;
+    loop {
+        tip.mark_unchanged();
+        match deliver(&name, &sink, &ledger).await {
+            Ok(0) if *finishing.borrow() => return,
+            Ok(0) => {
+                tokio::select! {
+                    _ = tip.changed() => {}
+                    _ = finishing.changed() => {}
+                }
+            }
+            Ok(_) => pause = PAUSE,
+            Err(cause) => {
+                tracing::error!(sink = %sink.identity().name, cause, "a sink did not take its records; they come again");
+                if *finishing.borrow() {
+                    return;
+                }
+                tokio::select! {
+                    () = tokio::time::sleep(pause) => pause = (pause * 2).min(MAX_PAUSE),
+                    _ = finishing.changed() => {}
+                }
+            }
+        }
+    }
+}
+
+/// Delivers one batch; how many records it had.
+async fn deliver(name: &str, sink: &Sink, ledger: &Ledger) -> Result<usize, String> {
+    let batch = ledger.batch(name, BATCH).await.map_err(|error| error.to_string())?;
+    let Some(last) = batch.last().map(|(seq, _)| *seq) else { return Ok(0) };
+    let count = batch.len();
+    let records = batch.into_iter().map(|(_, text)| text).collect();
+    sink.deliver(records).await.map_err(|failure| failure.to_string())?;
+    ledger.advance(name, last).await.map_err(|error| error.to_string())?;
+    Ok(count)
+}

@@ -1,0 +1,60 @@
+//! What the command line of the same user may ask a live broker, over its control socket. Agents never reach this.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::Inner;
+use crate::control::{Control, ControlError, Request};
+
+/// Opens the control socket.
+pub(super) fn listen(inner: &Arc<Inner>) -> Result<Control, ControlError> {
+    // Weak: a socket must not keep a broker alive that was dropped without being closed.
+    let weak = Arc::downgrade(inner);
+    let handler = move |request: Request| {
+        let inner = weak.upgrade();
+        Box::pin(async move {
+            let inner = inner.ok_or_else(|| "the broker is going away".to_owned())?;
+            answer(&inner, request).await
+        }) as futures_util::future::BoxFuture<'static, Result<Value, String>>
+    };
+    Control::serve(&inner.config.data_dir, inner.ledger.chain(), Arc::new(handler))
+}
+
+async fn answer(inner: &Inner, request: Request) -> Result<Value, String> {
+    match request {
+        Request::Status => Ok(status(inner)),
+        Request::Asks => Ok(json!(inner.inbox.list())),
+        Request::Answer { ask, approve, scope, by } => {
+            let answered = inner.inbox.answer(&ask, approve, scope.as_deref(), &by, false).await;
+            answered.map(|answered| json!(answered)).map_err(|error| error.to_string())
+        }
+    }
+}
+
+fn status(inner: &Inner) -> Value {
+    let sessions: Vec<_> = inner
+        .live_sessions()
+        .iter()
+        .map(|session| {
+            let caller = session.caller();
+            json!({
+                "id": caller.session.as_str(),
+                "principal": &*caller.principal,
+                "profile": caller.profile,
+                "client": &*caller.client,
+            })
+        })
+        .collect();
+    let sources: Vec<_> = inner.upstreams.values().map(|upstream| upstream.status()).collect();
+    json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "pid": std::process::id(),
+        "chain": inner.ledger.chain(),
+        "config": inner.config.file,
+        "uptimeSeconds": inner.started.elapsed().as_secs(),
+        "sources": sources,
+        "sessions": sessions,
+        "asks": inner.inbox.list().len(),
+    })
+}

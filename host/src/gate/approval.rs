@@ -1,0 +1,329 @@
+//! How an ask is settled: by an earlier answer, by a person at the agent's side, or by one at another terminal.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use super::inbox::{Draft, Pending, State, word};
+use super::{AskSummary, Inbox, InboxError, Refusal, judge};
+use crate::call::{Call, Phase, View};
+use crate::digest::Digest;
+use crate::ledger::{Binding, Consume, Ledger};
+use crate::message::{Json, Notification};
+use crate::plugin::{Approval, AskFacts, GrantFacts, Offer, Scope, Settlement};
+use crate::seal::Seal;
+use crate::session::{Contact, Elicitation};
+use crate::visible::visible;
+
+/// How long a call is held open for a person when the agent cannot ask one itself. Widely used clients give up on a tool
+/// after 60 s; before that they are told how to come back.
+const HOLD: Duration = Duration::from_secs(50);
+
+/// The longest a remembered answer may hold (30 days), whatever a plugin offers.
+const MAX_VALIDITY: u32 = 30 * 24 * 60 * 60;
+
+/// The name of our one input request in an `InputRequiredResult`.
+const INPUT: &str = "portcullis-approval";
+
+/// The most characters of arguments that an elicitation shows; `portcullis approvals show` has them all.
+const MAX_SHOWN: usize = 2_000;
+
+#[derive(Debug)]
+pub(super) struct Approvals {
+    plugins: Vec<Approval>,
+    inbox: Arc<Inbox>,
+    ledger: Ledger,
+    policies: Digest,
+    /// An agent can neither make nor read a `requestState`.
+    seal: Seal,
+}
+
+/// A call that needs a person.
+pub(super) struct Question<'a> {
+    pub(super) call: &'a Arc<Call>,
+    pub(super) reasons: Vec<String>,
+    pub(super) arguments_digest: Digest,
+    pub(super) identity: Digest,
+    pub(super) out_of_band: bool,
+}
+
+/// The yes that a call needed, if it needed one.
+#[derive(Debug)]
+pub(super) struct Approved {
+    pub(super) consume: Option<Consume>,
+    how: serde_json::Value,
+}
+
+impl Approved {
+    pub(super) fn without_asking() -> Self {
+        Self { consume: None, how: json!("not asked") }
+    }
+
+    pub(super) fn describe(&self) -> serde_json::Value {
+        self.how.clone()
+    }
+}
+
+impl Approvals {
+    pub(super) fn new(plugins: Vec<Approval>, inbox: Arc<Inbox>, ledger: Ledger, policies: Digest) -> Self {
+        Self { plugins, inbox, ledger, policies, seal: Seal::new("approval") }
+    }
+
+    pub(super) async fn settle(&self, question: Question<'_>, contact: &Arc<dyn Contact>) -> Result<Approved, Refusal> {
+        let call = question.call;
+        let binding = Binding {
+            principal: call.caller.principal.to_string(),
+            source: question.identity.to_string(),
+            definition: call.tool.digest,
+            tool: call.tool.name.to_string(),
+            policies: self.policies,
+            arguments: question.arguments_digest,
+            session: call.caller.session.clone(),
+        };
+        if let Some(approved) = self.retried(call, &binding).await? {
+            return Ok(approved);
+        }
+        match self.plan(&question, &binding).await? {
+            Plan::Remembered(grant) => {
+                let how = json!({ "grant": grant });
+                Ok(Approved { consume: Some(Consume { grant, binding }), how })
+            }
+            Plan::Ask(offer) => {
+                let pending = self.inbox.open(draft(&question, binding, offer)).await.map_err(inbox_refusal)?;
+                self.ask(call, &pending, contact).await
+            }
+        }
+    }
+
+    /// What the approval plugins want. Any refusal refuses; an earlier answer counts only if all agree on it; offers narrow
+    /// each other.
+    async fn plan(&self, question: &Question<'_>, binding: &Binding) -> Result<Plan, Refusal> {
+        let grants = self.ledger.grants(binding).await.map_err(Refusal::from_ledger)?;
+        let grave = question.call.tool.hints.grave() || question.out_of_band;
+        let facts = AskFacts {
+            reasons: question.reasons.clone(),
+            grants: grants.iter().map(|grant| facts(grant)).collect(),
+            grave,
+        };
+        let mut remembered = Vec::new();
+        let mut offer = Offer { scopes: all_scopes(grave), valid_for: MAX_VALIDITY, uses: 0 };
+        for plugin in &self.plugins {
+            let view = View::before(question.call, Phase::Call);
+            let settlement = match plugin.settle(&view, facts.clone()).await {
+                Ok(settlement) => settlement,
+                Err(failure) => Settlement::Refuse(judge::denial(plugin.identity(), &failure, &view, &self.ledger)),
+            };
+            match settlement {
+                Settlement::Refuse(denial) => return Err(Refusal::denied(denial.code, denial.message)),
+                Settlement::Remembered(grant) => remembered.push(grant),
+                Settlement::Question(wanted) => narrow(&mut offer, &wanted),
+            }
+        }
+        if self.plugins.is_empty() {
+            // Nobody decides what may be remembered, so nothing is, beyond the answer that one call came too late for.
+            offer.scopes = vec![Scope::Once];
+            remembered.extend(grants.iter().find(|g| g.scope == crate::ledger::Scope::Arguments).map(|g| g.id.clone()));
+        }
+        let agreed = remembered.first().filter(|first| {
+            remembered.len() == self.plugins.len().max(1)
+                && remembered.iter().all(|grant| grant == *first)
+                && grants.iter().any(|grant| grant.id == **first)
+        });
+        Ok(agreed.cloned().map_or(Plan::Ask(offer), Plan::Remembered))
+    }
+
+    /// The answer that a retry brings along (2026-07-28). None if it brings none, or none that counts any more.
+    async fn retried(&self, call: &Call, binding: &Binding) -> Result<Option<Approved>, Refusal> {
+        let Some(state) = call.params.get_str("requestState") else { return Ok(None) };
+        let opened = self.seal.open(&state).and_then(|bytes| String::from_utf8(bytes).ok());
+        let Some(ask) = opened else {
+            return Err(Refusal::denied("request-state", "`requestState` is not one that this broker gave"));
+        };
+        let Some(pending) = self.inbox.about(&ask, binding) else { return Ok(None) };
+        let response = call.params.get("inputResponses").and_then(|all| all.get(INPUT));
+        let Some((approve, scope)) = response.and_then(|response| read_elicitation(&response)) else { return Ok(None) };
+        let state = self.inbox.answer_for_itself(&pending, approve, scope.as_deref()).await.map_err(inbox_refusal)?;
+        self.decided(&pending, state).map(Some)
+    }
+
+    async fn ask(&self, call: &Call, pending: &Arc<Pending>, contact: &Arc<dyn Contact>) -> Result<Approved, Refusal> {
+        let elicitation = if pending.out_of_band { Elicitation::None } else { contact.elicitation() };
+        let state = match elicitation {
+            Elicitation::InputRequired => return Err(Refusal::InputRequired(self.input_required(pending))),
+            Elicitation::Request => {
+                let deadline = pending.expires();
+                tokio::select! {
+                    state = pending.wait(deadline) => state,
+                    state = self.elicit(pending, contact) => state,
+                }
+            }
+            Elicitation::None => {
+                announce(call, pending, contact).await;
+                pending.wait(pending.expires().min(Instant::now() + HOLD)).await
+            }
+        };
+        self.decided(pending, state)
+    }
+
+    fn decided(&self, pending: &Pending, state: Option<State>) -> Result<Approved, Refusal> {
+        match state {
+            Some(State::Approved { scope, by }) => {
+                Ok(Approved { consume: None, how: json!({ "ask": pending.id, "scope": scope, "by": by }) })
+            }
+            Some(State::Refused { by }) if by == "expiry" => {
+                Err(Refusal::denied("approval-expired", "nobody answered in time"))
+            }
+            Some(State::Refused { .. }) => Err(Refusal::denied("approval-refused", "a person refused it")),
+            _ if pending.expires() <= Instant::now() => {
+                self.inbox.expire(pending);
+                Err(Refusal::denied("approval-expired", "nobody answered in time"))
+            }
+            _ => Err(Refusal::Pending { ask: pending.id.clone(), expires_in: pending.expires_in() }),
+        }
+    }
+
+    /// Asks over the agent's own connection (2025-06-18 to 2025-11-25).
+    async fn elicit(&self, pending: &Arc<Pending>, contact: &Arc<dyn Contact>) -> Option<State> {
+        let params = Json::of(&elicitation(pending));
+        let answer = match contact.request("elicitation/create", params).await {
+            Ok(result) => read_elicitation(&result),
+            Err(error) => {
+                tracing::info!(ask = %pending.id, error = %error.message, "the agent could not put the question");
+                None
+            }
+        };
+        if let Some((approve, scope)) = answer {
+            match self.inbox.answer_for_itself(pending, approve, scope.as_deref()).await {
+                Ok(state) => return state,
+                Err(error) => tracing::warn!(ask = %pending.id, %error, "an answer by elicitation was not taken"),
+            }
+        }
+        // Dismissed, not shown at all, or no answer that counts: another terminal may still give one.
+        pending.wait(pending.expires().min(Instant::now() + HOLD)).await
+    }
+
+    fn input_required(&self, pending: &Pending) -> Json {
+        Json::of(&json!({
+            "resultType": "input_required",
+            "inputRequests": { INPUT: { "method": "elicitation/create", "params": elicitation(pending) } },
+            "requestState": self.seal.close(pending.id.as_bytes()),
+        }))
+    }
+}
+
+enum Plan {
+    Remembered(String),
+    Ask(Offer),
+}
+
+fn inbox_refusal(error: InboxError) -> Refusal {
+    match error {
+        InboxError::Full => Refusal::denied("approvals-full", error.to_string()),
+        InboxError::Ledger(cause) => Refusal::Ledger(cause),
+        error => Refusal::denied("approval-invalid", error.to_string()),
+    }
+}
+
+fn draft(question: &Question<'_>, binding: Binding, offer: Offer) -> Draft {
+    let call = question.call;
+    let summary = AskSummary {
+        id: ulid::Ulid::generate().to_string(),
+        tool: call.tool.exposed.to_string(),
+        source: call.source().to_string(),
+        name: call.tool.name.to_string(),
+        principal: call.caller.principal.to_string(),
+        profile: call.caller.profile.to_string(),
+        client: call.caller.client.to_string(),
+        reasons: question.reasons.clone(),
+        arguments: call.arguments.read().unwrap_or_default(),
+        grave: call.tool.hints.grave(),
+        scopes: offer.scopes.iter().copied().map(word).collect(),
+        waiting: 0,
+        expires_in: 0,
+    };
+    let (session, call) = (call.caller.session.clone(), call.id.clone());
+    Draft { summary, binding, offer, out_of_band: question.out_of_band, session, call }
+}
+
+fn facts(grant: &crate::ledger::Grant) -> GrantFacts {
+    let scope = match grant.scope {
+        crate::ledger::Scope::Arguments => Scope::Arguments,
+        crate::ledger::Scope::Session => Scope::Session,
+        crate::ledger::Scope::Principal => Scope::Principal,
+    };
+    let age = crate::call::now_millis().saturating_sub(grant.created_at) / 1000;
+    GrantFacts { id: grant.id.clone(), scope, age: u32::try_from(age).unwrap_or(u32::MAX) }
+}
+
+/// Scopes in the order of their reach. Nothing that may destroy or reach an open world is ever approved beyond exact
+/// arguments.
+fn all_scopes(grave: bool) -> Vec<Scope> {
+    let mut scopes = vec![Scope::Once, Scope::Arguments];
+    if !grave {
+        scopes.extend([Scope::Session, Scope::Principal]);
+    }
+    scopes
+}
+
+fn narrow(offer: &mut Offer, wanted: &Offer) {
+    offer.scopes.retain(|scope| *scope == Scope::Once || wanted.scopes.contains(scope));
+    offer.valid_for = offer.valid_for.min(wanted.valid_for);
+    offer.uses = match (offer.uses, wanted.uses) {
+        (0, uses) | (uses, 0) => uses,
+        (a, b) => a.min(b),
+    };
+}
+
+/// The parameters of `elicitation/create`: a form with one choice and no default.
+fn elicitation(pending: &Pending) -> serde_json::Value {
+    let summary = pending.summary();
+    let arguments = visible(&summary.arguments.to_string());
+    let shown: String = arguments.chars().take(MAX_SHOWN).collect();
+    let more = if shown.len() < arguments.len() { " … (cut; `portcullis approvals show` has all of it)" } else { "" };
+    let message = format!(
+        "Portcullis: may `{}` of source `{}` run with {shown}{more}? Reasons: {}. Question {}.",
+        visible(&summary.name),
+        summary.source,
+        summary.reasons.iter().map(|reason| visible(reason)).collect::<Vec<_>>().join("; "),
+        pending.id,
+    );
+    let (mut values, mut titles) = (vec!["refuse"], vec!["No"]);
+    for scope in pending.scopes() {
+        values.push(scope);
+        titles.push(match scope {
+            "once" => "Yes, this once",
+            "arguments" => "Yes, and once more with exactly these arguments",
+            "session" => "Yes, and this tool for the rest of this session",
+            _ => "Yes, and this tool until the answer expires",
+        });
+    }
+    json!({
+        "message": message,
+        "requestedSchema": {
+            "type": "object",
+            "properties": { "answer": { "type": "string", "title": "Answer", "enum": values, "enumNames": titles } },
+            "required": ["answer"],
+        },
+    })
+}
+
+/// Yes or no and how far, of an `ElicitResult`. None if the person gave no answer (`cancel`).
+fn read_elicitation(result: &Json) -> Option<(bool, Option<String>)> {
+    match result.get_str("action")?.as_str() {
+        "accept" => match result.get("content")?.get_str("answer")?.as_str() {
+            "refuse" => Some((false, None)),
+            scope => Some((true, Some(scope.to_owned()))),
+        },
+        "decline" => Some((false, None)),
+        _ => None,
+    }
+}
+
+/// Tells the agent, if it listens to progress, what its call is waiting for.
+async fn announce(call: &Call, pending: &Pending, contact: &Arc<dyn Contact>) {
+    let Some(token) = call.params.get("_meta").and_then(|meta| meta.get("progressToken")) else { return };
+    let message = format!("waiting for a person: portcullis approvals approve {}", pending.id);
+    let params = Json::of(&json!({ "progressToken": token, "progress": 0, "message": message }));
+    contact.notify(Notification { method: "notifications/progress".to_owned(), params: Some(params) }).await;
+}

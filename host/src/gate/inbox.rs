@@ -1,0 +1,376 @@
+//! Questions that wait for a person.
+
+use std::collections::HashMap;
+use std::num::NonZeroU32;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+use tokio::sync::watch;
+
+use crate::call::{CallId, SessionId};
+use crate::digest::Digest;
+use crate::ledger::{self, Binding, Event, Grant, Kind, Ledger, LedgerError};
+use crate::plugin::{Offer, Scope};
+
+/// The most questions that may be open at once. More than a person can read; beyond it calls are denied.
+const MAX_OPEN: usize = 256;
+
+/// How long an answer holds that came when nobody waited any more: long enough for an agent to be told to try again.
+const LATE_VALIDITY: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// The open questions of this broker. Answers come from the agent's own person (elicitation) or from another terminal.
+#[derive(Debug)]
+pub struct Inbox {
+    open: Mutex<HashMap<String, Arc<Pending>>>,
+    ledger: Ledger,
+    timeout: Duration,
+}
+
+/// What a person needs to see to answer. Strings come from agents and sources: escape them before showing them.
+#[derive(Debug, Clone, serde::Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AskSummary {
+    /// The question's id; a unique prefix is enough to answer.
+    pub id: String,
+    /// The tool as the agent knows it.
+    pub tool: String,
+    /// The source.
+    pub source: String,
+    /// The tool's name at the source.
+    pub name: String,
+    /// Who calls.
+    pub principal: String,
+    /// Under which profile.
+    pub profile: String,
+    /// With which program.
+    pub client: String,
+    /// Why a person is asked.
+    pub reasons: Vec<String>,
+    /// The arguments, whole, in placeholder form.
+    pub arguments: serde_json::Value,
+    /// Whether the tool may destroy something or reach beyond its source.
+    pub grave: bool,
+    /// How far an answer may reach.
+    pub scopes: Vec<&'static str>,
+    /// Identical calls that wait for this answer now.
+    pub waiting: usize,
+    /// Seconds until the question expires, and the call is denied.
+    pub expires_in: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum State {
+    Open,
+    Approved { scope: &'static str, by: String },
+    Refused { by: String },
+}
+
+/// One open question.
+#[derive(Debug)]
+pub(super) struct Pending {
+    pub(super) id: String,
+    key: Digest,
+    summary: AskSummary,
+    binding: Binding,
+    offer: Offer,
+    /// Whether only somebody outside the agent's channel may answer.
+    pub(super) out_of_band: bool,
+    session: SessionId,
+    call: CallId,
+    expires: Instant,
+    state: watch::Sender<State>,
+    waiting: AtomicUsize,
+}
+
+/// What came of an answer.
+#[derive(Debug, Clone, serde::Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Answered {
+    /// The question's full id.
+    pub ask: String,
+    /// The tool it was about.
+    pub tool: String,
+    /// Yes or no.
+    pub approved: bool,
+    /// How far the answer reaches.
+    pub scope: &'static str,
+    /// Whether a call was waiting for it; if not, the next identical call passes.
+    pub waited: bool,
+}
+
+/// Why an answer was not taken.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum InboxError {
+    /// No open question of that id.
+    #[error("no open question {0:?}: it was answered, has expired, or never was (see `portcullis approvals list`)")]
+    Unknown(String),
+    /// The prefix fits several.
+    #[error("{0:?} fits several open questions: give more of the id")]
+    Ambiguous(String),
+    /// This answer may not be given to this question.
+    #[error("scope {scope:?} is not offered for this question: choose one of {offered}")]
+    Scope {
+        /// What was asked for.
+        scope: String,
+        /// What there is.
+        offered: String,
+    },
+    /// The agent's own channel may not answer this one.
+    #[error("this question can only be answered with `portcullis approvals`: its tool changed since it was accepted")]
+    OutOfBand,
+    /// Too many are open.
+    #[error("{MAX_OPEN} questions are open already")]
+    Full,
+    /// The answer could not be recorded.
+    #[error("the answer could not be recorded: {0}")]
+    Ledger(String),
+}
+
+impl From<LedgerError> for InboxError {
+    fn from(error: LedgerError) -> Self {
+        Self::Ledger(error.to_string())
+    }
+}
+
+/// A new question.
+pub(super) struct Draft {
+    pub(super) summary: AskSummary,
+    pub(super) binding: Binding,
+    pub(super) offer: Offer,
+    pub(super) out_of_band: bool,
+    pub(super) session: SessionId,
+    pub(super) call: CallId,
+}
+
+impl Inbox {
+    /// An empty inbox whose questions expire after `timeout`.
+    #[must_use]
+    pub fn new(ledger: Ledger, timeout: Duration) -> Self {
+        Self { open: Mutex::default(), ledger, timeout }
+    }
+
+    /// The open questions, oldest first.
+    #[must_use]
+    pub fn list(&self) -> Vec<AskSummary> {
+        let mut asks: Vec<_> = self.lock().values().map(|pending| pending.summary()).collect();
+        asks.sort_by(|a, b| a.id.cmp(&b.id));
+        asks
+    }
+
+    /// Answers a question by its id or a unique prefix. `by` says who, for the ledger. The answer is durable before the call
+    /// that waits for it goes on.
+    ///
+    /// # Errors
+    /// See [`InboxError`]; the question then stays as it was.
+    pub async fn answer(
+        &self,
+        id: &str,
+        approve: bool,
+        scope: Option<&str>,
+        by: &str,
+        inside: bool,
+    ) -> Result<Answered, InboxError> {
+        let pending = self.find(id)?;
+        if inside && pending.out_of_band {
+            return Err(InboxError::OutOfBand);
+        }
+        let scope = pending.scope(scope)?;
+        // Whoever takes it out of the map is the one who answers.
+        if self.lock().remove(&pending.id).is_none() {
+            return Err(InboxError::Unknown(id.to_owned()));
+        }
+        let waited = pending.waiting.load(Ordering::SeqCst) > 0;
+        let recorded = self.record(&pending, approve, scope, by, waited).await;
+        if let Err(error) = recorded {
+            self.lock().insert(pending.id.clone(), pending);
+            return Err(error.into());
+        }
+        let by = by.to_owned();
+        pending.state.send_replace(if approve { State::Approved { scope: word(scope), by } } else { State::Refused { by } });
+        let (ask, tool) = (pending.id.clone(), pending.summary.tool.clone());
+        Ok(Answered { ask, tool, approved: approve, scope: word(scope), waited })
+    }
+
+    /// The answer that a call brings for itself, from the agent's own person. Where somebody else answered first, that
+    /// answer stands.
+    pub(super) async fn answer_for_itself(
+        &self,
+        pending: &Pending,
+        approve: bool,
+        scope: Option<&str>,
+    ) -> Result<Option<State>, InboxError> {
+        // Counted as a waiter, so that the answer is for this call and is not kept for another.
+        let _waiting = Waiting::new(&pending.waiting);
+        match self.answer(&pending.id, approve, scope, "elicitation", true).await {
+            Ok(_) | Err(InboxError::Unknown(_)) => Ok(pending.wait(pending.expires).await),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Opens a question, or joins the identical one that is open already.
+    pub(super) async fn open(&self, draft: Draft) -> Result<Arc<Pending>, InboxError> {
+        let key = key(&draft.binding);
+        let (pending, reasons) = {
+            let mut open = self.lock();
+            if let Some(pending) = open.values().find(|pending| pending.key == key) {
+                return Ok(pending.clone());
+            }
+            if open.len() >= MAX_OPEN {
+                return Err(InboxError::Full);
+            }
+            let Draft { summary, binding, offer, out_of_band, session, call } = draft;
+            let reasons = summary.reasons.clone();
+            let pending = Arc::new(Pending {
+                id: summary.id.clone(),
+                key,
+                summary,
+                binding,
+                offer,
+                out_of_band,
+                session,
+                call,
+                expires: Instant::now() + self.timeout,
+                state: watch::Sender::new(State::Open),
+                waiting: AtomicUsize::new(0),
+            });
+            open.insert(pending.id.clone(), pending.clone());
+            (pending, reasons)
+        };
+        let body = json!({ "ask": pending.id, "tool": pending.summary.tool, "source": pending.summary.source, "reasons": reasons });
+        if let Err(error) = self.ledger.append(pending.event(Kind::CallAsked, body)).await {
+            self.lock().remove(&pending.id);
+            return Err(error.into());
+        }
+        Ok(pending)
+    }
+
+    /// The open question of this id, if it is about this very call.
+    pub(super) fn about(&self, id: &str, binding: &Binding) -> Option<Arc<Pending>> {
+        self.lock().get(id).filter(|pending| pending.key == key(binding)).cloned()
+    }
+
+    /// Denies a question whose time is over.
+    pub(super) fn expire(&self, pending: &Pending) {
+        if self.lock().remove(&pending.id).is_some() {
+            let body = json!({ "ask": pending.id, "approved": false, "by": "expiry" });
+            self.ledger.note(pending.event(Kind::CallAnswered, body));
+            pending.state.send_replace(State::Refused { by: "expiry".to_owned() });
+        }
+    }
+
+    async fn record(
+        &self,
+        pending: &Pending,
+        approve: bool,
+        scope: Scope,
+        by: &str,
+        waited: bool,
+    ) -> Result<(), LedgerError> {
+        let body = json!({ "ask": pending.id, "approved": approve, "scope": word(scope), "by": by });
+        let event = pending.event(Kind::CallAnswered, body);
+        // An answer that nobody waits for is kept for the one call that comes back for it.
+        let remembered = match scope {
+            Scope::Once if waited => None,
+            Scope::Once | Scope::Arguments => Some(ledger::Scope::Arguments),
+            Scope::Session => Some(ledger::Scope::Session),
+            Scope::Principal => Some(ledger::Scope::Principal),
+        };
+        let Some(remembered) = remembered.filter(|_| approve) else {
+            return self.ledger.append(event).await.map(drop);
+        };
+        let valid_for = if scope == Scope::Once { LATE_VALIDITY } else { Duration::from_secs(pending.offer.valid_for.into()) };
+        let uses = NonZeroU32::new(pending.offer.uses);
+        let grant = Grant::new(&pending.binding, remembered, valid_for, uses).map_err(|error| {
+            LedgerError::Body(format!("no randomness for a grant: {error}"))
+        })?;
+        self.ledger.append(event).await?;
+        let added = json!({ "ask": pending.id, "grant": grant.id, "scope": remembered.as_str(), "expires": grant.expires_at });
+        self.ledger.add_grant(grant, pending.event(Kind::GrantAdded, added)).await
+    }
+
+    fn find(&self, id: &str) -> Result<Arc<Pending>, InboxError> {
+        let open = self.lock();
+        let mut found = open.values().filter(|pending| !id.is_empty() && pending.id.starts_with(&id.to_ascii_uppercase()));
+        let first = found.next().ok_or_else(|| InboxError::Unknown(id.to_owned()))?;
+        if found.next().is_some() { Err(InboxError::Ambiguous(id.to_owned())) } else { Ok(first.clone()) }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, Arc<Pending>>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Pending {
+    /// Waits as one more caller for the answer, at most until `deadline`. None if there is none by then.
+    pub(super) async fn wait(&self, deadline: Instant) -> Option<State> {
+        let _waiting = Waiting::new(&self.waiting);
+        let mut state = self.state.subscribe();
+        let decided = state.wait_for(|state| *state != State::Open);
+        let decided = tokio::time::timeout_at(deadline.into(), decided).await.ok()?;
+        decided.ok().map(|state| state.clone())
+    }
+
+    /// When it expires.
+    pub(super) fn expires(&self) -> Instant {
+        self.expires
+    }
+
+    /// Seconds until it expires.
+    pub(super) fn expires_in(&self) -> u64 {
+        self.expires.saturating_duration_since(Instant::now()).as_secs()
+    }
+
+    /// The scopes a person may choose from.
+    pub(super) fn scopes(&self) -> Vec<&'static str> {
+        self.offer.scopes.iter().copied().map(word).collect()
+    }
+
+    pub(super) fn summary(&self) -> AskSummary {
+        let waiting = self.waiting.load(Ordering::SeqCst);
+        AskSummary { waiting, expires_in: self.expires_in(), ..self.summary.clone() }
+    }
+
+    fn scope(&self, wanted: Option<&str>) -> Result<Scope, InboxError> {
+        let Some(wanted) = wanted else { return Ok(Scope::Once) };
+        let found = self.offer.scopes.iter().copied().find(|scope| word(*scope) == wanted);
+        found.ok_or_else(|| InboxError::Scope { scope: wanted.to_owned(), offered: self.scopes().join(", ") })
+    }
+
+    fn event(&self, kind: Kind, body: serde_json::Value) -> Event {
+        Event { kind, run: Some(self.session.clone()), call: Some(self.call.clone()), body }
+    }
+}
+
+/// Counts a waiter for as long as it lives, so that cancellation is counted too.
+struct Waiting<'a>(&'a AtomicUsize);
+
+impl<'a> Waiting<'a> {
+    fn new(count: &'a AtomicUsize) -> Self {
+        count.fetch_add(1, Ordering::SeqCst);
+        Self(count)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// The word for a scope in messages, answers and the ledger.
+pub(super) fn word(scope: Scope) -> &'static str {
+    match scope {
+        Scope::Once => "once",
+        Scope::Arguments => "arguments",
+        Scope::Session => "session",
+        Scope::Principal => "principal",
+    }
+}
+
+fn key(binding: &Binding) -> Digest {
+    let Binding { principal, source, definition, tool, policies, arguments, session } = binding;
+    Digest::of(json!([principal, source, definition, tool, policies, arguments, session.as_str()]).to_string().as_bytes())
+}

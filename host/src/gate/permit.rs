@@ -1,0 +1,51 @@
+//! The proof that a call passed.
+
+use std::sync::Arc;
+
+use super::SessionVault;
+use crate::call::Call;
+use crate::message::Json;
+
+/// The proof that a call passed the gate and that its intent is durable. Only the gate makes one, and a source takes it by
+/// value: one permit, one call.
+#[derive(Debug)]
+pub struct Permit {
+    call: Arc<Call>,
+    params: Json,
+}
+
+impl Permit {
+    /// Private to the gate: this is the only door.
+    pub(super) fn new(call: Arc<Call>, vault: &SessionVault) -> Self {
+        let mut params = call.params.clone();
+        // Answers to the broker's own questions are not the source's to see.
+        for ours in ["requestState", "inputResponses"] {
+            params = params.without(ours);
+        }
+        let name = Json::of(&&*call.tool.name);
+        params = params.with("name", &name).unwrap_or(params);
+        if let Some(restored) = vault.restore(&call) {
+            params = params.with("arguments", &restored).unwrap_or(params);
+        }
+        Self { call, params }
+    }
+
+    /// The call, in placeholder form.
+    #[must_use]
+    pub fn call(&self) -> &Call {
+        &self.call
+    }
+
+    /// The MCP method.
+    #[must_use]
+    pub fn method(&self) -> &str {
+        &self.call.method
+    }
+
+    /// The parameters as the source is to get them: under its own name for the tool, placeholders restored, everything
+    /// else byte for byte.
+    #[must_use]
+    pub fn source_params(&self) -> &Json {
+        &self.params
+    }
+}

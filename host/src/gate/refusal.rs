@@ -1,0 +1,68 @@
+//! Why a call does not go on, in the words that the agent gets.
+
+use serde_json::json;
+
+use crate::ledger::LedgerError;
+use crate::message::{Answer, Json, RpcError};
+
+/// Why a call does not go on.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// It was denied.
+    Denied {
+        /// For programs: lower case, dashes.
+        code: String,
+        /// For people.
+        message: String,
+    },
+    /// A person has not answered yet. The question stays open; the same call may be sent again.
+    Pending {
+        /// The question.
+        ask: String,
+        /// Seconds until it expires.
+        expires_in: u64,
+    },
+    /// The agent itself is to put the question to a person (2026-07-28): an `InputRequiredResult`.
+    InputRequired(Json),
+    /// It cannot be recorded, so it is not made.
+    Ledger(String),
+}
+
+impl Refusal {
+    pub(crate) fn denied(code: impl Into<String>, message: impl Into<String>) -> Self {
+        Self::Denied { code: code.into(), message: message.into() }
+    }
+
+    pub(super) fn from_ledger(error: LedgerError) -> Self {
+        match error {
+            LedgerError::GrantSpent => Self::denied("grant-spent", "the approval was used by another call meanwhile"),
+            error => Self::Ledger(error.to_string()),
+        }
+    }
+
+    /// What the agent is told. The ledger's own trouble stays in the operator's log.
+    #[must_use]
+    pub fn to_answer(&self) -> Answer {
+        let error = match self {
+            Self::InputRequired(result) => return Answer::Result(result.clone()),
+            Self::Denied { code, message } => {
+                RpcError::new(RpcError::DENIED, format!("denied: {message}")).with_data(json!({ "code": code }))
+            }
+            Self::Pending { ask, expires_in } => RpcError::new(
+                RpcError::PENDING,
+                format!(
+                    "waiting for a person: `portcullis approvals approve {ask}` in a terminal, then send the same call again \
+                     (the question expires in {expires_in} s)"
+                ),
+            )
+            .with_data(json!({ "code": "approval-pending", "ask": ask, "expiresIn": expires_in, "retryable": true })),
+            Self::Ledger(_) => RpcError::new(
+                RpcError::INTERNAL,
+                "the call cannot be recorded and is therefore not made; the operator's log has the cause",
+            )
+            .with_data(json!({ "code": "ledger-unavailable" })),
+        };
+        Answer::Error(Json::of(&error))
+    }
+}

@@ -1,0 +1,149 @@
+//! The way back: what a source answered passes the gate too.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use serde_json::{Value, json};
+
+use super::{Gate, Refusal, SessionVault, judge, payload};
+use crate::call::{Call, Outcome, Phase, View};
+use crate::config::Detail;
+use crate::ledger::{Event, Kind, Ledger};
+use crate::message::{Answer, Json, RpcError};
+use crate::plugin::Change;
+
+/// Half of a call that was admitted: whoever holds it owes the ledger an outcome. Dropped without
+/// [`Gate::release`], it records that nobody knows how the call ended.
+#[derive(Debug)]
+#[must_use = "a call that was admitted must be released"]
+pub struct Ticket {
+    call: Arc<Call>,
+    record: Detail,
+    vault: Arc<SessionVault>,
+    ledger: Ledger,
+    started: Instant,
+    settled: bool,
+}
+
+impl Ticket {
+    pub(super) fn new(call: Arc<Call>, record: Detail, vault: Arc<SessionVault>, ledger: Ledger) -> Self {
+        Self { call, record, vault, ledger, started: Instant::now(), settled: false }
+    }
+
+    fn event(&self, outcome: &str, mut body: Value) -> Event {
+        body["tool"] = json!(&*self.call.tool.exposed);
+        body["source"] = json!(self.call.source());
+        body["outcome"] = json!(outcome);
+        body["micros"] = json!(u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX));
+        Event {
+            kind: Kind::ToolCompleted,
+            run: Some(self.call.caller.session.clone()),
+            call: Some(self.call.id.clone()),
+            body,
+        }
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        if !self.settled {
+            self.ledger.note(self.event("unknown", json!({ "error": "the caller went away before the source answered" })));
+        }
+    }
+}
+
+impl Gate {
+    /// Takes the outcome of an admitted call back to the agent: policies and transforms of the `result` phase, then the
+    /// ledger. A result that cannot be recorded is still given: the call has happened, and its intent is on disk; an
+    /// intent without an outcome reads `unknown`.
+    ///
+    /// Cancellation: the outcome is recorded as unknown.
+    pub async fn release(&self, mut ticket: Ticket, outcome: Outcome) -> Answer {
+        let (answer, word, body) = match outcome {
+            Outcome::Answered(answer) => self.judge_result(&ticket, answer).await,
+            Outcome::Unknown(cause) => {
+                let error = source_error(&cause, "outcome-unknown");
+                (error, "unknown", json!({ "error": cause }))
+            }
+            Outcome::NotSent(cause) => (source_error(&cause, "not-sent"), "not-sent", json!({ "error": cause })),
+        };
+        ticket.settled = true;
+        self.ledger.note(ticket.event(word, body));
+        answer
+    }
+
+    async fn judge_result(&self, ticket: &Ticket, answer: Answer) -> (Answer, &'static str, Value) {
+        let received = match &answer {
+            Answer::Result(json) | Answer::Error(json) => json.clone(),
+        };
+        let mut trail = Vec::new();
+        let passed = self.pass_result(ticket, &answer, &mut trail).await;
+        let mut body = json!({ "result": payload(&self.ledger, &received, ticket.record), "verdicts": trail });
+        let word = match &answer {
+            Answer::Error(_) => "error",
+            Answer::Result(json) if json.get("isError").is_some_and(|json| json.as_str() == "true") => "tool_error",
+            Answer::Result(_) => "ok",
+        };
+        match passed {
+            Ok(None) => (answer, word, body),
+            Ok(Some(replaced)) => {
+                body["replaced"] = payload(&self.ledger, &replaced, ticket.record);
+                let answer = match answer {
+                    Answer::Result(_) => Answer::Result(replaced),
+                    Answer::Error(_) => Answer::Error(replaced),
+                };
+                (answer, word, body)
+            }
+            Err(refusal) => {
+                if let Refusal::Denied { code, message } = &refusal {
+                    body["withheld"] = json!({ "code": code, "message": message });
+                }
+                (refusal.to_answer(), "withheld", body)
+            }
+        }
+    }
+
+    /// What the agent gets instead of the outcome; None where it stays byte for byte.
+    async fn pass_result(
+        &self,
+        ticket: &Ticket,
+        answer: &Answer,
+        trail: &mut Vec<Value>,
+    ) -> Result<Option<Json>, Refusal> {
+        let (outcome, failed) = match answer {
+            Answer::Result(json) => (json, false),
+            Answer::Error(json) => (json, true),
+        };
+        let mut view = View { call: ticket.call.clone(), phase: Phase::Result, outcome: Some(outcome.clone()), failed };
+        self.judge_outcome(&view, trail).await?;
+        let mut replaced = None;
+        for transform in self.transforms.iter().filter(|t| t.on(Phase::Result)) {
+            let keeper = ticket.vault.keeper(ticket.call.source(), transform.shadow());
+            match judge::rewrite(transform, &view, keeper, &self.ledger, trail).await? {
+                Change::Keep => {}
+                Change::Replace(json) => {
+                    view.outcome = Some(json.clone());
+                    replaced = Some(json);
+                }
+                Change::Refuse(denial) => return Err(Refusal::denied(denial.code, denial.message)),
+            }
+        }
+        if replaced.is_some() {
+            self.judge_outcome(&view, trail).await?;
+        }
+        Ok(replaced)
+    }
+
+    /// A result can pass or be withheld. It cannot wait for a person: the source has acted, and holding the call open
+    /// would only make the agent try again.
+    async fn judge_outcome(&self, view: &View, trail: &mut Vec<Value>) -> Result<(), Refusal> {
+        match judge::judge(&self.policies, view, &self.ledger, trail).await?.first() {
+            None => Ok(()),
+            Some(reason) => Err(Refusal::denied("result-asked", format!("a policy has doubts about the result: {reason}"))),
+        }
+    }
+}
+
+fn source_error(cause: &str, code: &str) -> Answer {
+    Answer::Error(Json::of(&RpcError::new(RpcError::INTERNAL, cause).with_data(json!({ "code": code }))))
+}

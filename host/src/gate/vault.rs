@@ -1,0 +1,142 @@
+//! Placeholders: values that the agent must not see, kept for one session.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use globset::{GlobBuilder, GlobMatcher};
+
+use crate::call::Call;
+use crate::message::Json;
+use crate::name::SourceName;
+use crate::plugin::Vault;
+
+/// The most values one session keeps. Beyond it a value is still replaced, by a placeholder that is never restored: the
+/// agent sees nothing more, and a flood of secrets costs no memory.
+const MAX_VALUES: usize = 10_000;
+
+/// The largest value that is kept, in bytes.
+const MAX_VALUE_BYTES: usize = 64 * 1024;
+
+/// Random bytes in a placeholder: too many to guess one of another value.
+const NONCE_BYTES: usize = 8;
+
+/// The placeholders of one session.
+#[derive(Debug, Default)]
+pub struct SessionVault {
+    kept: Mutex<Kept>,
+}
+
+#[derive(Default)]
+struct Kept {
+    by_placeholder: HashMap<String, Value>,
+    by_value: HashMap<(String, String), String>,
+}
+
+impl std::fmt::Debug for Kept {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} values", self.by_placeholder.len())
+    }
+}
+
+struct Value {
+    /// As the inside of a JSON string.
+    escaped: String,
+    origins: Vec<SourceName>,
+    restore_to: Vec<GlobMatcher>,
+}
+
+impl SessionVault {
+    /// What a transform gets to keep values from one source's call. One that `pretends` (shadow mode) keeps nothing.
+    pub(super) fn keeper(self: &Arc<Self>, source: &SourceName, pretends: bool) -> Arc<dyn Vault> {
+        let vault = if pretends { Arc::default() } else { self.clone() };
+        Arc::new(Keeper { vault, source: source.clone() })
+    }
+
+    /// The arguments with every placeholder that this call's source may have put back. None if there is none.
+    pub(super) fn restore(&self, call: &Call) -> Option<Json> {
+        let text = call.arguments.as_str();
+        if !text.contains(OPEN) {
+            return None;
+        }
+        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut out = String::with_capacity(text.len());
+        let mut rest = text;
+        let mut restored = false;
+        while let Some(at) = rest.find(OPEN) {
+            let (before, from) = rest.split_at(at);
+            out.push_str(before);
+            // In JSON text `[[kind:` can stand only inside a string, and a placeholder holds nothing that JSON escapes.
+            let end = from.find(CLOSE).map(|end| end + CLOSE.len());
+            let value = end.and_then(|end| kept.by_placeholder.get(from.get(..end)?)).filter(|value| value.goes_to(call));
+            match (value, end) {
+                (Some(value), Some(end)) => {
+                    out.push_str(&value.escaped);
+                    rest = from.get(end..).unwrap_or_default();
+                    restored = true;
+                }
+                _ => {
+                    out.push_str(OPEN);
+                    rest = from.get(OPEN.len()..).unwrap_or_default();
+                }
+            }
+        }
+        out.push_str(rest);
+        restored.then(|| Json::parse(out).ok()).flatten()
+    }
+
+    fn protect(&self, source: &SourceName, kind: &str, value: &str, restore_to: &[String]) -> String {
+        let kind: String = kind.chars().filter(|c| c.is_ascii_alphanumeric() || *c == '-').take(32).collect();
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = (kind, value.to_owned());
+        if let Some(placeholder) = kept.by_value.get(&key).cloned() {
+            if let Some(value) = kept.by_placeholder.get_mut(&placeholder)
+                && !value.origins.contains(source)
+            {
+                value.origins.push(source.clone());
+            }
+            return placeholder;
+        }
+        // Without randomness a placeholder could be guessed, so it is one that is never restored.
+        let nonce = nonce().filter(|_| kept.by_value.len() < MAX_VALUES && value.len() <= MAX_VALUE_BYTES);
+        let Some(nonce) = nonce else { return format!("{OPEN}{}:withheld{CLOSE}", key.0) };
+        let placeholder = format!("{OPEN}{}:{nonce}{CLOSE}", key.0);
+        let quoted = Json::of(&value);
+        let inside = quoted.as_str().strip_prefix('"').and_then(|text| text.strip_suffix('"'));
+        let escaped = inside.unwrap_or_default().to_owned();
+        let globs = restore_to.iter().filter_map(|glob| Some(GlobBuilder::new(glob).build().ok()?.compile_matcher()));
+        let value = Value { escaped, origins: vec![source.clone()], restore_to: globs.collect() };
+        kept.by_placeholder.insert(placeholder.clone(), value);
+        kept.by_value.insert(key, placeholder.clone());
+        placeholder
+    }
+}
+
+const OPEN: &str = "[[";
+const CLOSE: &str = "]]";
+
+impl Value {
+    fn goes_to(&self, call: &Call) -> bool {
+        if self.restore_to.is_empty() {
+            self.origins.contains(call.source())
+        } else {
+            self.restore_to.iter().any(|glob| glob.is_match(&*call.tool.exposed))
+        }
+    }
+}
+
+struct Keeper {
+    vault: Arc<SessionVault>,
+    source: SourceName,
+}
+
+impl Vault for Keeper {
+    fn protect(&self, kind: &str, value: &str, restore_to: Vec<String>) -> String {
+        self.vault.protect(&self.source, kind, value, &restore_to)
+    }
+}
+
+fn nonce() -> Option<String> {
+    let mut bytes = [0; NONCE_BYTES];
+    getrandom::fill(&mut bytes).ok()?;
+    Some(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}

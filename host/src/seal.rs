@@ -1,0 +1,71 @@
+//! Sealing state that travels through somebody else's hands.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use chacha20poly1305::aead::{Aead, KeyInit, Payload};
+use chacha20poly1305::{XChaCha20Poly1305, XNonce};
+
+const NONCE_BYTES: usize = 24;
+
+/// Authenticated encryption under a key of this process, for one purpose. What one process sealed no other opens: a broker
+/// that restarts asks again.
+pub(crate) struct Seal {
+    cipher: Option<XChaCha20Poly1305>,
+    purpose: &'static str,
+}
+
+impl std::fmt::Debug for Seal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Seal({})", self.purpose)
+    }
+}
+
+impl Seal {
+    /// A fresh key. `purpose` keeps what was sealed for one thing from being opened as another.
+    pub(crate) fn new(purpose: &'static str) -> Self {
+        let mut key = [0; 32];
+        let cipher = getrandom::fill(&mut key).is_ok().then(|| XChaCha20Poly1305::new(&key.into()));
+        Self { cipher, purpose }
+    }
+
+    /// The sealed form, URL-safe text. Empty, which never opens, if the system has no randomness.
+    pub(crate) fn close(&self, plain: &[u8]) -> String {
+        let mut nonce = [0; NONCE_BYTES];
+        let sealed = getrandom::fill(&mut nonce).ok().and_then(|()| {
+            let payload = Payload { msg: plain, aad: self.purpose.as_bytes() };
+            self.cipher.as_ref()?.encrypt(&XNonce::from(nonce), payload).ok()
+        });
+        sealed.map(|sealed| URL_SAFE_NO_PAD.encode([nonce.as_slice(), &sealed].concat())).unwrap_or_default()
+    }
+
+    /// What was sealed. None if this process did not seal it, for this purpose, exactly so.
+    pub(crate) fn open(&self, text: &str) -> Option<Vec<u8>> {
+        let bytes = URL_SAFE_NO_PAD.decode(text).ok()?;
+        let (nonce, sealed) = bytes.split_first_chunk::<NONCE_BYTES>()?;
+        let payload = Payload { msg: sealed, aad: self.purpose.as_bytes() };
+        self.cipher.as_ref()?.decrypt(&XNonce::from(*nonce), payload).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Seal;
+
+    #[test]
+    fn only_the_same_purpose_in_the_same_process_opens() {
+        let seal = Seal::new("a");
+        let text = seal.close(b"state");
+        assert_eq!(seal.open(&text).as_deref(), Some(b"state".as_slice()));
+        assert_eq!(Seal::new("a").open(&text), None);
+        let mut forged = text.clone().into_bytes();
+        for byte in &mut forged {
+            let kept = *byte;
+            *byte = if kept == b'A' { b'B' } else { b'A' };
+            let text = String::from_utf8_lossy(&forged).into_owned();
+            assert_eq!(seal.open(&text), None);
+        }
+        let other = Seal { purpose: "b", cipher: seal.cipher.clone() };
+        assert_eq!(other.open(&text), None);
+        assert_eq!(seal.open(""), None);
+    }
+}
