@@ -10,5 +10,6 @@ pub mod digest;
 pub mod gate;
 pub mod message;
 pub mod name;
+pub mod plugin;
 pub mod session;
 pub mod source;
