@@ -2,6 +2,8 @@
 //!
 //! A [`Source`] accepts a call only with a [`Permit`], and takes it by value: one permit, one call.
 
+pub mod component;
+
 use async_trait::async_trait;
 use tokio::sync::mpsc;
 

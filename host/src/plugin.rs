@@ -1,0 +1,288 @@
+//! Plugins: WebAssembly components that decide, rewrite, settle, record, or are a source of tools.
+//!
+//! A plugin starts with nothing. It can call what its world imports and what the configuration grants; everything else is not
+//! defined for it, and refused by name when it is loaded. Each decision gets a fresh instance, so that nothing of one call
+//! reaches the next. Time, memory, tables, output and host calls are bounded ([`limits`]).
+//!
+//! Whatever goes wrong while a plugin runs is a [`Failure`]; the gate denies on it. Whatever makes a plugin unusable is a
+//! [`PluginError`], and stops the start.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use tokio::sync::Semaphore;
+use wasmtime::Engine;
+
+use crate::config::{PluginConfig, PluginRef};
+use crate::digest::Digest;
+use crate::message::Json;
+
+mod builtin;
+mod compiled;
+mod decide;
+mod engine;
+mod error;
+mod guest;
+mod inspect;
+pub mod limits;
+mod load;
+mod sink;
+mod stock;
+mod tools;
+mod v0_1;
+
+pub use decide::{Approval, Policy, Transform};
+pub use error::{Failure, FailureCode, PluginError};
+pub use inspect::{Import, Inspection};
+pub use sink::Sink;
+pub use tools::{ToolFailure, Tools};
+
+use compiled::Compiled;
+use stock::Stock;
+use v0_1::World;
+
+/// The plugin host: one engine, its clock, the folder of compiled code, the slots. Cheap to clone; all clones are one.
+#[derive(Clone)]
+pub struct Plugins(Arc<Host>);
+
+struct Host {
+    engine: Engine,
+    compiled: Option<Compiled>,
+    decisions: Arc<Semaphore>,
+    tools: Arc<Semaphore>,
+}
+
+/// Which plugin it was, for the ledger: a replay needs all three.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Identity {
+    /// `builtin:rules`, or the path of the file.
+    pub name: String,
+    /// Of the `.wasm` file.
+    pub digest: Digest,
+    /// Of the settings' canonical form.
+    pub settings: Digest,
+}
+
+/// What a policy says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// Nothing to object.
+    Pass,
+    /// A person must agree; the text says why.
+    Ask(String),
+    /// Refused.
+    Deny(Denial),
+}
+
+/// Why something was refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Denial {
+    /// For machines: up to 64 lower-case letters, digits and dashes.
+    pub code: String,
+    /// For people.
+    pub message: String,
+}
+
+/// What a transform makes of a value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Change {
+    /// It stays byte for byte.
+    Keep,
+    /// It becomes this object.
+    Replace(Json),
+    /// The call ends here.
+    Refuse(Denial),
+}
+
+/// Keeps values that the agent must not see. Lives as long as a session.
+pub trait Vault: Send + Sync {
+    /// Keeps `value` and returns its placeholder; the same for the same value and kind. `restore_to` are globs over exposed
+    /// tool names; empty means the source whose call or result held it. Must not block: a guest is waiting.
+    fn protect(&self, kind: &str, value: &str, restore_to: Vec<String>) -> String;
+}
+
+/// What an approval plugin is told of a question.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AskFacts {
+    /// One for each policy that asks and one for the risk.
+    pub reasons: Vec<String>,
+    /// Earlier answers that would cover the call.
+    pub grants: Vec<GrantFacts>,
+    /// Whether the tool may be destructive or reach an open world.
+    pub grave: bool,
+}
+
+/// An earlier answer that would cover a call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GrantFacts {
+    /// The grant's identifier.
+    pub id: String,
+    /// How far it reaches.
+    pub scope: Scope,
+    /// Seconds since a person gave it.
+    pub age: u32,
+}
+
+/// How an ask is settled, as a plugin would have it. The gate narrows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Settlement {
+    /// Put the question to a person.
+    Question(Offer),
+    /// Use the earlier answer of this id.
+    Remembered(String),
+    /// Refuse without asking.
+    Refuse(Denial),
+}
+
+/// What a person may choose from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Offer {
+    /// As the plugin listed them; may hold duplicates.
+    pub scopes: Vec<Scope>,
+    /// Seconds for which a remembered answer holds.
+    pub valid_for: u32,
+    /// How often it may be used; 0 means without limit.
+    pub uses: u32,
+}
+
+/// How far an answer reaches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Scope {
+    /// This call.
+    Once,
+    /// One later call with the same arguments.
+    Arguments,
+    /// The tool, in this session.
+    Session,
+    /// The tool, for this principal.
+    Principal,
+}
+
+impl Plugins {
+    /// Starts the engine and its clock. Compiled code is kept in `cache_dir`, which is created, and made private if it is not;
+    /// without a folder every load compiles.
+    ///
+    /// # Errors
+    /// [`PluginError::Engine`], and [`PluginError::Cache`] for a folder that is not ours alone.
+    pub fn new(cache_dir: Option<&Path>) -> Result<Self, PluginError> {
+        let open = |folder: &Path| {
+            let folder_name = || folder.display().to_string();
+            Compiled::open(folder)
+                .map_err(|error| PluginError::Cache { folder: folder_name(), reason: error.to_string() })
+        };
+        let compiled = cache_dir.map(open).transpose()?;
+        Ok(Self(Arc::new(Host {
+            engine: engine::start()?,
+            compiled,
+            decisions: Arc::new(Semaphore::new(limits::DECISION_SLOTS as usize)),
+            tools: Arc::new(Semaphore::new(limits::TOOL_SLOTS as usize)),
+        })))
+    }
+
+    /// Loads a policy and configures it once.
+    ///
+    /// # Errors
+    /// See [`PluginError`]. Cancellation safe, as all functions here: compiling goes on to its end in the background.
+    pub async fn policy(&self, config: &PluginConfig) -> Result<Policy, PluginError> {
+        let (identity, stock) = self.decider(config).await?;
+        Ok(Policy::new(identity, config, stock))
+    }
+
+    /// Loads a transform and configures it once.
+    ///
+    /// # Errors
+    /// See [`PluginError`].
+    pub async fn transform(&self, config: &PluginConfig) -> Result<Transform, PluginError> {
+        let (identity, stock) = self.decider(config).await?;
+        Ok(Transform::new(identity, config, stock))
+    }
+
+    /// Loads an approval plugin and configures it once.
+    ///
+    /// # Errors
+    /// See [`PluginError`].
+    pub async fn approval(&self, config: &PluginConfig) -> Result<Approval, PluginError> {
+        let (identity, stock) = self.decider(config).await?;
+        Ok(Approval::new(identity, config, stock))
+    }
+
+    /// Loads a sink, configures it once, and opens its file: the configured one, or `default_file`.
+    ///
+    /// # Errors
+    /// See [`PluginError`].
+    pub async fn sink(&self, config: &PluginConfig, default_file: &Path) -> Result<Sink, PluginError> {
+        let (identity, stock) = self.decider(config).await?;
+        Sink::open(identity, config.file.as_deref().unwrap_or(default_file), stock)
+    }
+
+    /// Loads a component that is a source of tools, and configures it once.
+    ///
+    /// # Errors
+    /// See [`PluginError`].
+    pub async fn tools(
+        &self,
+        plugin: &PluginRef,
+        settings: &serde_json::Value,
+        grant: &[String],
+    ) -> Result<Tools, PluginError> {
+        let (identity, stock) = self.load(plugin, settings, grant, &self.0.tools).await?;
+        Tools::start(identity, stock).await
+    }
+
+    /// What a plugin is and wants. Runs nothing of it.
+    ///
+    /// # Errors
+    /// If it is no component.
+    pub async fn inspect(&self, plugin: &PluginRef) -> Result<Inspection, PluginError> {
+        let (host, plugin) = (self.0.clone(), plugin.clone());
+        blocking(move || {
+            let wasm = load::read(&plugin)?;
+            let component = load::compile(&host.engine, host.compiled.as_ref(), &wasm)?;
+            Ok(inspect::inspect(&host.engine, &wasm, &component))
+        })
+        .await
+    }
+
+    async fn decider<W: World>(&self, config: &PluginConfig) -> Result<(Identity, Stock<W>), PluginError> {
+        self.load(&config.plugin, &config.settings, &config.grant, &self.0.decisions).await
+    }
+
+    async fn load<W: World>(
+        &self,
+        plugin: &PluginRef,
+        settings: &serde_json::Value,
+        grant: &[String],
+        slots: &Arc<Semaphore>,
+    ) -> Result<(Identity, Stock<W>), PluginError> {
+        let (host, plugin, grant) = (self.0.clone(), plugin.clone(), grant.to_vec());
+        let linked = blocking(move || {
+            let wasm = load::read(&plugin)?;
+            let component = load::compile(&host.engine, host.compiled.as_ref(), &wasm)?;
+            load::link::<W>(&host.engine, wasm, &component, &grant)
+        });
+        let linked = linked.await?;
+        let settings = Json::of(settings);
+        let identity = Identity {
+            name: linked.plugin.to_string(),
+            digest: linked.digest,
+            // Settings that came from TOML hold no key twice, the one thing that has no canonical form.
+            settings: Digest::of_json(&settings).unwrap_or_else(|_| Digest::of(settings.as_bytes())),
+        };
+        let stock = Stock::start(self.0.engine.clone(), linked, settings.as_str().to_owned(), slots.clone()).await?;
+        Ok((identity, stock))
+    }
+}
+
+/// Compiling takes from 50 ms to seconds of processor time.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, PluginError> + Send + 'static,
+) -> Result<T, PluginError> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.unwrap_or_else(|error| Err(PluginError::Engine(format!("loading was cut off: {error}"))))
+}
+
+#[cfg(test)]
+pub(crate) mod testing;
+#[cfg(test)]
+mod tests;

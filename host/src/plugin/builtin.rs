@@ -1,0 +1,15 @@
+//! The reference plugins, built by the build script and carried in the binary.
+
+use super::error::PluginError;
+
+// static BUILTINS: [(&str, &[u8]); N]
+include!(concat!(env!("OUT_DIR"), "/builtins.rs"));
+
+/// The bytes of `builtin:NAME`.
+pub(crate) fn find(name: &str) -> Result<&'static [u8], PluginError> {
+    let found = BUILTINS.iter().find(|(known, _)| *known == name);
+    found.map(|(_, bytes)| *bytes).ok_or_else(|| {
+        let known = BUILTINS.iter().map(|(known, _)| format!("`builtin:{known}`")).collect::<Vec<_>>().join(", ");
+        PluginError::UnknownBuiltin { name: name.to_owned(), known }
+    })
+}

@@ -1,0 +1,60 @@
+//! The engine that all plugins share: how code is compiled, where instances live, and the clock that interrupts them.
+
+use wasmtime::{Config, Enabled, Engine, InstanceAllocationStrategy, PoolingAllocationConfig};
+
+use super::error::PluginError;
+use super::limits;
+
+/// An engine and the thread that ticks for it.
+pub(crate) fn start() -> Result<Engine, PluginError> {
+    let failed = |error: wasmtime::Error| PluginError::Engine(format!("{error:#}"));
+    let engine = Engine::new(config().allocation_strategy(InstanceAllocationStrategy::Pooling(pool()))).or_else(|error| {
+        // The pool reserves terabytes of address space, which a small `ulimit -v` forbids.
+        tracing::warn!(%error, "no address space for a pool of plugin instances; each is allocated on demand, which is slower");
+        Engine::new(config().allocation_strategy(InstanceAllocationStrategy::OnDemand))
+    });
+    let engine = engine.map_err(failed)?;
+    tick(&engine)?;
+    Ok(engine)
+}
+
+fn config() -> Config {
+    let mut config = Config::new();
+    // Nobody reads the frames of a stripped guest, and gathering them costs more than the trap.
+    config.epoch_interruption(true).wasm_backtrace_max_frames(None);
+    config
+}
+
+fn pool() -> PoolingAllocationConfig {
+    let slots = limits::DECISION_SLOTS + limits::TOOL_SLOTS;
+    let mut pool = PoolingAllocationConfig::new();
+    // Memories and tables are what a slot is; core instances cost nothing until used, and wit-component makes several of each.
+    pool.total_component_instances(slots)
+        .total_memories(slots)
+        .total_tables(slots)
+        .total_stacks(slots)
+        .total_core_instances(slots * 8)
+        .max_memories_per_component(limits::MEMORIES_PER_COMPONENT)
+        .max_tables_per_component(limits::MEMORIES_PER_COMPONENT)
+        .max_memory_size(limits::MEMORY_BYTES)
+        .table_elements(limits::TABLE_ELEMENTS)
+        .linear_memory_keep_resident(limits::KEEP_RESIDENT_BYTES)
+        .pagemap_scan(if cfg!(target_os = "linux") { Enabled::Auto } else { Enabled::No });
+    pool
+}
+
+/// One thread per engine. It holds the engine weakly, and ends when the last plugin and the last handle are gone: a plugin that
+/// outlived its clock would have no deadline.
+fn tick(engine: &Engine) -> Result<(), PluginError> {
+    let engine = engine.weak();
+    let clock = move || {
+        while let Some(engine) = engine.upgrade() {
+            engine.increment_epoch();
+            drop(engine);
+            // Late ticks are lost, not made up for: a burst would age every guest at once.
+            std::thread::sleep(limits::TICK);
+        }
+    };
+    let thread = std::thread::Builder::new().name("plugin-clock".into()).spawn(clock);
+    thread.map(drop).map_err(|error| PluginError::Engine(format!("no thread for the clock: {error}")))
+}

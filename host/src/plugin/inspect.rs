@@ -1,0 +1,68 @@
+//! What a plugin is and wants, for a person who is about to trust it.
+
+use wasmtime::Engine;
+use wasmtime::component::Component;
+
+use super::load::{GRANTS, Manifest, Wasm, interface, remedy};
+use super::v0_1::{ApprovalWorld, PolicyWorld, SinkWorld, ToolsWorld, TransformWorld, World};
+use crate::digest::Digest;
+
+/// What a plugin is and wants.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct Inspection {
+    /// `builtin:NAME` or the path.
+    pub plugin: String,
+    /// Of the `.wasm` file.
+    pub digest: Digest,
+    /// Bytes of the file.
+    pub size: usize,
+    /// `policy`, `transform`, `approval`, `audit`, `tools` or `none`: what its exports make it.
+    pub world: &'static str,
+    /// The permission manifest.
+    pub imports: Vec<Import>,
+    /// The names of its exports.
+    pub exports: Vec<String>,
+}
+
+/// Something that a plugin wants from its host.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct Import {
+    /// Package, interface and version.
+    pub name: String,
+    /// The word for `grant`; None if it needs none, or if none exists.
+    pub grant: Option<&'static str>,
+    /// Why it is refused even with every grant; None if it is not.
+    pub refused: Option<String>,
+}
+
+pub(super) fn inspect(engine: &Engine, wasm: &Wasm, component: &Component) -> Inspection {
+    let Manifest { imports, exports } = Manifest::of(engine, component);
+    let (world, free) = world(&exports).unwrap_or(("none", &[]));
+    let imports = imports.into_iter().map(|name| import(name, free)).collect();
+    Inspection { plugin: wasm.plugin.clone(), digest: wasm.digest, size: wasm.size(), world, imports, exports }
+}
+
+fn world(exports: &[String]) -> Option<(&'static str, &'static [&'static str])> {
+    fn entry<W: World>() -> (&'static str, &'static str, &'static [&'static str]) {
+        (W::EXPORT, W::NAME, W::IMPORTS)
+    }
+    let worlds = [
+        entry::<PolicyWorld>(),
+        entry::<TransformWorld>(),
+        entry::<ApprovalWorld>(),
+        entry::<SinkWorld>(),
+        entry::<ToolsWorld>(),
+    ];
+    let fits = |export: &str| exports.iter().any(|name| interface(name) == Some(export));
+    worlds.into_iter().find(|(export, ..)| fits(export)).map(|(_, name, imports)| (name, imports))
+}
+
+fn import(name: String, free: &[&str]) -> Import {
+    let ours = interface(&name);
+    let grant = GRANTS.into_iter().find(|grant| ours == Some(grant));
+    let refused = match ours {
+        Some(interface) if free.contains(&interface) || grant.is_some() => None,
+        _ => Some(remedy(&name)),
+    };
+    Import { name, grant, refused }
+}

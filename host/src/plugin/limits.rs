@@ -1,0 +1,96 @@
+//! What a plugin may use. One place for every number, with its reason.
+
+use std::time::Duration;
+
+/// One tick of the clock that interrupts guests.
+pub(crate) const TICK: Duration = Duration::from_millis(1);
+
+/// Processor time for one decision, counted in ticks that the guest itself has seen, so that a busy machine kills no innocent.
+/// A policy takes microseconds; an engine in an interpreted language takes a few milliseconds.
+pub const DECISION_DEADLINE: Duration = Duration::from_millis(100);
+
+/// Processor time for instantiating and configuring. Parsing a large rule set takes longer than applying it.
+pub const START_DEADLINE: Duration = Duration::from_secs(2);
+
+/// Processor time for one call of a tool: tools compute, policies compare.
+pub const TOOL_DEADLINE: Duration = Duration::from_secs(5);
+
+/// Processor time for one batch of ledger records.
+pub const DELIVER_DEADLINE: Duration = Duration::from_secs(2);
+
+/// Wall-clock time beyond the deadline, after which a call is given up even if its guest saw no tick: it waited in the host, or
+/// was not scheduled.
+pub(crate) const WALL_CLOCK_GRACE: Duration = Duration::from_secs(10);
+
+/// Bytes of linear memory, over all memories of an instance. Guests in Rust need one to two MiB, in QuickJS or Python up to 13.
+pub const MEMORY_BYTES: usize = 16 << 20;
+
+/// Elements of one table. Python guests need 7,688.
+pub const TABLE_ELEMENTS: usize = 10_000;
+
+/// Memories, and tables, of one component.
+pub(crate) const MEMORIES_PER_COMPONENT: u32 = 3;
+
+/// Bytes that may cross between guest and host in one call of either: what a decision says is short.
+pub const DECISION_OUTPUT_BYTES: usize = 64 << 10;
+
+/// The same for whatever carries payload: rewritten values, tool results, ledger lines.
+pub const PAYLOAD_OUTPUT_BYTES: usize = 8 << 20;
+
+/// Calls of the guest to the host within one call of the host to the guest. A policy reads each fact once or twice; a sink
+/// writes one line per record.
+pub const HOST_CALLS: u32 = 10_000;
+
+/// Bytes of lines that a sink may write in one batch.
+pub const BATCH_BYTES: usize = 64 << 20;
+
+/// Bytes of one line in the operator's log.
+pub const LOG_LINE_BYTES: usize = 4 << 10;
+
+/// Lines in the operator's log within one call; later ones are dropped.
+pub const LOG_LINES: u32 = 100;
+
+/// Bytes of a `.wasm` file. Python with its standard library has 18 MB.
+pub const COMPONENT_BYTES: u64 = 64 << 20;
+
+/// Memory slots for decisions. One instance usually takes one.
+pub(crate) const DECISION_SLOTS: u32 = 256;
+
+/// Memory slots for tool sources, apart from those of decisions so that many sessions cannot starve the gate.
+pub(crate) const TOOL_SLOTS: u32 = 320;
+
+/// Sessions of one tool source that are kept alive; beyond that the least recently used one ends.
+pub const TOOL_SESSIONS: usize = 256;
+
+/// How long a call waits for a slot before it fails closed. The slots turn over in well under a millisecond each, so that
+/// waiting this long means that they are held by guests that run into their deadlines.
+pub(crate) const SLOT_WAIT: Duration = Duration::from_secs(5);
+
+/// How long a call waits for an earlier call of the same session: six that run into their deadline.
+pub(crate) const SESSION_WAIT: Duration = Duration::from_secs(30);
+
+/// Instances kept ready per plugin, instantiated and configured. Two hide the start from a caller who comes alone.
+pub(crate) const STOCK: usize = 2;
+
+/// Bytes of memory that a pooled slot keeps between uses instead of giving them back to the system.
+pub(crate) const KEEP_RESIDENT_BYTES: usize = 256 << 10;
+
+/// The longest code of a denial.
+pub(crate) const CODE_BYTES: usize = 64;
+
+/// Everything that bounds one call into a guest.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limits {
+    /// Processor time.
+    pub(crate) deadline: Duration,
+    /// Bytes that cross in one call.
+    pub(crate) output: usize,
+}
+
+impl Limits {
+    pub(crate) const START: Self = Self { deadline: START_DEADLINE, output: PAYLOAD_OUTPUT_BYTES };
+    pub(crate) const DECISION: Self = Self { deadline: DECISION_DEADLINE, output: DECISION_OUTPUT_BYTES };
+    pub(crate) const REWRITE: Self = Self { deadline: DECISION_DEADLINE, output: PAYLOAD_OUTPUT_BYTES };
+    pub(crate) const DELIVER: Self = Self { deadline: DELIVER_DEADLINE, output: PAYLOAD_OUTPUT_BYTES };
+    pub(crate) const TOOL: Self = Self { deadline: TOOL_DEADLINE, output: PAYLOAD_OUTPUT_BYTES };
+}

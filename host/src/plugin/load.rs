@@ -1,0 +1,198 @@
+//! From a file to a component that is ready to be instantiated: read, encode, compile, check what it imports, link.
+
+use std::fs::File;
+use std::io::Read as _;
+use std::sync::Arc;
+
+use wasmtime::Engine;
+use wasmtime::component::{Component, Linker};
+
+use super::builtin;
+use super::compiled::Compiled;
+use super::error::PluginError;
+use super::limits;
+use super::v0_1::{self, PACKAGE, TRACK, World};
+use crate::config::PluginRef;
+use crate::digest::Digest;
+
+/// The capabilities that a configuration may grant, and the interface behind each.
+pub(crate) const GRANTS: [&str; 1] = ["log"];
+
+/// The bytes of a plugin.
+pub(crate) struct Wasm {
+    pub(crate) plugin: String,
+    pub(crate) digest: Digest,
+    bytes: Vec<u8>,
+}
+
+impl Wasm {
+    pub(crate) fn size(&self) -> usize {
+        self.bytes.len()
+    }
+}
+
+/// A component checked against its world.
+pub(crate) struct Linked<W: World> {
+    pub(crate) plugin: Arc<str>,
+    pub(crate) digest: Digest,
+    pub(crate) pre: W::Pre,
+    /// Slots that one instance takes.
+    pub(crate) weight: u32,
+}
+
+/// Reads a plugin.
+pub(crate) fn read(plugin: &PluginRef) -> Result<Wasm, PluginError> {
+    let (plugin, bytes) = match plugin {
+        PluginRef::Builtin(name) => (format!("builtin:{name}"), builtin::find(name)?.to_vec()),
+        PluginRef::Path(path) => {
+            let name = path.display().to_string();
+            let mut bytes = Vec::new();
+            // One byte more than may be, to tell a large file from a cut one.
+            let read = File::open(path)
+                .and_then(|file| file.take(limits::COMPONENT_BYTES + 1).read_to_end(&mut bytes));
+            read.map_err(|error| PluginError::Read { plugin: name.clone(), reason: error.to_string() })?;
+            (name, bytes)
+        }
+    };
+    if bytes.len() as u64 > limits::COMPONENT_BYTES {
+        let (needs, limit) = ("a larger file".into(), format!("{} MiB", limits::COMPONENT_BYTES >> 20));
+        return Err(PluginError::TooLarge { plugin, needs, limit });
+    }
+    Ok(Wasm { plugin, digest: Digest::of(&bytes), bytes })
+}
+
+/// Compiles a plugin, or takes what was compiled before.
+pub(crate) fn compile(engine: &Engine, compiled: Option<&Compiled>, wasm: &Wasm) -> Result<Component, PluginError> {
+    if let Some(component) = compiled.and_then(|folder| folder.load(engine, &wasm.digest)) {
+        return Ok(component);
+    }
+    let bytes = component_bytes(wasm)?;
+    let component = Component::from_binary(engine, &bytes).map_err(|error| {
+        let (plugin, reason) = (wasm.plugin.clone(), format!("{error:#}"));
+        // What the pool has no room for is a component all the same.
+        if reason.contains("pool") || reason.contains("exceed") {
+            let limit = format!("{} MiB in {} memories", limits::MEMORY_BYTES >> 20, limits::MEMORIES_PER_COMPONENT);
+            return PluginError::TooLarge { plugin, needs: reason, limit };
+        }
+        PluginError::NotAComponent { plugin, reason }
+    })?;
+    if let Some(folder) = compiled
+        && let Err(error) = folder.store(engine, &wasm.digest, &component)
+    {
+        tracing::warn!(plugin = %wasm.plugin, %error, "compiled plugin is not kept; the next start compiles it again");
+    }
+    Ok(component)
+}
+
+/// The component itself. A core module that cargo and wit-bindgen made becomes one here, so that an author needs no other tool.
+fn component_bytes(wasm: &Wasm) -> Result<std::borrow::Cow<'_, [u8]>, PluginError> {
+    const CORE: &[u8] = b"\0asm\x01\0\0\0";
+    let refuse = |reason: String| PluginError::NotAComponent { plugin: wasm.plugin.clone(), reason };
+    if !wasm.bytes.starts_with(b"\0asm") {
+        return Err(refuse("it does not begin as WebAssembly does".into()));
+    }
+    if !wasm.bytes.starts_with(CORE) {
+        return Ok(wasm.bytes.as_slice().into());
+    }
+    if memchr::memmem::find(&wasm.bytes, b"component-type").is_none() {
+        let reason = "it is a core module that says nothing of its world; generate its bindings with wit-bindgen";
+        return Err(refuse(reason.into()));
+    }
+    let mut encoder = wit_component::ComponentEncoder::default();
+    let encoded = encoder.validate(true).module(&wasm.bytes).and_then(|encoder| encoder.encode());
+    encoded.map(Into::into).map_err(|error| refuse(format!("its core module cannot be encoded: {error:#}")))
+}
+
+/// Checks imports against the grant and exports against the world, and links.
+pub(crate) fn link<W: World>(
+    engine: &Engine,
+    wasm: Wasm,
+    component: &Component,
+    grant: &[String],
+) -> Result<Linked<W>, PluginError> {
+    let plugin = wasm.plugin;
+    if let Some(grant) = grant.iter().find(|word| !GRANTS.contains(&word.as_str())) {
+        return Err(PluginError::UnknownGrant { plugin, grant: grant.clone() });
+    }
+    let Manifest { imports, exports } = Manifest::of(engine, component);
+    if let Some(name) = imports.iter().chain(&exports).find(|name| other_track(name)) {
+        return Err(PluginError::OtherTrack { plugin, package: package(name), served: TRACK });
+    }
+    if !exports.iter().any(|name| interface(name) == Some(W::EXPORT)) {
+        let exports = if exports.is_empty() { "nothing".to_owned() } else { exports.join(", ") };
+        let interface = format!("{PACKAGE}/{}@{TRACK}", W::EXPORT);
+        return Err(PluginError::WrongWorld { plugin, wanted: W::NAME, exports, interface });
+    }
+    let refused: Vec<_> = imports.iter().filter(|name| !may_import(name, W::IMPORTS, grant)).collect();
+    if let Some(first) = refused.first() {
+        let import = refused.iter().map(|name| name.as_str()).collect::<Vec<_>>().join(", ");
+        return Err(PluginError::NotGranted { plugin, import, remedy: remedy(first) });
+    }
+    let contract = |error: wasmtime::Error| PluginError::Contract { plugin: plugin.clone(), reason: format!("{error:#}") };
+    let mut linker = Linker::new(engine);
+    for interface in W::IMPORTS.iter().copied().chain(grant.iter().map(String::as_str)) {
+        v0_1::link(&mut linker, interface).map_err(contract)?;
+    }
+    let pre = linker.instantiate_pre(component).and_then(W::check).map_err(contract)?;
+    let weight = weight(&plugin, component)?;
+    Ok(Linked { plugin: plugin.into(), digest: wasm.digest, pre, weight })
+}
+
+/// What a component imports and exports, by name.
+pub(crate) struct Manifest {
+    pub(crate) imports: Vec<String>,
+    pub(crate) exports: Vec<String>,
+}
+
+impl Manifest {
+    pub(crate) fn of(engine: &Engine, component: &Component) -> Self {
+        let kind = component.component_type();
+        Self {
+            imports: kind.imports(engine).map(|(name, _)| name.to_owned()).collect(),
+            exports: kind.exports(engine).map(|(name, _)| name.to_owned()).collect(),
+        }
+    }
+}
+
+/// The interface, if the name is one of our package: `log` of `portcullis:plugin/log@0.1.0`.
+pub(crate) fn interface(name: &str) -> Option<&str> {
+    let rest = name.strip_prefix(PACKAGE)?.strip_prefix('/')?;
+    Some(rest.split_once('@').map_or(rest, |(interface, _)| interface))
+}
+
+/// What has to be written down for a plugin to get this import, or that nothing helps.
+pub(crate) fn remedy(import: &str) -> String {
+    match interface(import) {
+        Some(name) if GRANTS.contains(&name) => format!("add `grant = [\"{name}\"]` to its table"),
+        Some(_) => "it belongs to another kind of plugin".into(),
+        None => "no grant exists for it; a Rust plugin built for wasm32-unknown-unknown imports nothing of the kind".into(),
+    }
+}
+
+fn may_import(name: &str, world: &[&str], grant: &[String]) -> bool {
+    interface(name).is_some_and(|name| world.contains(&name) || grant.iter().any(|word| word == name))
+}
+
+fn other_track(name: &str) -> bool {
+    let version = name.split_once('@').map_or("", |(_, version)| version);
+    let ours = version.strip_prefix(TRACK).is_some_and(|rest| rest.starts_with('.'));
+    interface(name).is_some() && !ours
+}
+
+fn package(name: &str) -> String {
+    name.split_once('@').map_or_else(|| PACKAGE.to_owned(), |(_, version)| format!("{PACKAGE}@{version}"))
+}
+
+/// Slots are counted in memories and tables, which is what the pool runs out of.
+fn weight(plugin: &str, component: &Component) -> Result<u32, PluginError> {
+    let too_large = |needs: String, limit: u32| {
+        Err(PluginError::TooLarge { plugin: plugin.to_owned(), needs, limit: limit.to_string() })
+    };
+    let most = limits::MEMORIES_PER_COMPONENT;
+    match component.resources_required() {
+        None => too_large("modules from outside".into(), 0),
+        Some(needs) if needs.num_memories > most => too_large(format!("{} memories", needs.num_memories), most),
+        Some(needs) if needs.num_tables > most => too_large(format!("{} tables", needs.num_tables), most),
+        Some(needs) => Ok(needs.num_memories.max(needs.num_tables).max(1)),
+    }
+}

@@ -1,0 +1,138 @@
+//! Instances of one plugin: a fresh one for every call, the next ones made ready while nobody waits.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use wasmtime::Engine;
+
+use super::error::{Failure, FailureCode, PluginError};
+use super::guest::{Live, State, arm, guard};
+use super::limits::{self, Limits};
+use super::load::Linked;
+use super::v0_1::{Facts, World};
+
+/// A loaded plugin. Clones share the stock.
+pub(crate) struct Stock<W: World>(Arc<Shared<W>>);
+
+struct Shared<W: World> {
+    engine: Engine,
+    linked: Linked<W>,
+    settings: String,
+    slots: Arc<Semaphore>,
+    /// Slots that must stay free for calls; the stock takes from what is above.
+    reserve: usize,
+    ready: Mutex<Vec<Live<W>>>,
+    refilling: AtomicBool,
+}
+
+/// Why no instance could be made.
+enum Unready {
+    /// `configure` refused, in the plugin's words.
+    Refused(String),
+    Failed(Failure),
+}
+
+impl<W: World> Clone for Stock<W> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<W: World> Stock<W> {
+    /// Makes the first instance, which proves that the plugin starts and takes its settings.
+    pub(crate) async fn start(
+        engine: Engine,
+        linked: Linked<W>,
+        settings: String,
+        slots: Arc<Semaphore>,
+    ) -> Result<Self, PluginError> {
+        let reserve = slots.available_permits() / 2;
+        let (ready, refilling) = (Mutex::default(), AtomicBool::new(false));
+        let shared = Shared { engine, linked, settings, slots, reserve, ready, refilling };
+        let plugin = || shared.linked.plugin.to_string();
+        match shared.fresh().await {
+            Ok(first) => shared.put(first),
+            Err(Unready::Refused(reason)) => return Err(PluginError::Settings { plugin: plugin(), reason }),
+            Err(Unready::Failed(failure)) => return Err(PluginError::Start { plugin: plugin(), failure }),
+        }
+        Ok(Self(Arc::new(shared)))
+    }
+
+    /// A configured instance that has served nobody. Cancellation safe.
+    pub(crate) async fn take(&self) -> Result<Live<W>, Failure> {
+        let ready = self.0.lock().pop();
+        self.refill();
+        match ready {
+            Some(live) => Ok(live),
+            None => self.0.fresh().await.map_err(|unready| match unready {
+                Unready::Failed(failure) => failure,
+                // It took them at its start, and a decision must not depend on anything else.
+                Unready::Refused(text) => Failure::new(FailureCode::Error, format!("it now refuses its settings: {text}")),
+            }),
+        }
+    }
+
+    /// Makes the next instances in the background. Takes no slot that a call may need, and gives up at the first failure: the
+    /// next call meets it and reports it.
+    fn refill(&self) {
+        if self.0.refilling.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let done = Refilling(Arc::downgrade(&self.0));
+        tokio::spawn(async move {
+            while let Some(shared) = done.0.upgrade() {
+                if shared.lock().len() >= limits::STOCK || shared.slots.available_permits() <= shared.reserve {
+                    break;
+                }
+                let Ok(slot) = shared.slots.clone().try_acquire_many_owned(shared.linked.weight) else { break };
+                let Ok(live) = shared.instance(slot).await else { break };
+                shared.put(live);
+            }
+        });
+    }
+}
+
+/// Says that refilling has ended, also when its task is dropped with the runtime.
+struct Refilling<W: World>(std::sync::Weak<Shared<W>>);
+
+impl<W: World> Drop for Refilling<W> {
+    fn drop(&mut self) {
+        if let Some(shared) = self.0.upgrade() {
+            shared.refilling.store(false, Ordering::Release);
+        }
+    }
+}
+
+impl<W: World> Shared<W> {
+    async fn fresh(&self) -> Result<Live<W>, Unready> {
+        let busy = |_| Failure::new(FailureCode::Busy, "every slot for plugin instances is in use");
+        let slot = self.slots.clone().acquire_many_owned(self.linked.weight);
+        let slot = tokio::time::timeout(limits::SLOT_WAIT, slot).await.map_err(|_| ()).and_then(|slot| slot.map_err(|_| ()));
+        self.instance(slot.map_err(busy).map_err(Unready::Failed)?).await
+    }
+
+    async fn instance(&self, slot: OwnedSemaphorePermit) -> Result<Live<W>, Unready> {
+        let facts = Facts { plugin: self.linked.plugin.clone(), ..Facts::default() };
+        let mut store = State::store(&self.engine, facts);
+        arm(&mut store, Limits::START);
+        let world = async {
+            let world = W::instantiate(&self.linked.pre, &mut store).await?;
+            let configured = world.configure(&mut store, &self.settings).await?;
+            Ok(configured.map(|()| world))
+        };
+        match guard(Limits::START, world).await {
+            Ok(Ok(world)) => Ok(Live::new(world, store, slot)),
+            Ok(Err(reason)) => Err(Unready::Refused(reason)),
+            Err(failure) => Err(Unready::Failed(failure)),
+        }
+    }
+
+    fn put(&self, live: Live<W>) {
+        self.lock().push(live);
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Live<W>>> {
+        self.ready.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

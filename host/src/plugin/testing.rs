@@ -1,0 +1,65 @@
+//! What the tests of plugins share: one host per process, a call to decide about, a configuration entry.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+
+use std::sync::{Arc, OnceLock};
+
+use portcullis_test_support::guest;
+
+use super::Plugins;
+use crate::call::{Call, CallId, Caller, Phase, Risk, SessionId, Trust, View};
+use crate::catalog::Tool;
+use crate::config::{PluginConfig, PluginRef};
+use crate::digest::Digest;
+use crate::message::Json;
+
+/// One host for all tests of this process, as in a broker. Compiled code outlives the process.
+pub(crate) fn plugins() -> &'static Plugins {
+    static PLUGINS: OnceLock<Plugins> = OnceLock::new();
+    PLUGINS.get_or_init(|| {
+        let cache = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/guests/compiled");
+        Plugins::new(Some(&cache)).unwrap()
+    })
+}
+
+/// An entry for a guest of `tests/guests`.
+pub(crate) fn entry(name: &str, settings: serde_json::Value) -> PluginConfig {
+    PluginConfig {
+        plugin: PluginRef::Path(guest(name)),
+        settings,
+        on: vec![Phase::Call],
+        shadow: false,
+        grant: vec![],
+        file: None,
+    }
+}
+
+/// A call of `files__read` with these arguments.
+pub(crate) fn view(arguments: &str) -> View {
+    let definition = Json::parse(r#"{"name":"read","inputSchema":{"type":"object"}}"#).unwrap();
+    let tool = Tool {
+        source: "files".parse().unwrap(),
+        name: "read".into(),
+        exposed: "files__read".into(),
+        digest: Digest::of_json(&definition).unwrap(),
+        definition,
+        tags: Arc::from([]),
+    };
+    let caller = Caller {
+        principal: "local".into(),
+        profile: "default".parse().unwrap(),
+        trust: Trust::Medium,
+        session: SessionId::new(),
+        client: "test/1".into(),
+    };
+    let call = Call {
+        id: CallId::new(),
+        received_at: 1,
+        method: "tools/call".into(),
+        caller: Arc::new(caller),
+        tool: Arc::new(tool),
+        risk: Risk::Risky,
+        arguments: Json::parse(arguments.to_owned()).unwrap(),
+        params: Json::empty_object(),
+    };
+    View { call: Arc::new(call), phase: Phase::Call, outcome: None }
+}

@@ -1,0 +1,152 @@
+//! Guests that misbehave while they run: the right code, and nobody else disturbed.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use portcullis_test_support::guest;
+use serde_json::json;
+
+use super::super::testing::{entry, plugins, view};
+use super::super::*;
+
+/// Decides beside a hostile guest until that has ended, and says how many decisions that were.
+async fn undisturbed<T>(hostile: impl Future<Output = T>) -> (T, usize) {
+    let plain = plugins().policy(&entry("plain", json!({ "refuse": "evil" }))).await.unwrap();
+    let decided = AtomicUsize::new(0);
+    let beside = async {
+        loop {
+            assert_eq!(plain.check(&view(r#"{"path":"good"}"#)).await, Ok(Verdict::Pass));
+            assert!(matches!(plain.check(&view(r#"{"path":"evil"}"#)).await, Ok(Verdict::Deny(_))));
+            decided.fetch_add(1, Ordering::Relaxed);
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::select! {
+        done = hostile => (done, decided.load(Ordering::Relaxed)),
+        () = beside => unreachable!(),
+    }
+}
+
+/// How a hostile policy fails, twice: the second time shows that the first left nothing behind.
+async fn fails(name: &str, arguments: &str) -> FailureCode {
+    let policy = plugins().policy(&entry(name, json!({}))).await.unwrap();
+    let view = view(arguments);
+    let (both, decided) = undisturbed(async { (policy.check(&view).await, policy.check(&view).await) }).await;
+    let (first, second) = (both.0.unwrap_err(), both.1.unwrap_err());
+    assert_eq!(first, second);
+    assert!(name != "loop" || decided > 0, "nothing was decided beside {name}");
+    first.code
+}
+
+#[tokio::test]
+async fn a_loop_meets_its_deadline() {
+    assert_eq!(fails("loop", "{}").await, FailureCode::Deadline);
+}
+
+#[tokio::test]
+async fn growth_meets_the_memory_limit() {
+    assert_eq!(fails("grow", "{}").await, FailureCode::Memory);
+}
+
+#[tokio::test]
+async fn a_panic_is_a_trap() {
+    assert_eq!(fails("trap", r#"{"do":"panic"}"#).await, FailureCode::Trap);
+}
+
+#[tokio::test]
+async fn endless_recursion_is_a_trap() {
+    assert_eq!(fails("trap", r#"{"do":"recurse"}"#).await, FailureCode::Trap);
+}
+
+#[tokio::test]
+async fn chatter_with_the_host_has_an_end() {
+    assert_eq!(fails("trap", r#"{"do":"chatter"}"#).await, FailureCode::HostCalls);
+}
+
+#[tokio::test]
+async fn an_error_of_the_plugin_is_a_failure_in_its_words() {
+    let policy = plugins().policy(&entry("plain", json!({}))).await.unwrap();
+    let failure = policy.check(&view(r#"{"a":"please fail"}"#)).await.unwrap_err();
+    assert_eq!(failure.code, FailureCode::Error);
+    assert_eq!(failure.detail, "cannot read the arguments");
+}
+
+#[tokio::test]
+async fn a_loop_in_configure_stops_the_start() {
+    let (result, _) = undisturbed(plugins().policy(&entry("loop", json!({ "in": "configure" })))).await;
+    match result {
+        Err(PluginError::Start { failure, .. }) => assert_eq!(failure.code, FailureCode::Deadline),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn lies_are_told_from_answers() {
+    struct NoVault;
+    impl Vault for NoVault {
+        fn protect(&self, _: &str, _: &str, _: Vec<String>) -> String {
+            unreachable!()
+        }
+    }
+    let transform = plugins().transform(&entry("lie", json!({}))).await.unwrap();
+    for (lie, named) in [
+        ("no json", "its JSON"),
+        ("no object", "not an object"),
+        ("huge", "more than 8192 KiB"),
+        ("bad code", "Not A Code"),
+    ] {
+        let view = view(&json!({ "do": lie }).to_string());
+        let (result, _) = undisturbed(transform.rewrite(&view, Arc::new(NoVault))).await;
+        let failure = result.unwrap_err();
+        assert_eq!(failure.code, FailureCode::Output, "{lie}: {failure}");
+        assert!(failure.detail.contains(named), "{lie}: {failure}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_innocent_is_killed_under_load() {
+    let plain = plugins().policy(&entry("plain", json!({ "refuse": "evil" }))).await.unwrap();
+    let hostile = plugins().policy(&entry("loop", json!({}))).await.unwrap();
+    let noise = tokio::spawn(async move {
+        loop {
+            assert_eq!(hostile.check(&view("{}")).await.unwrap_err().code, FailureCode::Deadline);
+        }
+    });
+    let tasks: Vec<_> = (0..8)
+        .map(|_| {
+            let plain = plain.clone();
+            tokio::spawn(async move {
+                for _ in 0..250 {
+                    assert_eq!(plain.check(&view(r#"{"path":"good"}"#)).await, Ok(Verdict::Pass));
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+    noise.abort();
+    assert!(noise.await.unwrap_err().is_cancelled());
+}
+
+#[tokio::test]
+async fn dropping_a_call_frees_its_slot() {
+    let free = || plugins().0.tools.available_permits();
+    let reference = crate::config::PluginRef::Path(guest("counter"));
+    let host = Plugins::new(None).unwrap();
+    let tools = host.tools(&reference, &json!({}), &[]).await.unwrap();
+    let before = free();
+    let session = crate::call::SessionId::new();
+    let arguments = Json::empty_object();
+    {
+        let call = tools.call(&session, "spin", &arguments);
+        tokio::pin!(call);
+        tokio::select! {
+            biased;
+            _ = &mut call => panic!("it spins"),
+            () = tokio::time::sleep(std::time::Duration::from_millis(5)) => {}
+        }
+    }
+    assert_eq!(free(), before);
+    assert!(tools.call(&session, "count", &arguments).await.unwrap().is_ok());
+}

@@ -1,0 +1,150 @@
+//! What is refused at load, in which words; and what the folder of compiled code withstands.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use portcullis_test_support::guest;
+use serde_json::json;
+
+use super::super::testing::{entry, plugins, view};
+use super::super::*;
+
+async fn refusal(config: &PluginConfig) -> String {
+    plugins().policy(config).await.unwrap_err().to_string()
+}
+
+fn file(bytes: &[u8]) -> (tempfile::NamedTempFile, PluginConfig) {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    fs::write(file.path(), bytes).unwrap();
+    let config = PluginConfig { plugin: PluginRef::Path(file.path().to_owned()), ..entry("plain", json!({})) };
+    (file, config)
+}
+
+#[tokio::test]
+async fn what_is_no_component_is_refused() {
+    for (bytes, reason) in [
+        (b"(component)".as_slice(), "does not begin as WebAssembly"),
+        (b"\0asm\x01\0\0\0", "wit-bindgen"),
+        (b"\0asm\x0d\0\x01\0\xff", "WebAssembly component:"),
+    ] {
+        let (_file, config) = file(bytes);
+        let text = refusal(&config).await;
+        assert!(text.contains("is not a WebAssembly component") && text.contains(reason), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn a_missing_file_and_a_missing_builtin_are_named() {
+    let mut config = entry("plain", json!({}));
+    config.plugin = PluginRef::Path("/nowhere/policy.wasm".into());
+    assert!(refusal(&config).await.starts_with("/nowhere/policy.wasm cannot be read"));
+    config.plugin = PluginRef::Builtin("rulez".into());
+    assert!(refusal(&config).await.contains("`builtin:rulez`"));
+}
+
+#[tokio::test]
+async fn the_wrong_world_is_refused() {
+    let text = refusal(&entry("counter", json!({}))).await;
+    assert!(text.contains("no policy plugin") && text.contains("portcullis:plugin/tools@0.1.0"), "{text}");
+}
+
+#[tokio::test]
+async fn another_track_is_refused() {
+    let text = refusal(&entry("old-abi", json!({}))).await;
+    assert!(text.contains("built for portcullis:plugin@0.0.9; this host serves 0.1"), "{text}");
+}
+
+#[tokio::test]
+async fn an_import_without_a_grant_is_refused_by_name() {
+    let text = refusal(&entry("wasi-env", json!({}))).await;
+    assert!(text.contains("wasi:cli/environment@0.2") && text.contains("no grant exists"), "{text}");
+    let text = refusal(&entry("needs-log", json!({}))).await;
+    assert!(text.contains("portcullis:plugin/log@0.1.0") && text.contains(r#"grant = ["log"]"#), "{text}");
+}
+
+#[tokio::test]
+async fn a_grant_gives_the_import_and_an_unknown_one_is_refused() {
+    let mut config = entry("needs-log", json!({}));
+    config.grant = vec!["log".into()];
+    let policy = plugins().policy(&config).await.unwrap();
+    assert_eq!(policy.check(&view("{}")).await, Ok(Verdict::Pass));
+    config.grant = vec!["network".into()];
+    assert!(refusal(&config).await.contains("`network`"));
+}
+
+#[tokio::test]
+async fn refused_settings_name_the_plugin_and_the_field() {
+    let text = refusal(&entry("plain", json!({ "wrong": true }))).await;
+    assert!(text.contains("guest_plain.wasm refuses its settings: unknown field `wrong`"), "{text}");
+}
+
+#[tokio::test]
+async fn inspection_shows_what_a_plugin_wants() {
+    let inspect = async |name| plugins().inspect(&PluginRef::Path(guest(name))).await.unwrap();
+    let log = inspect("needs-log").await;
+    assert_eq!(log.world, "policy");
+    assert_eq!(log.size as u64, fs::metadata(guest("needs-log")).unwrap().len());
+    let import = log.imports.iter().find(|import| import.name.contains("/log@")).unwrap();
+    assert_eq!((import.grant, &import.refused), (Some("log"), &None));
+    let wasi = inspect("wasi-env").await;
+    let import = wasi.imports.iter().find(|import| import.name.starts_with("wasi:cli/environment")).unwrap();
+    assert!(import.grant.is_none() && import.refused.is_some());
+    assert_eq!(inspect("old-abi").await.world, "policy");
+    assert_eq!(inspect("counter").await.world, "tools");
+}
+
+fn entries(folder: &Path) -> Vec<PathBuf> {
+    let all = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    all.filter(|path| path.extension().is_some_and(|extension| extension == "cwasm")).collect()
+}
+
+#[tokio::test]
+async fn compiled_code_is_private_and_an_altered_entry_is_made_again() {
+    let parent = tempfile::tempdir().unwrap();
+    let folder = parent.path().join("compiled");
+    let load = async || Plugins::new(Some(&folder)).unwrap().policy(&entry("plain", json!({}))).await.unwrap();
+    load().await;
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!((mode(&folder), mode(&folder.join("key"))), (0o700, 0o600));
+    let [path] = entries(&folder).try_into().unwrap();
+    let good = fs::read(&path).unwrap();
+
+    // What is not altered is loaded, not compiled: the file stays the same file.
+    let written = fs::metadata(&path).unwrap().modified().unwrap();
+    load().await;
+    assert_eq!(fs::metadata(&path).unwrap().modified().unwrap(), written);
+
+    for at in [0, good.len() / 2, good.len() - 1] {
+        let mut bad = good.clone();
+        bad[at] ^= 1;
+        fs::write(&path, &bad).unwrap();
+        assert_eq!(load().await.check(&view("{}")).await, Ok(Verdict::Pass));
+        assert_ne!(fs::read(&path).unwrap(), bad, "the altered entry was kept");
+    }
+    fs::write(&path, b"short").unwrap();
+    load().await;
+    assert!(fs::read(&path).unwrap().len() > 1000);
+}
+
+#[tokio::test]
+async fn an_entry_under_another_name_is_not_loaded() {
+    let parent = tempfile::tempdir().unwrap();
+    let host = Plugins::new(Some(parent.path())).unwrap();
+    host.policy(&entry("plain", json!({}))).await.unwrap();
+    let [plain] = entries(parent.path()).try_into().unwrap();
+    host.policy(&entry("loop", json!({}))).await.unwrap();
+    let other = entries(parent.path()).into_iter().find(|path| *path != plain).unwrap();
+    fs::copy(&plain, &other).unwrap();
+    let policy = host.policy(&entry("loop", json!({}))).await.unwrap();
+    assert_eq!(policy.check(&view("{}")).await.unwrap_err().code, FailureCode::Deadline);
+}
+
+#[test]
+fn a_key_that_others_can_read_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    Plugins::new(Some(folder.path())).map(drop).unwrap();
+    fs::set_permissions(folder.path().join("key"), fs::Permissions::from_mode(0o644)).unwrap();
+    let error = Plugins::new(Some(folder.path())).map(drop).unwrap_err().to_string();
+    assert!(error.contains("others can read"), "{error}");
+}

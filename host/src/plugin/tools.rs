@@ -1,0 +1,166 @@
+//! A component that is a source of tools.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use serde_json::value::RawValue;
+
+use super::Identity;
+use super::error::{Failure, FailureCode, PluginError};
+use super::guest::Live;
+use super::limits::{SESSION_WAIT, TOOL_SESSIONS};
+use super::stock::Stock;
+use super::v0_1::{ToolSession, ToolsWorld, object};
+use crate::call::SessionId;
+use crate::message::Json;
+
+/// A loaded component of tools. Clones share its sessions.
+#[derive(Clone)]
+pub struct Tools {
+    identity: Arc<Identity>,
+    stock: Stock<ToolsWorld>,
+    keeps_state: bool,
+    sessions: Arc<Mutex<Sessions>>,
+}
+
+/// Why a call failed before it became a tool result.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ToolFailure {
+    /// No tool of that name.
+    UnknownTool,
+    /// The arguments do not fit; in the component's words.
+    InvalidArguments(String),
+    /// Anything else; in the component's words.
+    Failed(String),
+}
+
+/// The live sessions, and a clock of uses.
+#[derive(Default)]
+struct Sessions {
+    live: HashMap<SessionId, Session>,
+    uses: u64,
+}
+
+struct Session {
+    place: Place,
+    used: u64,
+}
+
+/// The instance of one session; empty before the first call, and after one that failed or was cut off.
+type Place = Arc<tokio::sync::Mutex<Option<(Live<ToolsWorld>, ToolSession)>>>;
+
+impl Tools {
+    pub(super) async fn start(identity: Identity, stock: Stock<ToolsWorld>) -> Result<Self, PluginError> {
+        let keeps_state = async { stock.take().await?.keeps_state().await }.await;
+        let keeps_state =
+            keeps_state.map_err(|failure| PluginError::Start { plugin: identity.name.clone(), failure })?;
+        Ok(Self { identity: Arc::new(identity), stock, keeps_state, sessions: Arc::default() })
+    }
+
+    /// Which component it is.
+    #[must_use]
+    pub fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    /// Whether calls of one session reach one instance. Otherwise each call has a fresh one.
+    #[must_use]
+    pub fn keeps_state(&self) -> bool {
+        self.keeps_state
+    }
+
+    /// The tools, as MCP `Tool` objects. Cancellation safe.
+    ///
+    /// # Errors
+    /// [`FailureCode::Output`] if they are not an array of objects; else as any call.
+    pub async fn definitions(&self) -> Result<Vec<Json>, Failure> {
+        let text = self.stock.take().await?.definitions().await?;
+        let bad = |reason: &dyn fmt::Display| {
+            Failure::new(FailureCode::Output, format!("its definitions are no array of objects: {reason}"))
+        };
+        let json = Json::parse(text).map_err(|error| bad(&error))?;
+        let items: Vec<&RawValue> = json.read().map_err(|error| bad(&error))?;
+        items.into_iter().map(|raw| object(raw.get().to_owned()).map_err(|failure| bad(&failure.detail))).collect()
+    }
+
+    /// Runs a tool. Calls of one session come one after the other if the component keeps state. After a failure the session
+    /// starts anew. Dropping the future ends the guest, and with it what the session kept.
+    ///
+    /// # Errors
+    /// The outer error is a failure of the component itself, the inner one is its answer.
+    pub async fn call(
+        &self,
+        session: &SessionId,
+        tool: &str,
+        arguments: &Json,
+    ) -> Result<Result<Json, ToolFailure>, Failure> {
+        let arguments = arguments.as_str().to_owned();
+        if !self.keeps_state {
+            let (mut live, open) = self.open().await?;
+            return answer(live.call(open, tool, &arguments).await?);
+        }
+        let place = self.place(session);
+        let Ok(mut place) = tokio::time::timeout(SESSION_WAIT, place.lock()).await else {
+            return Err(Failure::new(FailureCode::Busy, "earlier calls of this session are still running"));
+        };
+        // Taken out for the call, so that an instance that trapped or was cut off is not met again.
+        let (mut live, open) = match place.take() {
+            Some(kept) => kept,
+            None => self.open().await?,
+        };
+        let result = live.call(open, tool, &arguments).await?;
+        *place = Some((live, open));
+        answer(result)
+    }
+
+    /// Forgets a session. A call of it that is running comes to its end.
+    pub fn end_session(&self, session: &SessionId) {
+        self.sessions().live.remove(session);
+    }
+
+    /// Forgets all sessions.
+    pub fn end_all(&self) {
+        self.sessions().live.clear();
+    }
+
+    async fn open(&self) -> Result<(Live<ToolsWorld>, ToolSession), Failure> {
+        let mut live = self.stock.take().await?;
+        let session = live.open().await?;
+        Ok((live, session))
+    }
+
+    fn place(&self, id: &SessionId) -> Place {
+        let mut sessions = self.sessions();
+        sessions.uses += 1;
+        let used = sessions.uses;
+        let fresh = || Session { place: Place::default(), used };
+        let session = sessions.live.entry(id.clone()).or_insert_with(fresh);
+        session.used = used;
+        let place = session.place.clone();
+        if sessions.live.len() > TOOL_SESSIONS
+            && let Some(oldest) = sessions.live.iter().min_by_key(|(_, session)| session.used).map(|(id, _)| id.clone())
+        {
+            tracing::info!(plugin = %self.identity.name, session = %oldest, "too many sessions; the least recently used one starts anew");
+            sessions.live.remove(&oldest);
+        }
+        place
+    }
+
+    fn sessions(&self) -> MutexGuard<'_, Sessions> {
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Tools {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tools").field("identity", &self.identity).finish_non_exhaustive()
+    }
+}
+
+fn answer(result: Result<String, ToolFailure>) -> Result<Result<Json, ToolFailure>, Failure> {
+    match result {
+        Ok(text) => object(text).map(Ok),
+        Err(failure) => Ok(Err(failure)),
+    }
+}

@@ -1,0 +1,92 @@
+//! Generated types to the types of this crate, and what a plugin says checked on the way.
+
+use super::super::limits::CODE_BYTES;
+use super::super::{Change, Denial, Failure, FailureCode, GrantFacts, Offer, Scope, Settlement, ToolFailure, Verdict};
+use super::host::imports::portcullis::plugin::{asks, types};
+use super::worlds::{approval, policy, tools, transform};
+use crate::message::Json;
+
+type Wire<T> = Result<T, Failure>;
+
+pub(super) fn verdict(verdict: policy::exports::portcullis::plugin::policy::Verdict) -> Wire<Verdict> {
+    use policy::exports::portcullis::plugin::policy::Verdict as Theirs;
+    Ok(match verdict {
+        Theirs::Pass => Verdict::Pass,
+        Theirs::Ask(reason) => Verdict::Ask(reason),
+        Theirs::Deny(why) => Verdict::Deny(denial(why)?),
+    })
+}
+
+pub(super) fn change(change: transform::exports::portcullis::plugin::transform::Change) -> Wire<Change> {
+    use transform::exports::portcullis::plugin::transform::Change as Theirs;
+    Ok(match change {
+        Theirs::Keep => Change::Keep,
+        Theirs::Replace(text) => Change::Replace(object(text)?),
+        Theirs::Refuse(why) => Change::Refuse(denial(why)?),
+    })
+}
+
+pub(super) fn settlement(settlement: approval::exports::portcullis::plugin::approval::Settlement) -> Wire<Settlement> {
+    use approval::exports::portcullis::plugin::approval::Settlement as Theirs;
+    Ok(match settlement {
+        Theirs::Question(offer) => Settlement::Question(Offer {
+            scopes: offer.scopes.into_iter().map(our_scope).collect(),
+            valid_for: offer.valid_for,
+            uses: offer.uses,
+        }),
+        Theirs::Remembered(id) => Settlement::Remembered(id),
+        Theirs::Refuse(why) => Settlement::Refuse(denial(why)?),
+    })
+}
+
+pub(super) fn tool_failure(failure: tools::exports::portcullis::plugin::tools::Failure) -> ToolFailure {
+    use tools::exports::portcullis::plugin::tools::Failure as Theirs;
+    match failure {
+        Theirs::UnknownTool => ToolFailure::UnknownTool,
+        Theirs::InvalidArguments(text) => ToolFailure::InvalidArguments(text),
+        Theirs::Failed(text) => ToolFailure::Failed(text),
+    }
+}
+
+pub(super) fn grant(grant: &GrantFacts) -> asks::Grant {
+    asks::Grant { id: grant.id.clone(), scope: their_scope(grant.scope), age: grant.age }
+}
+
+fn our_scope(scope: asks::Scope) -> Scope {
+    match scope {
+        asks::Scope::Once => Scope::Once,
+        asks::Scope::Arguments => Scope::Arguments,
+        asks::Scope::Session => Scope::Session,
+        asks::Scope::Principal => Scope::Principal,
+    }
+}
+
+fn their_scope(scope: Scope) -> asks::Scope {
+    match scope {
+        Scope::Once => asks::Scope::Once,
+        Scope::Arguments => asks::Scope::Arguments,
+        Scope::Session => asks::Scope::Session,
+        Scope::Principal => asks::Scope::Principal,
+    }
+}
+
+/// A denial whose code programs can rely on.
+fn denial(denial: types::Denial) -> Wire<Denial> {
+    let types::Denial { code, message } = denial;
+    let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+    if code.is_empty() || code.len() > CODE_BYTES || !code.bytes().all(plain) {
+        let code: String = code.chars().take(CODE_BYTES).collect();
+        let detail = format!("its code {code:?} is not up to {CODE_BYTES} lower-case letters, digits and dashes");
+        return Err(Failure::new(FailureCode::Output, detail));
+    }
+    Ok(Denial { code, message })
+}
+
+/// An object: arguments and results of MCP are.
+pub(crate) fn object(text: String) -> Wire<Json> {
+    let json = Json::parse(text).map_err(|error| Failure::new(FailureCode::Output, format!("its JSON: {error}")))?;
+    if json.as_bytes().first() != Some(&b'{') {
+        return Err(Failure::new(FailureCode::Output, "it gave JSON that is not an object"));
+    }
+    Ok(json)
+}

@@ -1,0 +1,193 @@
+//! The worlds: for each the generated bindings, and the calls into a guest in terms of this crate.
+
+use wasmtime::Store;
+use wasmtime::component::{InstancePre, Resource, ResourceAny};
+
+use super::super::guest::{Live, State, arm, guard};
+use super::super::limits::Limits;
+use super::super::{Change, Failure, FailureCode, Settlement, ToolFailure, Verdict};
+use super::{World, convert};
+
+macro_rules! world {
+    (
+        $(#[$doc:meta])*
+        $world:ident, $module:ident, $bindings:ident, $pre:ident, $wit:literal, $export:literal, $accessor:ident,
+        imports: [$($import:literal),*], with: { $($key:literal: $path:ident),* }
+    ) => {
+        pub(super) mod $module {
+            wasmtime::component::bindgen!({
+                path: "../wit",
+                world: $wit,
+                imports: { default: trappable },
+                exports: { default: async },
+                require_store_data_send: true,
+                with: {
+                    $($key: super::super::host::imports::portcullis::plugin::$path),*
+                },
+            });
+        }
+
+        $(#[$doc])*
+        pub(crate) struct $world($module::$bindings);
+
+        impl World for $world {
+            const NAME: &'static str = stringify!($module);
+            const EXPORT: &'static str = $export;
+            const IMPORTS: &'static [&'static str] = &[$($import),*];
+            type Pre = $module::$pre<State>;
+
+            fn check(pre: InstancePre<State>) -> wasmtime::Result<Self::Pre> {
+                $module::$pre::new(pre)
+            }
+
+            async fn instantiate(pre: &Self::Pre, store: &mut Store<State>) -> wasmtime::Result<Self> {
+                pre.instantiate_async(store).await.map(Self)
+            }
+
+            async fn configure(
+                &self,
+                store: &mut Store<State>,
+                settings: &String,
+            ) -> wasmtime::Result<Result<(), String>> {
+                self.0.$accessor().call_configure(store, settings).await
+            }
+        }
+    };
+}
+
+world! {
+    /// `policy-plugin`
+    PolicyWorld, policy, PolicyPlugin, PolicyPluginPre, "policy-plugin", "policy", portcullis_plugin_policy,
+    imports: ["types", "calls"],
+    with: {
+        "portcullis:plugin/types": types, "portcullis:plugin/calls": calls, "portcullis:plugin/log": log
+    }
+}
+
+world! {
+    /// `transform-plugin`
+    TransformWorld, transform, TransformPlugin, TransformPluginPre, "transform-plugin", "transform",
+    portcullis_plugin_transform,
+    imports: ["types", "calls", "vault"],
+    with: {
+        "portcullis:plugin/types": types, "portcullis:plugin/calls": calls, "portcullis:plugin/log": log,
+        "portcullis:plugin/vault": vault
+    }
+}
+
+world! {
+    /// `approval-plugin`
+    ApprovalWorld, approval, ApprovalPlugin, ApprovalPluginPre, "approval-plugin", "approval",
+    portcullis_plugin_approval,
+    imports: ["types", "calls", "asks"],
+    with: {
+        "portcullis:plugin/types": types, "portcullis:plugin/calls": calls, "portcullis:plugin/log": log,
+        "portcullis:plugin/asks": asks
+    }
+}
+
+world! {
+    /// `audit-plugin`
+    SinkWorld, audit, AuditPlugin, AuditPluginPre, "audit-plugin", "audit", portcullis_plugin_audit,
+    imports: ["types", "lines"],
+    with: {
+        "portcullis:plugin/types": types, "portcullis:plugin/log": log, "portcullis:plugin/lines": lines
+    }
+}
+
+world! {
+    /// `tools-plugin`
+    ToolsWorld, tools, ToolsPlugin, ToolsPluginPre, "tools-plugin", "tools", portcullis_plugin_tools,
+    imports: ["types"],
+    with: {
+        "portcullis:plugin/types": types, "portcullis:plugin/log": log
+    }
+}
+
+/// The number in a handle to a call or an ask. There is one of each in a store, so that the number says nothing.
+const ONLY: u32 = 0;
+
+fn own_error<T>(result: Result<T, String>) -> Result<T, Failure> {
+    result.map_err(|text| Failure::new(FailureCode::Error, text))
+}
+
+impl Live<PolicyWorld> {
+    /// Judges the call whose facts are in the store.
+    pub(crate) async fn check(&mut self) -> Result<Verdict, Failure> {
+        arm(&mut self.store, Limits::DECISION);
+        let guest = self.world.0.portcullis_plugin_policy();
+        let verdict = guest.call_check(&mut self.store, Resource::new_borrow(ONLY));
+        convert::verdict(own_error(guard(Limits::DECISION, verdict).await?)?)
+    }
+}
+
+impl Live<TransformWorld> {
+    /// Rewrites the value that the phase is about.
+    pub(crate) async fn rewrite(&mut self) -> Result<Change, Failure> {
+        arm(&mut self.store, Limits::REWRITE);
+        let guest = self.world.0.portcullis_plugin_transform();
+        let change = guest.call_rewrite(&mut self.store, Resource::new_borrow(ONLY));
+        convert::change(own_error(guard(Limits::REWRITE, change).await?)?)
+    }
+}
+
+impl Live<ApprovalWorld> {
+    /// Settles the ask whose facts are in the store.
+    pub(crate) async fn settle(&mut self) -> Result<Settlement, Failure> {
+        arm(&mut self.store, Limits::DECISION);
+        let guest = self.world.0.portcullis_plugin_approval();
+        let settled = guest.call_settle(&mut self.store, Resource::new_borrow(ONLY), Resource::new_borrow(ONLY));
+        convert::settlement(own_error(guard(Limits::DECISION, settled).await?)?)
+    }
+}
+
+impl Live<SinkWorld> {
+    /// Takes a batch, and gives back the lines that the plugin wrote.
+    pub(crate) async fn deliver(&mut self, records: &[String]) -> Result<String, Failure> {
+        arm(&mut self.store, Limits::DELIVER);
+        let guest = self.world.0.portcullis_plugin_audit();
+        let delivered = guest.call_deliver(&mut self.store, records);
+        own_error(guard(Limits::DELIVER, delivered).await?)?;
+        Ok(std::mem::take(&mut self.store.data_mut().facts.lines))
+    }
+}
+
+/// A session resource of a tools plugin. Belongs to the instance that made it.
+#[derive(Clone, Copy)]
+pub(crate) struct ToolSession(ResourceAny);
+
+impl Live<ToolsWorld> {
+    /// The text of the definitions.
+    pub(crate) async fn definitions(&mut self) -> Result<String, Failure> {
+        arm(&mut self.store, Limits::TOOL);
+        let guest = self.world.0.portcullis_plugin_tools();
+        guard(Limits::TOOL, guest.call_definitions(&mut self.store)).await
+    }
+
+    /// Whether calls of one session must reach the same instance.
+    pub(crate) async fn keeps_state(&mut self) -> Result<bool, Failure> {
+        arm(&mut self.store, Limits::TOOL);
+        let guest = self.world.0.portcullis_plugin_tools();
+        guard(Limits::TOOL, guest.call_keeps_state(&mut self.store)).await
+    }
+
+    /// Opens a session.
+    pub(crate) async fn open(&mut self) -> Result<ToolSession, Failure> {
+        arm(&mut self.store, Limits::TOOL);
+        let guest = self.world.0.portcullis_plugin_tools().session();
+        guard(Limits::TOOL, guest.call_constructor(&mut self.store)).await.map(ToolSession)
+    }
+
+    /// Runs a tool.
+    pub(crate) async fn call(
+        &mut self,
+        session: ToolSession,
+        tool: &str,
+        arguments: &String,
+    ) -> Result<Result<String, ToolFailure>, Failure> {
+        arm(&mut self.store, Limits::TOOL);
+        let guest = self.world.0.portcullis_plugin_tools().session();
+        let result = guest.call_call(&mut self.store, session.0, tool, arguments);
+        Ok(guard(Limits::TOOL, result).await?.map_err(convert::tool_failure))
+    }
+}

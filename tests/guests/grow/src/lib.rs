@@ -1,0 +1,22 @@
+//! Takes memory until it is stopped.
+
+wit_bindgen::generate!({ path: "../../../wit", world: "policy-plugin" });
+
+use exports::portcullis::plugin::policy::{Call, Guest, Verdict};
+
+struct Grow;
+
+impl Guest for Grow {
+    fn configure(_: String) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn check(_: &Call) -> Result<Verdict, String> {
+        let mut kept = Vec::new();
+        loop {
+            kept.push(std::hint::black_box(vec![1u8; 1 << 20]));
+        }
+    }
+}
+
+export!(Grow);

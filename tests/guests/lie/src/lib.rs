@@ -1,0 +1,38 @@
+//! A transform whose answers are not what they should be; the arguments say how.
+
+wit_bindgen::generate!({ path: "../../../wit", world: "transform-plugin" });
+
+use exports::portcullis::plugin::transform::{Call, Change, Denial, Guest};
+use portcullis::plugin::vault;
+
+struct Lie;
+
+impl Guest for Lie {
+    fn configure(_: String) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn rewrite(call: &Call) -> Result<Change, String> {
+        let arguments = call.arguments();
+        let says = |word: &str| arguments.contains(word);
+        if says("no json") {
+            return Ok(Change::Replace("{\"a\":".into()));
+        }
+        if says("no object") {
+            return Ok(Change::Replace("[1]".into()));
+        }
+        if says("huge") {
+            return Ok(Change::Replace(format!("{{\"a\":\"{}\"}}", "x".repeat(9 << 20))));
+        }
+        if says("bad code") {
+            return Ok(Change::Refuse(Denial { code: "Not A Code\n".into(), message: "no".into() }));
+        }
+        if says("secret") {
+            let shown = vault::protect("word", "secret", &["files__*".to_owned()]);
+            return Ok(Change::Replace(arguments.replace("secret", &shown)));
+        }
+        Ok(Change::Keep)
+    }
+}
+
+export!(Lie);

@@ -1,0 +1,47 @@
+//! A policy that behaves: it does what its settings say. `{"refuse": TEXT}` denies calls whose arguments hold the text,
+//! `{"ask": TEXT}` asks about them, `{"wrong": true}` is refused by `configure`.
+
+use std::cell::RefCell;
+
+wit_bindgen::generate!({ path: "../../../wit", world: "policy-plugin" });
+
+use exports::portcullis::plugin::policy::{Call, Denial, Guest, Verdict};
+
+thread_local!(static SETTINGS: RefCell<String> = const { RefCell::new(String::new()) });
+
+struct Plain;
+
+impl Guest for Plain {
+    fn configure(settings: String) -> Result<(), String> {
+        if settings.contains("\"wrong\"") {
+            return Err("unknown field `wrong`, expected `refuse` or `ask`".into());
+        }
+        SETTINGS.set(settings);
+        Ok(())
+    }
+
+    fn check(call: &Call) -> Result<Verdict, String> {
+        let arguments = call.arguments();
+        SETTINGS.with_borrow(|settings| {
+            if let Some(text) = value(settings, "refuse").filter(|text| arguments.contains(text)) {
+                let message = format!("{} holds {text:?} in phase {}", call.exposed_name(), call.phase());
+                return Ok(Verdict::Deny(Denial { code: "plain-refused".into(), message }));
+            }
+            if let Some(text) = value(settings, "ask").filter(|text| arguments.contains(text)) {
+                return Ok(Verdict::Ask(format!("{} of {} holds {text:?}", call.tool(), call.source())));
+            }
+            if arguments.contains("please fail") {
+                return Err("cannot read the arguments".into());
+            }
+            Ok(Verdict::Pass)
+        })
+    }
+}
+
+/// The text of a member, without a JSON parser: settings of these tests hold no escapes.
+fn value<'a>(settings: &'a str, key: &str) -> Option<&'a str> {
+    let after = settings.split_once(&format!("\"{key}\":\""))?.1;
+    after.split_once('"').map(|(text, _)| text)
+}
+
+export!(Plain);

@@ -1,0 +1,25 @@
+//! An approval plugin: uses the first earlier answer, refuses grave calls that say `rm`, puts everything else to a person.
+
+wit_bindgen::generate!({ path: "../../../wit", world: "approval-plugin" });
+
+use exports::portcullis::plugin::approval::{Ask, Call, Denial, Guest, Offer, Scope, Settlement};
+
+struct Settle;
+
+impl Guest for Settle {
+    fn configure(_: String) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn settle(call: &Call, ask: &Ask) -> Result<Settlement, String> {
+        if let Some(grant) = ask.grants().first().filter(|grant| grant.age < 60) {
+            return Ok(Settlement::Remembered(grant.id.clone()));
+        }
+        if ask.grave() && call.arguments().contains("rm") {
+            return Ok(Settlement::Refuse(Denial { code: "grave".into(), message: ask.reasons().join("; ") }));
+        }
+        Ok(Settlement::Question(Offer { scopes: vec![Scope::Once, Scope::Session], valid_for: 900, uses: 3 }))
+    }
+}
+
+export!(Settle);

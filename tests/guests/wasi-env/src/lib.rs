@@ -1,0 +1,19 @@
+//! Reads the environment, which no policy may. Built for wasm32-wasip2.
+
+wit_bindgen::generate!({ path: "../../../wit", world: "policy-plugin" });
+
+use exports::portcullis::plugin::policy::{Call, Guest, Verdict};
+
+struct WasiEnv;
+
+impl Guest for WasiEnv {
+    fn configure(_: String) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn check(_: &Call) -> Result<Verdict, String> {
+        Ok(Verdict::Ask(std::env::var("HOME").unwrap_or_default()))
+    }
+}
+
+export!(WasiEnv);
