@@ -2,6 +2,10 @@
 //!
 //! A [`Source`] accepts a call only with a [`Permit`], and takes it by value: one permit, one call.
 
+mod link;
+pub mod process;
+mod transport;
+
 use async_trait::async_trait;
 use tokio::sync::mpsc;
 
