@@ -131,7 +131,9 @@ mod tests {
 
     #[test]
     fn a_cut_command_line_is_refused() {
-        for words in [&["1"][..], &["1", "/"], &["1", "/", "2", "PATH"], &["1", "/", "1", "PATH"], &["x", "/", "0", "p"]] {
+        for words in
+            [&["1"][..], &["1", "/"], &["1", "/", "2", "PATH"], &["1", "/", "1", "PATH"], &["x", "/", "0", "p"]]
+        {
             assert!(Asked::parse(words.iter().map(OsString::from)).is_none(), "{words:?}");
         }
     }

@@ -57,10 +57,7 @@ impl Link {
             pending: Mutex::default(),
             strays: AtomicU64::new(0),
         });
-        let tasks = [
-            tokio::spawn(read(Arc::clone(&shared))),
-            tokio::spawn(run_errands(Arc::clone(&transport), queue)),
-        ];
+        let tasks = [tokio::spawn(read(Arc::clone(&shared))), tokio::spawn(run_errands(Arc::clone(&transport), queue))];
         // From here on a dropped future drops the link, and so stops the tasks.
         let mut link = Self { shared, agreed: Agreed::default(), deadlines, tasks };
         let opened = async {
@@ -93,8 +90,9 @@ impl Link {
 
     /// Carries one request and waits for its answer for at most `timeout`. `params` are the caller's; what this connection
     /// needs in `_meta` is put into them. Dropping the future tells the source that the call is cancelled.
-    pub(crate) async fn call(&self, method: &str, params: &Json, relay: Option<Relay>, timeout: Duration) -> Outcome {
-        match self.shared.request(method, |id| meta::dress(params, self.agreed.era, id, relay.as_ref()), relay.as_ref().map(Progress::to), timeout).await {
+    pub(crate) async fn call(&self, method: &str, params: &Json, relay: Option<&Relay>, timeout: Duration) -> Outcome {
+        let dress = |id| meta::dress(params, self.agreed.era, id, relay);
+        match self.shared.request(method, dress, relay.map(Progress::to), timeout).await {
             Ok(answer) => Outcome::Answered(answer),
             Err(Lost::NotSent(why)) => Outcome::NotSent(why),
             Err(Lost::Timeout) => Outcome::Unknown(format!(
@@ -107,7 +105,8 @@ impl Link {
 
     /// Whether the connection still stands, as far as is known.
     pub(crate) fn is_open(&self) -> bool {
-        self.shared.pending().ended.is_none()
+        let pending = self.shared.pending();
+        pending.ended.is_none() && !pending.broken
     }
 
     /// Whether the source speaks 2026-07-28.
@@ -149,6 +148,8 @@ struct Shared {
 struct Pending {
     slots: HashMap<u64, Slot>,
     last: u64,
+    /// A message could not be sent because the connection is gone; answers may still be on their way.
+    broken: bool,
     /// Why there will be no more answers.
     ended: Option<String>,
 }
@@ -193,10 +194,12 @@ impl Shared {
         timeout: Duration,
     ) -> Result<Answer, Lost> {
         let (mut waiting, reply) = self.wait_for(method, progress)?;
-        let request = Request { id: Id::number(waiting.id), method: method.to_owned(), params: Some(params(waiting.id)) };
+        let request =
+            Request { id: Id::number(waiting.id), method: method.to_owned(), params: Some(params(waiting.id)) };
         let answered = async {
             if let Err(error) = self.transport.send(&Message::Request(request)).await {
                 waiting.sent = false;
+                self.pending().broken |= matches!(error, TransportError::Closed(_));
                 return Err(Lost::NotSent(error.to_string()));
             }
             reply.await.unwrap_or_else(|_| Err(Lost::Broken("the connection to the source was dropped".to_owned())))

@@ -42,11 +42,7 @@ pub(crate) struct Deadlines {
 
 impl Default for Deadlines {
     fn default() -> Self {
-        Self {
-            probe: Some(Duration::from_secs(2)),
-            handshake: Duration::from_secs(30),
-            list: Duration::from_secs(30),
-        }
+        Self { probe: Some(Duration::from_secs(2)), handshake: Duration::from_secs(30), list: Duration::from_secs(30) }
     }
 }
 

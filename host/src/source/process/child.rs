@@ -7,11 +7,12 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, kill_process_group, waitid};
 use tokio::sync::{oneshot, watch};
+use tokio::time::Instant;
 
 /// A started process. Dropping it kills its group.
 pub(super) struct Child {
     leader: Arc<Leader>,
-    ended: watch::Receiver<Option<ExitStatus>>,
+    ended: watch::Receiver<Option<End>>,
 }
 
 /// The three ends of its standard streams.
@@ -19,6 +20,13 @@ pub(super) struct Streams {
     pub(super) input: ChildStdin,
     pub(super) output: ChildStdout,
     pub(super) error: ChildStderr,
+}
+
+/// How and when a process ended.
+#[derive(Clone, Copy)]
+struct End {
+    status: ExitStatus,
+    at: Instant,
 }
 
 /// The process that leads the group. While it is not reaped its number can mean no other process.
@@ -44,16 +52,17 @@ impl Child {
         self.leader.signal(signal);
     }
 
-    /// Waits for the end. Cancellation safe.
-    pub(super) async fn wait(&self) -> Option<ExitStatus> {
+    /// Waits for the end, and says when it was. Cancellation safe.
+    pub(super) async fn wait(&self) -> Instant {
         let mut ended = self.ended.clone();
-        let status = ended.wait_for(Option::is_some).await.ok()?;
-        *status
+        let end = ended.wait_for(Option::is_some).await.ok().and_then(|end| *end);
+        // The warden always tells before it goes.
+        end.map_or_else(Instant::now, |end| end.at)
     }
 
     /// How it ended, if it has: "exited with status 1", "was killed by SIGKILL".
     pub(super) fn fate(&self) -> Option<String> {
-        (*self.ended.borrow()).map(describe)
+        (*self.ended.borrow()).map(|end| describe(end.status))
     }
 
     /// Takes over a process that was just spawned.
@@ -70,7 +79,7 @@ impl Child {
         // A thread, not a task: it must do its work although the runtime is going down.
         let started = std::thread::Builder::new().name("portcullis-warden".to_owned()).spawn(move || {
             // Whoever listened may be gone.
-            let _ = tell.send(Some(warden.reap(child)));
+            let _ = tell.send(Some(End { status: warden.reap(child), at: Instant::now() }));
         });
         if let Err(error) = started {
             leader.signal(Signal::KILL);
@@ -99,7 +108,8 @@ impl Leader {
     /// Waits for the leader's end, kills what is left of its group, then takes its status.
     fn reap(&self, mut child: StdChild) -> ExitStatus {
         // Leaves it unreaped, so that its number still names its group and nobody else's.
-        while let Err(rustix::io::Errno::INTR) = waitid(WaitId::Pid(self.pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT)
+        while let Err(rustix::io::Errno::INTR) =
+            waitid(WaitId::Pid(self.pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT)
         {}
         let mut reaped = self.reaped.lock().unwrap_or_else(PoisonError::into_inner);
         // Nobody left is no error.

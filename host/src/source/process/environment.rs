@@ -27,10 +27,9 @@ pub(super) fn launch(
     folder: &Path,
 ) -> Result<Launch, SourceError> {
     let search = std::env::var_os("PATH").unwrap_or_default();
-    let (program, arguments) = argv
-        .split_first()
-        .ok_or_else(|| SourceError::Start(format!("source `{name}` has an empty `command`; name a program")))?;
-    let program = resolve(program, &search).map_err(|why| SourceError::Start(format!("source `{name}`: {why}")))?;
+    let (program, arguments) =
+        argv.split_first().ok_or_else(|| SourceError::Start("an empty `command`; name a program".to_owned()))?;
+    let program = resolve(program, &search).map_err(SourceError::Start)?;
     tracing::info!(source = name, program = %program.display(), "program of the source");
     let home = private(&folder.join("home"))?;
     let temporary = private(&folder.join("tmp"))?;
@@ -47,9 +46,7 @@ pub(super) fn launch(
     let directory = cwd.map_or(home, Path::to_owned);
     if !directory.is_dir() {
         let directory = directory.display();
-        return Err(SourceError::Start(format!(
-            "source `{name}`: `cwd` {directory} is no folder; create it or change `cwd`"
-        )));
+        return Err(SourceError::Start(format!("`cwd` {directory} is no folder; create it or change `cwd`")));
     }
     Ok(Launch { program, arguments: arguments.iter().map(OsString::from).collect(), environment, directory })
 }

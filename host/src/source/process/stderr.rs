@@ -159,7 +159,8 @@ mod tests {
 
     #[tokio::test]
     async fn what_a_terminal_would_obey_is_escaped_and_secrets_are_blotted_out() {
-        let (log, words) = captured("red \x1b[31m \u{202e}gnp key=hunter22\nlast\n".as_bytes(), &["hunter22", "k"]).await;
+        let (log, words) =
+            captured("red \x1b[31m \u{202e}gnp key=hunter22\nlast\n".as_bytes(), &["hunter22", "k"]).await;
         assert_eq!(words, "red \\u{1b}[31m \\u{202e}gnp key=[secret] | last");
         assert!(log.contains("key=[secret]") && !log.contains('\x1b'), "{log}");
     }
