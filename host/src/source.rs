@@ -2,7 +2,10 @@
 //!
 //! A [`Source`] accepts a call only with a [`Permit`], and takes it by value: one permit, one call.
 
-pub mod component;
+mod component;
+mod link;
+mod process;
+mod transport;
 
 use async_trait::async_trait;
 use tokio::sync::mpsc;
@@ -10,6 +13,9 @@ use tokio::sync::mpsc;
 use crate::call::Outcome;
 use crate::gate::Permit;
 use crate::message::{Json, Notification};
+
+pub use component::ComponentSource;
+pub use process::ProcessSource;
 
 /// One configured upstream, connected or not. Declaring it opens nothing; [`Source::discover`] does.
 #[async_trait]
