@@ -7,6 +7,7 @@ pub mod call;
 pub mod catalog;
 pub mod config;
 pub mod digest;
+pub mod front;
 pub mod gate;
 pub mod message;
 pub mod name;
