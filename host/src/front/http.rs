@@ -1,0 +1,197 @@
+//! The HTTP front: streamable HTTP at `/mcp`, with sessions for the legacy eras and none for the modern one.
+//!
+//! A request is looked at in a fixed order: `Host`, path, `Origin`, token, method, headers, body; what fails first
+//! answers. Specification: MCP 2025-11-25 and 2026-07-28, "Streamable HTTP".
+
+mod guard;
+mod headers;
+mod listener;
+mod params;
+mod post;
+mod reply;
+mod sessions;
+
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::Request;
+use axum::http::{Method, StatusCode};
+use axum::response::{IntoResponse as _, Response};
+use secrecy::{ExposeSecret as _, SecretString};
+use tokio::net::TcpListener;
+
+use self::guard::Guard;
+use self::reply::Refusal;
+use self::sessions::Sessions;
+use super::backend::Backend;
+use super::protocol::version;
+use crate::broker::Broker;
+use crate::config::ServeConfig;
+use crate::message::{MAX_MESSAGE_BYTES, RpcError};
+use crate::name::ProfileName;
+
+/// Where the protocol is served.
+pub const MCP_PATH: &str = "/mcp";
+
+/// Answers `ok` without a token, for whoever watches that the broker runs.
+pub const HEALTH_PATH: &str = "/healthz";
+
+/// Told of every request that is turned away before the protocol is spoken: the reason (`host`, `origin`, `token`) and the
+/// peer. For the ledger; called on the connection's task, so it must not block.
+pub type OnRejected = Arc<dyn Fn(&'static str, SocketAddr) + Send + Sync>;
+
+/// Why the front cannot serve.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FrontError {
+    /// Somebody else listens there.
+    #[error("address {0} is in use by another program; stop that one, or set another `listen` under [serve]")]
+    InUse(SocketAddr),
+    /// The address cannot be listened on for another reason.
+    #[error("cannot listen on {address}, set as `listen` under [serve]: {error}")]
+    Listen {
+        /// The configured address.
+        address: SocketAddr,
+        /// What the system says.
+        error: io::Error,
+    },
+    /// Neither a token nor the word that there is none.
+    #[error("the HTTP front has no bearer token; set `token` under [serve], or `dangerous-no-token = true`")]
+    NoToken,
+    /// Anybody on the network could call.
+    #[error(
+        "`dangerous-no-token` under [serve] is refused with `listen` at {0}, which other machines can reach; listen on \
+         a loopback address, or use a token"
+    )]
+    Exposed(SocketAddr),
+}
+
+/// An HTTP front that listens and does not serve yet.
+pub struct HttpFront {
+    listener: TcpListener,
+    address: SocketAddr,
+    shared: Arc<Shared>,
+}
+
+/// What every connection needs.
+pub(crate) struct Shared {
+    backend: Arc<dyn Backend>,
+    profile: ProfileName,
+    guard: Guard,
+    sessions: Sessions,
+    on_rejected: OnRejected,
+    max_body: usize,
+}
+
+impl HttpFront {
+    /// Listens at `serve.listen`. All callers get `profile`. `token` is what they must bring, unless `serve` says
+    /// `dangerous-no-token`.
+    ///
+    /// # Errors
+    /// See [`FrontError`].
+    pub async fn bind(
+        broker: Broker,
+        serve: &ServeConfig,
+        profile: ProfileName,
+        token: Option<SecretString>,
+        on_rejected: OnRejected,
+    ) -> Result<Self, FrontError> {
+        Self::bind_with(Arc::new(broker), serve, profile, token, on_rejected, MAX_MESSAGE_BYTES).await
+    }
+
+    pub(crate) async fn bind_with(
+        backend: Arc<dyn Backend>,
+        serve: &ServeConfig,
+        profile: ProfileName,
+        token: Option<SecretString>,
+        on_rejected: OnRejected,
+        max_body: usize,
+    ) -> Result<Self, FrontError> {
+        let token = if serve.dangerous_no_token {
+            if !serve.listen.ip().is_loopback() {
+                return Err(FrontError::Exposed(serve.listen));
+            }
+            None
+        } else {
+            // An empty token would let everybody in who sends an empty one.
+            Some(token.filter(|token| !token.expose_secret().is_empty()).ok_or(FrontError::NoToken)?)
+        };
+        let failed = |error: io::Error| match error.kind() {
+            io::ErrorKind::AddrInUse => FrontError::InUse(serve.listen),
+            _ => FrontError::Listen { address: serve.listen, error },
+        };
+        let listener = TcpListener::bind(serve.listen).await.map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        let guard = Guard::new(address, &serve.hosts, &serve.origins, token);
+        let shared = Shared { backend, profile, guard, sessions: Sessions::default(), on_rejected, max_body };
+        Ok(Self { listener, address, shared: Arc::new(shared) })
+    }
+
+    /// Where it listens, with the port that the system chose if 0 was configured.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Serves until `shutdown` is ready. Open calls then get [`DRAIN`](super::DRAIN) to end; all sessions are closed.
+    ///
+    /// Dropping the future drops connections and calls, and leaves sessions open in the ledger.
+    pub async fn serve(self, shutdown: impl Future<Output = ()> + Send) {
+        listener::serve(self.listener, &self.shared, shutdown).await;
+    }
+}
+
+impl fmt::Debug for HttpFront {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HttpFront").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+/// Answers one request.
+async fn handle(shared: Arc<Shared>, peer: SocketAddr, request: Request) -> Response {
+    route(&shared, request).await.unwrap_or_else(|refusal| {
+        if let Some(reason) = refusal.reason {
+            tracing::warn!(%peer, reason, "rejected a request at the HTTP front");
+            (shared.on_rejected)(reason, peer);
+        }
+        refusal.into_response()
+    })
+}
+
+async fn route(shared: &Arc<Shared>, request: Request) -> Result<Response, Refusal> {
+    let (parts, body) = request.into_parts();
+    shared.guard.check_host(&parts)?;
+    match parts.uri.path() {
+        HEALTH_PATH => return Ok((StatusCode::OK, "ok\n").into_response()),
+        MCP_PATH => {}
+        _ => {
+            let message = format!("there is nothing here; MCP is served at {MCP_PATH}");
+            return Err(Refusal::new(StatusCode::NOT_FOUND, RpcError::INVALID_REQUEST, message));
+        }
+    }
+    shared.guard.check_origin(&parts.headers)?;
+    let principal = shared.guard.authenticate(&parts.headers)?;
+    match parts.method {
+        Method::POST => post::post(shared, principal, &parts.headers, body).await,
+        Method::GET | Method::DELETE if headers::version(&parts.headers)?.is_some_and(|v| v >= version::MODERN) => {
+            Err(Refusal::method_not_allowed("POST"))
+        }
+        Method::GET => {
+            headers::check_accept_stream(&parts.headers)?;
+            let session = shared.sessions.legacy(principal, &parts.headers)?;
+            Ok(reply::stream(session.open_stream()?, None, session))
+        }
+        Method::DELETE => {
+            shared.sessions.end(principal, &parts.headers).await?;
+            Ok(Response::builder().status(StatusCode::NO_CONTENT).body(Body::empty()).unwrap_or_default())
+        }
+        _ => Err(Refusal::method_not_allowed("POST, GET, DELETE")),
+    }
+}
+
+#[cfg(test)]
+mod tests;

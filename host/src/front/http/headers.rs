@@ -1,0 +1,203 @@
+//! The headers of a message: what it is, what its sender can read, and whether they agree with the body.
+
+use axum::http::header::{ACCEPT, CONTENT_TYPE};
+use axum::http::{HeaderMap, StatusCode};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+
+use super::reply::Refusal;
+use crate::front::protocol::{client, modern, version};
+use crate::message::{Json, Message, RpcError};
+
+/// The session of a legacy request.
+pub(crate) const SESSION: &str = "mcp-session-id";
+const VERSION: &str = "mcp-protocol-version";
+const METHOD: &str = "mcp-method";
+const NAME: &str = "mcp-name";
+
+const JSON: &str = "application/json";
+const EVENTS: &str = "text/event-stream";
+
+/// The one value of a header. 400 if it stands there twice: whoever routed the request may have read the other.
+pub(crate) fn single<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a str>, Refusal> {
+    value(headers, name).map_err(|why| Refusal::new(StatusCode::BAD_REQUEST, RpcError::INVALID_REQUEST, why))
+}
+
+/// The protocol version that the headers name.
+pub(crate) fn version(headers: &HeaderMap) -> Result<Option<&str>, Refusal> {
+    single(headers, VERSION)
+}
+
+/// 415 unless the body is JSON.
+pub(crate) fn check_content_type(headers: &HeaderMap) -> Result<(), Refusal> {
+    let given = single(headers, CONTENT_TYPE.as_str())?.unwrap_or_default();
+    if given.split(';').next().is_some_and(|essence| essence.trim().eq_ignore_ascii_case(JSON)) {
+        return Ok(());
+    }
+    let message = format!("`Content-Type` must be {JSON}");
+    Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, RpcError::INVALID_REQUEST, message))
+}
+
+/// 406 unless the sender reads both forms of an answer.
+pub(crate) fn check_accept(headers: &HeaderMap) -> Result<(), Refusal> {
+    if accepts(headers, JSON) && accepts(headers, EVENTS) {
+        return Ok(());
+    }
+    let message = format!("`Accept` must allow both {JSON} and {EVENTS}");
+    Err(Refusal::new(StatusCode::NOT_ACCEPTABLE, RpcError::INVALID_REQUEST, message))
+}
+
+/// 406 unless the sender reads events.
+pub(crate) fn check_accept_stream(headers: &HeaderMap) -> Result<(), Refusal> {
+    if accepts(headers, EVENTS) {
+        return Ok(());
+    }
+    let message = format!("`Accept` must allow {EVENTS}");
+    Err(Refusal::new(StatusCode::NOT_ACCEPTABLE, RpcError::INVALID_REQUEST, message))
+}
+
+/// Whether a media type is accepted (RFC 9110, 12.5.1); a header that is absent accepts everything.
+fn accepts(headers: &HeaderMap, media: &str) -> bool {
+    let group = media.split('/').next().unwrap_or_default();
+    let mut given = headers.get_all(ACCEPT).iter().peekable();
+    given.peek().is_none()
+        || given.filter_map(|value| value.to_str().ok()).flat_map(|value| value.split(',')).any(|range| {
+            let mut parts = range.split(';').map(str::trim);
+            let range = parts.next().unwrap_or_default().to_ascii_lowercase();
+            let refused = |part: &str| {
+                let weight = part.strip_prefix("q=").or_else(|| part.strip_prefix("Q="));
+                weight.is_some_and(|weight| weight.parse() == Ok(0.0))
+            };
+            let matches = range == media || range == "*/*" || range.strip_suffix("/*") == Some(group);
+            matches && !parts.any(refused)
+        })
+}
+
+/// Whether a message belongs to the stateless era. `initialize` never does, whatever else it carries.
+pub(crate) fn is_modern(headers: &HeaderMap, message: &Message) -> Result<bool, Refusal> {
+    let by_header = version(headers)?.is_some_and(|version| version >= version::MODERN && version.starts_with("20"));
+    Ok(match message {
+        Message::Request(request) if request.method == "initialize" => false,
+        Message::Request(request) => {
+            let by_body = client::meta_version(request.params.as_ref()).is_some_and(|v| !version::is_legacy(&v));
+            by_header || by_body || request.method == modern::DISCOVER
+        }
+        Message::Notification(_) | Message::Response(_) => by_header,
+    })
+}
+
+/// 400 if a legacy request names a version that we do not speak.
+pub(crate) fn check_legacy_version(headers: &HeaderMap) -> Result<(), Refusal> {
+    match version(headers)? {
+        Some(version) if !version::is_legacy(version) => {
+            let version: String = version.chars().take(32).collect();
+            let message = format!("`MCP-Protocol-Version` {version:?} is not served here");
+            Err(Refusal::new(StatusCode::BAD_REQUEST, RpcError::INVALID_REQUEST, message))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// 400 with -32020 unless the headers of a modern message say what its body says.
+pub(crate) fn check_agreement(headers: &HeaderMap, message: &Message) -> Result<(), Refusal> {
+    let (id, method, params) = match message {
+        Message::Request(request) => (Some(&request.id), &request.method, request.params.as_ref()),
+        Message::Notification(notification) => (None, &notification.method, notification.params.as_ref()),
+        Message::Response(_) => return Ok(()),
+    };
+    agreement(headers, id.is_some(), method, params).map_err(|why| {
+        let error = RpcError::new(RpcError::HEADER_MISMATCH, why);
+        Refusal::of(StatusCode::BAD_REQUEST, id.cloned(), &error)
+    })
+}
+
+fn agreement(headers: &HeaderMap, request: bool, method: &str, params: Option<&Json>) -> Result<(), String> {
+    if request && let Some(body) = client::meta_version(params) {
+        agree("MCP-Protocol-Version", value(headers, VERSION)?, &body)?;
+    }
+    agree("Mcp-Method", value(headers, METHOD)?, method)?;
+    let Some(name) = named_by(method).and_then(|key| params?.get_str(key)) else { return Ok(()) };
+    let given = value(headers, NAME)?.map(|raw| decode(raw).ok_or("`Mcp-Name` is not valid Base64")).transpose()?;
+    agree("Mcp-Name", given.as_deref(), &name)
+}
+
+fn agree(header: &str, given: Option<&str>, body: &str) -> Result<(), String> {
+    match given {
+        None => Err(format!("header `{header}` is missing")),
+        Some(given) if given != body => Err(format!("header `{header}` does not say what the body says")),
+        Some(_) => Ok(()),
+    }
+}
+
+/// Which parameter a method's `Mcp-Name` repeats.
+fn named_by(method: &str) -> Option<&'static str> {
+    match method {
+        "tools/call" | "prompts/get" => Some("name"),
+        "resources/read" | "resources/subscribe" | "resources/unsubscribe" => Some("uri"),
+        "tasks/get" | "tasks/update" | "tasks/cancel" => Some("taskId"),
+        _ => None,
+    }
+}
+
+/// The value that a header carries, which may be wrapped as `=?base64?…?=`. None if the wrapping holds no text.
+pub(crate) fn decode(value: &str) -> Option<String> {
+    match value.strip_prefix("=?base64?").and_then(|value| value.strip_suffix("?=")) {
+        Some(wrapped) => String::from_utf8(BASE64.decode(wrapped).ok()?).ok(),
+        None => Some(value.to_owned()),
+    }
+}
+
+/// The one value of a header.
+pub(crate) fn value<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a str>, String> {
+    let mut values = headers.get_all(name).iter();
+    let value = values.next().map(|value| value.to_str().map_err(|_| format!("header `{name}` is not ASCII text")));
+    if values.next().is_some() {
+        return Err(format!("header `{name}` stands there twice"));
+    }
+    value.transpose()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
+        pairs.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect()
+    }
+
+    #[test]
+    fn both_forms_of_an_answer_must_be_accepted() {
+        let check = |accept: &str| check_accept(&headers(&[("accept", accept)])).is_ok();
+        for good in ["application/json, text/event-stream", "*/*", "application/*;q=0.5, TEXT/event-stream"] {
+            assert!(check(good), "{good}");
+        }
+        for bad in ["application/json", "text/event-stream", "text/html", "", "application/json, text/event-stream;q=0"] {
+            assert!(!check(bad), "{bad}");
+        }
+        assert!(check_accept(&HeaderMap::new()).is_ok());
+    }
+
+    #[test]
+    fn headers_must_repeat_the_body() {
+        let params = Json::of(&serde_json::json!({ "name": "grüß", "_meta": { client::META_VERSION: "2026-07-28" } }));
+        let check = |pairs: &[(&'static str, &str)]| agreement(&headers(pairs), true, "tools/call", Some(&params));
+        let version = (VERSION, "2026-07-28");
+        let name = (NAME, "=?base64?Z3LDvMOf?=");
+        assert_eq!(check(&[version, (METHOD, "tools/call"), name]), Ok(()));
+        for bad in [
+            &[(METHOD, "tools/call"), name][..],
+            &[(VERSION, "2025-11-25"), (METHOD, "tools/call"), name],
+            &[version, name],
+            &[version, (METHOD, "tools/list"), name],
+            &[version, (METHOD, "tools/call")],
+            &[version, (METHOD, "tools/call"), (NAME, "other")],
+            &[version, (METHOD, "tools/call"), (NAME, "=?base64?!?=")],
+        ] {
+            assert!(check(bad).is_err(), "{bad:?}");
+        }
+        let mut twice = headers(&[version, (METHOD, "tools/call"), name]);
+        twice.append(NAME, "x".parse().unwrap());
+        assert!(agreement(&twice, true, "tools/call", Some(&params)).is_err());
+    }
+}

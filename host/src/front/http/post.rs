@@ -1,0 +1,166 @@
+//! One message by POST, in either era.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::{Body, HttpBody as _};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use axum::response::Response;
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use tokio::sync::mpsc;
+
+use super::reply::{self, Refusal, WhenLeft};
+use super::{Shared, headers, params};
+use crate::front::protocol::client::Client;
+use crate::front::protocol::contact::OUT_QUEUE;
+use crate::front::protocol::desk::Desk;
+use crate::front::protocol::legacy::Legacy;
+use crate::front::protocol::{Calls, Step, modern};
+use crate::message::{Answer, Message, MessageError, Request, Response as Answered, RpcError};
+
+/// How long a body may take to arrive. 64 MiB pass in it at 0.6 MB/s; a sender who dribbles holds a connection no longer.
+const BODY_TIMEOUT: Duration = Duration::from_secs(120);
+
+pub(crate) async fn post(
+    shared: &Arc<Shared>,
+    principal: &'static str,
+    headers: &HeaderMap,
+    body: Body,
+) -> Result<Response, Refusal> {
+    headers::check_content_type(headers)?;
+    headers::check_accept(headers)?;
+    let text = read(body, shared.max_body).await?;
+    let message = Message::parse(text.clone()).map_err(|error| Refusal::malformed(&text, &error))?;
+    if headers::is_modern(headers, &message)? {
+        modern_message(shared, principal, headers, message).await
+    } else {
+        legacy_message(shared, principal, headers, message).await
+    }
+}
+
+async fn read(body: Body, max: usize) -> Result<Bytes, Refusal> {
+    let too_large = |size| Refusal::malformed(&Bytes::new(), &MessageError::TooLarge { size });
+    let announced = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
+    if announced > max {
+        return Err(too_large(announced));
+    }
+    match tokio::time::timeout(BODY_TIMEOUT, Limited::new(body, max).collect()).await {
+        Ok(Ok(whole)) => Ok(whole.to_bytes()),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large(max.saturating_add(1))),
+        Ok(Err(_)) => {
+            let message = "the body ended before it was whole";
+            Err(Refusal::new(StatusCode::BAD_REQUEST, RpcError::INVALID_REQUEST, message))
+        }
+        Err(_) => {
+            let message = format!("the body took longer than {} s to arrive", BODY_TIMEOUT.as_secs());
+            Err(Refusal::new(StatusCode::REQUEST_TIMEOUT, RpcError::INVALID_REQUEST, message))
+        }
+    }
+}
+
+async fn modern_message(
+    shared: &Arc<Shared>,
+    principal: &'static str,
+    headers: &HeaderMap,
+    message: Message,
+) -> Result<Response, Refusal> {
+    headers::check_agreement(headers, &message)?;
+    match message {
+        Message::Request(request) => modern_request(shared, principal, headers, request).await,
+        // Cancelling is closing the stream in this era; no other notification concerns us.
+        Message::Notification(_) => Ok(reply::accepted()),
+        Message::Response(_) => {
+            let message = "no response is expected: a server asks nothing by a request in this era";
+            Err(Refusal::new(StatusCode::BAD_REQUEST, RpcError::INVALID_REQUEST, message))
+        }
+    }
+}
+
+async fn modern_request(
+    shared: &Arc<Shared>,
+    principal: &'static str,
+    headers: &HeaderMap,
+    request: Request,
+) -> Result<Response, Refusal> {
+    let id = request.id.clone();
+    let bad_request = |error: &RpcError| Refusal::of(StatusCode::BAD_REQUEST, Some(id.clone()), error);
+    let client = Client::from_meta(request.params.as_ref()).map_err(|error| bad_request(&error))?;
+    if request.method == modern::DISCOVER {
+        return Ok(reply::json(StatusCode::OK, Answered::result(request.id, modern::discover())));
+    }
+    let session = shared.sessions.modern(principal, &client.name)?;
+    let open = async || shared.backend.open(&shared.profile, principal, &client.name).await.map(Desk::new);
+    let desk = match session.get_or_try_init(open).await {
+        Ok(desk) => desk.clone(),
+        Err(error) => return Ok(reply::json(StatusCode::OK, Answered::error(Some(request.id), &error))),
+    };
+    if request.method == "tools/call"
+        && let (Some(params), Ok(tools)) = (&request.params, desk.tools().await)
+    {
+        let agree = params::check(headers, &tools, params);
+        agree.map_err(|why| bad_request(&RpcError::new(RpcError::HEADER_MISMATCH, why)))?;
+    }
+    let (out, said) = mpsc::channel(OUT_QUEUE);
+    // Ids need be unique among the requests of one stream only, and this one has a stream of its own.
+    match modern::serve(&desk, &client, request, &out, &Calls::default()) {
+        Step::Work(work) => Ok(reply::work(work, out, said, WhenLeft::Cancel, session).await),
+        Step::Answer(answer) => Ok(reply::json(status_of(&answer), answer)),
+        Step::Silence => Ok(reply::accepted()),
+    }
+}
+
+/// An unknown method is 404 in the modern era.
+fn status_of(answer: &Answered) -> StatusCode {
+    let code = match &answer.answer {
+        Answer::Error(error) => error.get("code").and_then(|code| code.read::<i64>().ok()),
+        Answer::Result(_) => None,
+    };
+    if code == Some(RpcError::METHOD_NOT_FOUND) { StatusCode::NOT_FOUND } else { StatusCode::OK }
+}
+
+async fn legacy_message(
+    shared: &Arc<Shared>,
+    principal: &'static str,
+    headers: &HeaderMap,
+    message: Message,
+) -> Result<Response, Refusal> {
+    let message = match message {
+        Message::Request(request) if request.method == "initialize" => {
+            return initialize(shared, principal, request).await;
+        }
+        message => message,
+    };
+    let session = shared.sessions.legacy(principal, headers).map_err(|refusal| named(refusal, &message))?;
+    headers::check_legacy_version(headers).map_err(|refusal| named(refusal, &message))?;
+    let (out, said) = mpsc::channel(OUT_QUEUE);
+    match session.agent.accept(message, &out) {
+        Step::Work(work) => Ok(reply::work(work, out, said, WhenLeft::Finish, session).await),
+        Step::Answer(answer) => Ok(reply::json(StatusCode::OK, answer)),
+        Step::Silence => Ok(reply::accepted()),
+    }
+}
+
+async fn initialize(shared: &Shared, principal: &'static str, request: Request) -> Result<Response, Refusal> {
+    let session = shared.sessions.new_id()?;
+    let params = request.params.as_ref();
+    match Legacy::open(&*shared.backend, &shared.profile, principal, params).await {
+        Ok((agent, result)) => {
+            let mut response = reply::json(StatusCode::OK, Answered::result(request.id, result));
+            if let Ok(id) = HeaderValue::from_str(&session) {
+                response.headers_mut().insert(HeaderName::from_static(headers::SESSION), id);
+            }
+            shared.sessions.add(session, principal, agent);
+            Ok(response)
+        }
+        Err(error) => Ok(reply::json(StatusCode::OK, Answered::error(Some(request.id), &error))),
+    }
+}
+
+/// A refusal of a message whose id was read says so.
+fn named(refusal: Refusal, message: &Message) -> Refusal {
+    match message {
+        Message::Request(request) => refusal.answering(request.id.clone()),
+        _ => refusal,
+    }
+}

@@ -1,0 +1,269 @@
+//! The sessions of the HTTP front: legacy ones by their secret id, modern ones by who calls.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::ops::Deref;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use axum::http::{HeaderMap, StatusCode};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
+use tokio::sync::{OnceCell, mpsc};
+use tokio::time::Instant;
+
+use super::headers::{self, SESSION};
+use super::reply::Refusal;
+use crate::front::DRAIN;
+use crate::front::protocol::contact::{OUT_QUEUE, Out};
+use crate::front::protocol::desk::Desk;
+use crate::front::protocol::legacy::Legacy;
+use crate::message::RpcError;
+
+/// How many sessions the front holds, of each era. Each costs some kilobytes; a client that loses its ids and begins
+/// anew with every request must not take the broker's memory.
+pub(crate) const MAX_SESSIONS: usize = 10_000;
+
+/// After how long without a request a modern session ends. The next request opens another, so that nobody notices.
+pub(crate) const MODERN_IDLE: Duration = Duration::from_secs(10 * 60);
+
+/// After how long without a request, open call or stream a legacy session ends. Many clients take the 404 that follows
+/// for a broken server, so it outlasts a meeting and a lunch.
+pub(crate) const LEGACY_IDLE: Duration = Duration::from_secs(4 * 60 * 60);
+
+/// How often idle sessions are looked for.
+pub(crate) const SWEEP: Duration = Duration::from_secs(30);
+
+/// Who calls: principal, and client as it names itself.
+type ModernKey = (&'static str, String);
+
+/// All sessions of the front.
+pub(crate) struct Sessions {
+    legacy: Table<String, LegacySession>,
+    modern: Table<ModernKey, OnceCell<Desk>>,
+}
+
+impl Default for Sessions {
+    fn default() -> Self {
+        Self { legacy: Table::new(LEGACY_IDLE), modern: Table::new(MODERN_IDLE) }
+    }
+}
+
+impl Sessions {
+    /// The id of a legacy session to be, if there is room for one: 256 random bits.
+    pub(crate) fn new_id(&self) -> Result<String, Refusal> {
+        if self.legacy.lock().len() >= MAX_SESSIONS {
+            return Err(full());
+        }
+        let mut secret = [0; 32];
+        getrandom::fill(&mut secret).map_err(|error| {
+            let message = format!("the system gives no random numbers: {error}");
+            Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, RpcError::INTERNAL, message)
+        })?;
+        Ok(BASE64.encode(secret))
+    }
+
+    /// Enters an agent that has initialised.
+    pub(crate) fn add(&self, id: String, principal: &'static str, agent: Legacy) {
+        let session = LegacySession { principal, agent, stream: Mutex::default() };
+        self.legacy.lock().insert(id, Entry::new(session));
+    }
+
+    /// The session that a request names. One of another principal is as unknown as one that never was.
+    pub(crate) fn legacy(&self, principal: &'static str, headers: &HeaderMap) -> Result<InUse<LegacySession>, Refusal> {
+        let id = session_id(headers)?;
+        self.legacy.get(id).filter(|session| session.principal == principal).ok_or_else(unknown)
+    }
+
+    /// The session of a modern caller, with a cell that opens it once.
+    pub(crate) fn modern(&self, principal: &'static str, client: &str) -> Result<InUse<OnceCell<Desk>>, Refusal> {
+        self.modern.entry((principal, client.to_owned()), OnceCell::new)
+    }
+
+    /// Ends the legacy session that a request names.
+    pub(crate) async fn end(&self, principal: &'static str, headers: &HeaderMap) -> Result<(), Refusal> {
+        let session = self.legacy(principal, headers)?;
+        self.legacy.lock().remove(session_id(headers)?);
+        session.end().await;
+        Ok(())
+    }
+
+    /// Ends the sessions that were idle for too long.
+    pub(crate) async fn sweep(&self) {
+        let (legacy, modern) = (self.legacy.take_idle(), self.modern.take_idle());
+        close(legacy, modern).await;
+    }
+
+    /// Ends the streams that agents hold open, so that connections can end.
+    pub(crate) fn end_streams(&self) {
+        self.legacy.lock().values().for_each(|entry| entry.value.end_stream());
+    }
+
+    /// Ends all sessions.
+    pub(crate) async fn close(&self) {
+        let (legacy, modern) = (self.legacy.take_all(), self.modern.take_all());
+        close(legacy, modern).await;
+    }
+}
+
+async fn close(legacy: Vec<Arc<Entry<LegacySession>>>, modern: Vec<Arc<Entry<OnceCell<Desk>>>>) {
+    let legacy = futures_util::future::join_all(legacy.iter().map(|entry| entry.value.end()));
+    let modern = futures_util::future::join_all(modern.iter().filter_map(|entry| entry.value.get()).map(|d| d.close(DRAIN)));
+    futures_util::future::join(legacy, modern).await;
+}
+
+/// One agent of a legacy era.
+pub(crate) struct LegacySession {
+    principal: &'static str,
+    pub(crate) agent: Legacy,
+    /// The far end of the stream that the agent holds open by GET.
+    stream: Mutex<Option<Out>>,
+}
+
+impl LegacySession {
+    /// The stream for what belongs to no request. Nothing does yet; clients open it all the same. One at a time.
+    pub(crate) fn open_stream(&self) -> Result<mpsc::Receiver<crate::message::Message>, Refusal> {
+        let mut stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
+        if stream.as_ref().is_some_and(|open| !open.is_closed()) {
+            let message = "this session has a stream open already; it can have one";
+            return Err(Refusal::new(StatusCode::CONFLICT, RpcError::INVALID_REQUEST, message));
+        }
+        let (out, said) = mpsc::channel(OUT_QUEUE);
+        *stream = Some(out);
+        Ok(said)
+    }
+
+    fn end_stream(&self) {
+        *self.stream.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    async fn end(&self) {
+        self.end_stream();
+        self.agent.cancel_all();
+        self.agent.close(DRAIN).await;
+    }
+}
+
+fn session_id(headers: &HeaderMap) -> Result<&str, Refusal> {
+    headers::single(headers, SESSION)?.ok_or_else(|| {
+        let message = "`Mcp-Session-Id` is missing; begin with `initialize`, and send the id that it is answered with";
+        Refusal::new(StatusCode::BAD_REQUEST, RpcError::INVALID_REQUEST, message)
+    })
+}
+
+fn unknown() -> Refusal {
+    let message = "no such session; it may have ended: begin anew with `initialize`";
+    Refusal::new(StatusCode::NOT_FOUND, RpcError::INVALID_REQUEST, message)
+}
+
+fn full() -> Refusal {
+    let message = format!("{MAX_SESSIONS} sessions are open already; end one, or wait until one is idle");
+    Refusal::new(StatusCode::SERVICE_UNAVAILABLE, RpcError::INTERNAL, message)
+}
+
+/// Entries that are dropped when nobody has used them for a time.
+struct Table<K, V> {
+    entries: Mutex<HashMap<K, Arc<Entry<V>>>>,
+    idle: Duration,
+}
+
+struct Entry<V> {
+    value: V,
+    used: Mutex<Instant>,
+}
+
+impl<K: Hash + Eq, V> Table<K, V> {
+    fn new(idle: Duration) -> Self {
+        Self { entries: Mutex::default(), idle }
+    }
+
+    fn get<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> Option<InUse<V>>
+    where
+        K: std::borrow::Borrow<Q>,
+    {
+        self.lock().get(key).cloned().map(InUse)
+    }
+
+    /// The entry of that key, made if there is none and room for one.
+    fn entry(&self, key: K, make: impl FnOnce() -> V) -> Result<InUse<V>, Refusal> {
+        let mut entries = self.lock();
+        if entries.len() >= MAX_SESSIONS && !entries.contains_key(&key) {
+            return Err(full());
+        }
+        Ok(InUse(entries.entry(key).or_insert_with(|| Entry::new(make())).clone()))
+    }
+
+    /// Takes out what nobody uses and nobody has used for the idle time. Users are counted under the table's lock, so that
+    /// nobody can begin meanwhile.
+    fn take_idle(&self) -> Vec<Arc<Entry<V>>> {
+        let now = Instant::now();
+        let idle = |entry: &Arc<Entry<V>>| Arc::strong_count(entry) == 1 && now - entry.used() >= self.idle;
+        self.lock().extract_if(|_, entry| idle(entry)).map(|(_, entry)| entry).collect()
+    }
+
+    fn take_all(&self) -> Vec<Arc<Entry<V>>> {
+        self.lock().drain().map(|(_, entry)| entry).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<K, Arc<Entry<V>>>> {
+        // The map is whole at every point at which a holder could panic.
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<V> Entry<V> {
+    fn new(value: V) -> Arc<Self> {
+        Arc::new(Self { value, used: Mutex::new(Instant::now()) })
+    }
+
+    fn used(&self) -> Instant {
+        *self.used.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// An entry that somebody uses; it does not age meanwhile.
+pub(crate) struct InUse<V>(Arc<Entry<V>>);
+
+impl<V> Deref for InUse<V> {
+    type Target = V;
+
+    fn deref(&self) -> &V {
+        &self.0.value
+    }
+}
+
+impl<V> Drop for InUse<V> {
+    fn drop(&mut self) {
+        *self.0.used.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn an_entry_ages_only_while_nobody_uses_it() {
+        let idle = Duration::from_secs(60);
+        let table: Table<u32, u32> = Table::new(idle);
+        let used = table.entry(1, || 10).unwrap();
+        tokio::time::advance(idle * 2).await;
+        assert!(table.take_idle().is_empty());
+        drop(used);
+        tokio::time::advance(idle / 2).await;
+        assert!(table.take_idle().is_empty());
+        assert_eq!(table.get(&1).as_deref(), Some(&10));
+        tokio::time::advance(idle).await;
+        assert_eq!(table.take_idle().len(), 1);
+        assert!(table.get(&1).is_none());
+    }
+
+    #[test]
+    fn a_full_table_takes_known_keys_only() {
+        let table: Table<usize, ()> = Table::new(Duration::ZERO);
+        (0..MAX_SESSIONS).for_each(|key| drop(table.entry(key, || ()).unwrap()));
+        assert!(table.entry(0, || ()).is_ok());
+        assert_eq!(table.entry(MAX_SESSIONS, || ()).err().unwrap().status, StatusCode::SERVICE_UNAVAILABLE);
+    }
+}

@@ -1,0 +1,151 @@
+//! What is said on one agent's connection, in which order, and in which era. Knows no transport.
+//!
+//! A front hands over each [`Message`] and gets a [`Step`]. Specification: MCP 2025-11-25 and 2026-07-28, "Lifecycle",
+//! "Tools", "Cancellation", "Elicitation".
+
+mod calls;
+pub(crate) mod client;
+pub(crate) mod contact;
+pub(crate) mod desk;
+pub(crate) mod legacy;
+pub(crate) mod modern;
+pub(crate) mod version;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+pub(crate) use calls::{Calls, Work};
+
+use self::client::Client;
+use self::contact::Out;
+use self::desk::Desk;
+use self::legacy::Legacy;
+use super::backend::Backend;
+use crate::message::{Id, Json, Message, MessageError, Notification, Request, Response, RpcError};
+use crate::name::ProfileName;
+
+/// What a model should know before it uses us.
+const INSTRUCTIONS: &str = "Calls pass a policy and may be held until a person approves them.";
+
+/// Which lifecycle a request belongs to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Era {
+    /// With `initialize`.
+    Legacy,
+    /// Stateless.
+    Modern,
+}
+
+/// What a message leads to.
+pub(crate) enum Step {
+    /// An answer that is ready.
+    Answer(Response),
+    /// Nothing is answered.
+    Silence,
+    /// A request that takes time: the front drives it.
+    Work(Work),
+}
+
+/// One agent on a connection of its own (stdio). Its first request decides the era.
+pub(crate) struct Agent {
+    backend: Arc<dyn Backend>,
+    profile: ProfileName,
+    principal: &'static str,
+    state: State,
+}
+
+enum State {
+    /// Nothing has decided the era yet.
+    Fresh,
+    Legacy(Legacy),
+    Modern {
+        desk: Desk,
+        calls: Calls,
+    },
+}
+
+impl Agent {
+    pub(crate) fn new(backend: Arc<dyn Backend>, profile: ProfileName, principal: &'static str) -> Self {
+        Self { backend, profile, principal, state: State::Fresh }
+    }
+
+    /// Takes a message. What belongs to the request goes to `out`. Not cancellation safe: a session may have been opened.
+    pub(crate) async fn accept(&mut self, message: Message, out: &Out) -> Step {
+        match (&self.state, message) {
+            (State::Legacy(legacy), message) => legacy.accept(message, out),
+            (_, Message::Request(request)) => {
+                let id = request.id.clone();
+                let step = self.request(request, out).await;
+                step.unwrap_or_else(|error| Step::Answer(Response::error(Some(id), &error)))
+            }
+            (State::Modern { calls, .. }, Message::Notification(Notification { method, params }))
+                if method == "notifications/cancelled" =>
+            {
+                calls.cancel(params.as_ref());
+                Step::Silence
+            }
+            (_, Message::Notification(_) | Message::Response(_)) => Step::Silence,
+        }
+    }
+
+    async fn request(&mut self, request: Request, out: &Out) -> Result<Step, RpcError> {
+        let fresh = matches!(self.state, State::Fresh);
+        match request.method.as_str() {
+            "initialize" if fresh => {
+                let (backend, params) = (&*self.backend, request.params.as_ref());
+                let (legacy, result) = Legacy::open(backend, &self.profile, self.principal, params).await?;
+                self.state = State::Legacy(legacy);
+                Ok(Step::Answer(Response::result(request.id, result)))
+            }
+            "ping" if fresh => Ok(Step::Answer(Response::result(request.id, Json::empty_object()))),
+            modern::DISCOVER => {
+                Client::from_meta(request.params.as_ref())?;
+                Ok(Step::Answer(Response::result(request.id, modern::discover())))
+            }
+            _ if fresh && client::meta_version(request.params.as_ref()).is_none() => Err(RpcError::new(
+                RpcError::INVALID_REQUEST,
+                format!("begin with `initialize`, or send `_meta` with {:?}", client::META_VERSION),
+            )),
+            _ => self.modern(request, out).await,
+        }
+    }
+
+    async fn modern(&mut self, request: Request, out: &Out) -> Result<Step, RpcError> {
+        let client = Client::from_meta(request.params.as_ref())?;
+        if matches!(self.state, State::Fresh) {
+            let run = self.backend.open(&self.profile, self.principal, &client.name).await?;
+            self.state = State::Modern { desk: Desk::new(run), calls: Calls::default() };
+        }
+        let State::Modern { desk, calls } = &self.state else {
+            return Err(RpcError::new(RpcError::INTERNAL, "a session of one era took a request of the other"));
+        };
+        Ok(modern::serve(desk, &client, request, out, calls))
+    }
+
+    /// The agent sends nothing any more, so it answers no question either.
+    pub(crate) fn hang_up(&self) {
+        if let State::Legacy(legacy) = &self.state {
+            legacy.hang_up();
+        }
+    }
+
+    /// Waits for open calls, but no longer than `patience`, then ends the session, if one was opened.
+    pub(crate) async fn close(&self, patience: Duration) {
+        match &self.state {
+            State::Fresh => {}
+            State::Legacy(legacy) => legacy.close(patience).await,
+            State::Modern { desk, .. } => desk.close(patience).await,
+        }
+    }
+}
+
+/// The answer to bytes that are no message, with the id if there is one to be read.
+pub(crate) fn malformed(text: &bytes::Bytes, error: &MessageError) -> Response {
+    let id = Json::parse(text.clone()).ok().filter(|json| json.get("method").is_some()).and_then(|json| json.get("id"));
+    let id = id.and_then(|id| Id::from_json(id.as_str()).ok());
+    Response::error(id, &RpcError::new(error.code(), error.to_string()))
+}
+
+fn server_info() -> serde_json::Value {
+    serde_json::json!({ "name": "portcullis", "title": "Portcullis", "version": env!("CARGO_PKG_VERSION") })
+}

@@ -1,0 +1,142 @@
+//! What a client says about itself: once in `initialize`, or in the `_meta` of each modern request.
+
+use super::version;
+use crate::message::{Json, RpcError};
+use crate::session::Elicitation;
+
+/// `_meta` key of the protocol version (2026-07-28).
+pub(crate) const META_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
+const META_CLIENT: &str = "io.modelcontextprotocol/clientInfo";
+const META_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
+
+/// The longest `name/version` that is kept of a client, in characters. It goes into the ledger and into messages.
+const MAX_CLIENT_CHARS: usize = 128;
+
+/// A client as it describes itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Client {
+    /// `name/version`; may be empty.
+    pub(crate) name: String,
+    /// How it can put a question to a person.
+    pub(crate) elicitation: Elicitation,
+}
+
+impl Client {
+    /// From the `params` of `initialize`, with the version that was settled on.
+    pub(crate) fn from_initialize(params: Option<&Json>) -> Result<(Self, &'static str), RpcError> {
+        let requested = params.and_then(|params| params.get_str("protocolVersion")).ok_or_else(|| {
+            RpcError::new(RpcError::INVALID_PARAMS, "`initialize` needs `params.protocolVersion`, a string")
+        })?;
+        let version = version::negotiate(&requested);
+        let capabilities = params.and_then(|params| params.get("capabilities"));
+        let elicits = version::has_elicitation(version) && capabilities.is_some_and(|c| elicits(&c));
+        let elicitation = if elicits { Elicitation::Request } else { Elicitation::None };
+        let name = params.and_then(|params| params.get("clientInfo")).map(|info| name(&info)).unwrap_or_default();
+        Ok((Self { name, elicitation }, version))
+    }
+
+    /// From the `_meta` of a modern request.
+    ///
+    /// # Errors
+    /// -32602 if `_meta` lacks what every request must carry; -32022 if its version is not served.
+    pub(crate) fn from_meta(params: Option<&Json>) -> Result<Self, RpcError> {
+        let meta = params.and_then(|params| params.get("_meta"));
+        let version = meta.as_ref().and_then(|meta| meta.get_str(META_VERSION)).ok_or_else(|| missing(META_VERSION))?;
+        if version != version::MODERN {
+            return Err(unsupported(&version));
+        }
+        let capabilities = meta
+            .as_ref()
+            .and_then(|meta| meta.get(META_CAPABILITIES))
+            .filter(|capabilities| capabilities.as_bytes().first() == Some(&b'{'))
+            .ok_or_else(|| missing(META_CAPABILITIES))?;
+        let elicitation = if elicits(&capabilities) { Elicitation::InputRequired } else { Elicitation::None };
+        let name = meta.and_then(|meta| meta.get(META_CLIENT)).map(|info| name(&info)).unwrap_or_default();
+        Ok(Self { name, elicitation })
+    }
+}
+
+/// The protocol version that a request carries in its `_meta`.
+pub(crate) fn meta_version(params: Option<&Json>) -> Option<String> {
+    params?.get("_meta")?.get_str(META_VERSION)
+}
+
+/// Says which versions are served to a request that asked for another.
+pub(crate) fn unsupported(requested: &str) -> RpcError {
+    let requested: String = requested.chars().take(32).collect();
+    RpcError::new(RpcError::UNSUPPORTED_VERSION, format!("protocol version {requested:?} is not served here"))
+        .with_data(serde_json::json!({ "requested": requested, "supported": [version::MODERN] }))
+}
+
+fn missing(key: &str) -> RpcError {
+    RpcError::new(RpcError::INVALID_PARAMS, format!("request `_meta` lacks {key:?}, which every request must carry"))
+}
+
+/// Whether forms may be put to a person: `elicitation` is there and, where it lists modes, lists `form`.
+fn elicits(capabilities: &Json) -> bool {
+    capabilities.get("elicitation").is_some_and(|modes| {
+        let object = modes.as_bytes().first() == Some(&b'{');
+        object && (modes.get("form").is_some() || modes.get("url").is_none())
+    })
+}
+
+fn name(info: &Json) -> String {
+    let part = |key| info.get_str(key).unwrap_or_default();
+    let (name, version) = (part("name"), part("version"));
+    let whole = if version.is_empty() { name } else { format!("{name}/{version}") };
+    whole.chars().filter(|c| !c.is_control()).take(MAX_CLIENT_CHARS).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    fn json(value: &serde_json::Value) -> Json {
+        Json::of(value)
+    }
+
+    #[test]
+    fn initialize_settles_on_a_known_version_and_reads_the_client() {
+        let params = json(&serde_json::json!({
+            "protocolVersion": "2025-06-18",
+            "capabilities": { "elicitation": {} },
+            "clientInfo": { "name": "inspector\u{7}", "version": "2" },
+        }));
+        let (client, version) = Client::from_initialize(Some(&params)).unwrap();
+        assert_eq!(version, "2025-06-18");
+        assert_eq!(client, Client { name: "inspector/2".into(), elicitation: Elicitation::Request });
+        assert_eq!(Client::from_initialize(None).unwrap_err().code, RpcError::INVALID_PARAMS);
+        for (asked, given) in [("2024-11-05", "2024-11-05"), ("1999-01-01", "2025-11-25"), ("2026-07-28", "2025-11-25")]
+        {
+            let params = json(&serde_json::json!({ "protocolVersion": asked, "capabilities": { "elicitation": {} } }));
+            assert_eq!(Client::from_initialize(Some(&params)).unwrap().1, given);
+        }
+    }
+
+    #[test]
+    fn elicitation_needs_a_version_and_a_mode_that_have_it() {
+        let elicitation = |version: &str, capability: serde_json::Value| {
+            let params = json(&serde_json::json!({ "protocolVersion": version, "capabilities": capability }));
+            Client::from_initialize(Some(&params)).unwrap().0.elicitation
+        };
+        let form = serde_json::json!({ "elicitation": { "form": {}, "url": {} } });
+        assert_eq!(elicitation("2025-11-25", form.clone()), Elicitation::Request);
+        assert_eq!(elicitation("2025-03-26", form), Elicitation::None);
+        assert_eq!(elicitation("2025-11-25", serde_json::json!({ "elicitation": { "url": {} } })), Elicitation::None);
+        assert_eq!(elicitation("2025-11-25", serde_json::json!({})), Elicitation::None);
+    }
+
+    #[test]
+    fn a_modern_request_must_carry_version_and_capabilities() {
+        let meta = |value: serde_json::Value| Client::from_meta(Some(&json(&serde_json::json!({ "_meta": value }))));
+        let good = serde_json::json!({ META_VERSION: "2026-07-28", META_CAPABILITIES: { "elicitation": {} } });
+        assert_eq!(meta(good).unwrap().elicitation, Elicitation::InputRequired);
+        let other = meta(serde_json::json!({ META_VERSION: "2030-01-01", META_CAPABILITIES: {} })).unwrap_err();
+        assert_eq!(other.code, RpcError::UNSUPPORTED_VERSION);
+        assert_eq!(other.data.unwrap(), serde_json::json!({ "requested": "2030-01-01", "supported": ["2026-07-28"] }));
+        for bad in [serde_json::json!({}), serde_json::json!({ META_VERSION: "2026-07-28" })] {
+            assert_eq!(meta(bad).unwrap_err().code, RpcError::INVALID_PARAMS);
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! The stdio front: one agent, one message per line.
+
+mod lines;
+
+use std::io;
+use std::sync::Arc;
+
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use self::lines::{Line, Lines};
+use super::DRAIN;
+use super::backend::Backend;
+use super::protocol::contact::{OUT_QUEUE, Out};
+use super::protocol::{Agent, Step, malformed};
+use crate::broker::Broker;
+use crate::message::{MAX_MESSAGE_BYTES, Message, MessageError};
+use crate::name::ProfileName;
+
+/// Who calls over stdio: whoever started us.
+const PRINCIPAL: &str = "local";
+
+/// Serves one agent until it closes `input`. Calls that are open then get [`DRAIN`] to end; the session is closed.
+///
+/// Dropping the future cancels the open calls and leaves the session open in the ledger.
+///
+/// # Errors
+/// If `input` or `output` fails otherwise than by being closed.
+pub async fn serve_stdio(
+    broker: Broker,
+    profile: ProfileName,
+    input: impl AsyncRead + Unpin + Send,
+    output: impl AsyncWrite + Unpin + Send + 'static,
+) -> io::Result<()> {
+    serve(Arc::new(broker), profile, input, output, MAX_MESSAGE_BYTES).await
+}
+
+pub(crate) async fn serve(
+    backend: Arc<dyn Backend>,
+    profile: ProfileName,
+    input: impl AsyncRead + Unpin + Send,
+    output: impl AsyncWrite + Unpin + Send + 'static,
+    max_line: usize,
+) -> io::Result<()> {
+    let (out, queue) = mpsc::channel(OUT_QUEUE);
+    let mut writer = JoinSet::new();
+    writer.spawn(write(queue, output));
+
+    let mut agent = Agent::new(backend, profile, PRINCIPAL);
+    let mut calls = JoinSet::new();
+    let read = converse(&mut agent, &mut calls, Lines::new(input, max_line), &out).await;
+
+    agent.hang_up();
+    let ended = tokio::time::timeout(DRAIN, async { while calls.join_next().await.is_some() {} });
+    if ended.await.is_err() {
+        tracing::warn!(open = calls.len(), "the agent left; calls that are still open are dropped");
+    }
+    calls.shutdown().await;
+    agent.close(DRAIN).await;
+
+    // With the last sender gone the writer ends when the queue is empty, unless the agent does not read.
+    drop((out, agent));
+    let written = tokio::time::timeout(DRAIN, writer.join_next()).await.ok().flatten();
+    let written = written.and_then(Result::ok).unwrap_or(Ok(()));
+    read.and(written).or_else(|error| if error.kind() == io::ErrorKind::BrokenPipe { Ok(()) } else { Err(error) })
+}
+
+/// Takes lines until there are no more, or nobody reads the answers.
+async fn converse<R: AsyncRead + Unpin>(
+    agent: &mut Agent,
+    calls: &mut JoinSet<()>,
+    mut lines: Lines<R>,
+    out: &Out,
+) -> io::Result<()> {
+    loop {
+        let line = tokio::select! {
+            line = lines.next() => line?,
+            Some(_) = calls.join_next(), if !calls.is_empty() => continue,
+            () = out.closed() => return Ok(()),
+        };
+        let step = match line {
+            None => return Ok(()),
+            Some(Line::TooLong(size)) => {
+                Step::Answer(malformed(&bytes::Bytes::new(), &MessageError::TooLarge { size }))
+            }
+            Some(Line::Text(text)) => match Message::parse(text.clone()) {
+                Ok(message) => agent.accept(message, out).await,
+                Err(error) => Step::Answer(malformed(&text, &error)),
+            },
+        };
+        match step {
+            Step::Silence => {}
+            Step::Answer(response) => {
+                let _ = out.send(Message::Response(response)).await;
+            }
+            Step::Work(work) => {
+                let out = out.clone();
+                calls.spawn(async move {
+                    if let Some(response) = work.run().await {
+                        let _ = out.send(Message::Response(response)).await;
+                    }
+                });
+            }
+        }
+    }
+}
+
+/// Writes messages until nobody sends any more; flushes whenever none waits.
+async fn write(mut queue: mpsc::Receiver<Message>, mut output: impl AsyncWrite + Unpin) -> io::Result<()> {
+    while let Some(message) = queue.recv().await {
+        output.write_all(&message.to_line()).await?;
+        output.write_all(b"\n").await?;
+        if queue.is_empty() {
+            output.flush().await?;
+        }
+    }
+    output.flush().await
+}
+
+#[cfg(test)]
+mod tests;

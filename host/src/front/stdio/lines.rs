@@ -1,0 +1,82 @@
+//! Line framing with a cap: an endless line costs no memory and does not end the conversation.
+
+use std::io;
+
+use bytes::Bytes;
+use tokio::io::{AsyncBufReadExt as _, AsyncRead, BufReader};
+
+/// One line of input.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Line {
+    /// Without its line feed; never blank.
+    Text(Bytes),
+    /// Longer than the cap; skipped. The size in bytes.
+    TooLong(usize),
+}
+
+/// The lines of an input.
+pub(crate) struct Lines<R> {
+    input: BufReader<R>,
+    max: usize,
+    held: Vec<u8>,
+    /// The bytes of this line that were dropped, once it was longer than `max`.
+    skipped: usize,
+}
+
+impl<R: AsyncRead + Unpin> Lines<R> {
+    pub(crate) fn new(input: R, max: usize) -> Self {
+        Self { input: BufReader::with_capacity(64 * 1024, input), max, held: Vec::new(), skipped: 0 }
+    }
+
+    /// The next line that is not blank; None at the end. Cancellation safe.
+    pub(crate) async fn next(&mut self) -> io::Result<Option<Line>> {
+        loop {
+            let read = self.input.fill_buf().await?;
+            let ended = read.is_empty();
+            let (part, whole) = match memchr::memchr(b'\n', read) {
+                Some(at) => (read.get(..at).unwrap_or_default(), true),
+                None => (read, ended),
+            };
+            if self.skipped == 0 && self.held.len() + part.len() <= self.max {
+                self.held.extend_from_slice(part);
+            } else {
+                self.skipped += self.held.len() + part.len();
+                self.held = Vec::new();
+            }
+            let used = part.len() + usize::from(whole && !ended);
+            self.input.consume(used);
+            if whole {
+                let text = std::mem::take(&mut self.held);
+                match std::mem::take(&mut self.skipped) {
+                    0 if text.iter().all(u8::is_ascii_whitespace) => {
+                        if ended {
+                            return Ok(None);
+                        }
+                    }
+                    0 => return Ok(Some(Line::Text(text.into()))),
+                    size => return Ok(Some(Line::TooLong(size))),
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    #[tokio::test]
+    async fn lines_end_at_line_feeds_and_a_long_one_is_skipped_whole() {
+        let input = b"one\r\n\n  \n12345678\n123456789\n".iter().copied();
+        let input: Vec<u8> = input.chain(std::iter::repeat_n(b'x', 200_000)).chain(*b"\nlast").collect();
+        let mut lines = Lines::new(input.as_slice(), 8);
+        let mut seen = Vec::new();
+        while let Some(line) = lines.next().await.unwrap() {
+            seen.push(line);
+        }
+        let text = |text: &'static str| Line::Text(Bytes::from_static(text.as_bytes()));
+        let expected = [text("one\r"), text("12345678"), Line::TooLong(9), Line::TooLong(200_000), text("last")];
+        assert_eq!(seen, expected);
+    }
+}

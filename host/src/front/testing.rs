@@ -1,0 +1,141 @@
+//! A broker of a few tools that tells what happens to it.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use tokio::sync::{Mutex, Notify, mpsc};
+
+use super::backend::{Backend, Run};
+use crate::message::{Answer, Json, Notification, RpcError};
+use crate::name::ProfileName;
+use crate::session::{Contact, Elicitation};
+
+/// What the broker under test was asked, in order.
+pub(crate) struct Events(Mutex<mpsc::UnboundedReceiver<String>>);
+
+impl Events {
+    /// Waits for the next event and compares it.
+    pub(crate) async fn expect(&self, expected: &str) {
+        let event = self.0.lock().await.recv().await;
+        assert_eq!(event.as_deref(), Some(expected));
+    }
+}
+
+/// Opens sessions with the tools `echo`, `slow`, `progress` and `ask`.
+#[derive(Clone)]
+pub(crate) struct Fake {
+    events: mpsc::UnboundedSender<String>,
+    /// Lets `slow` end.
+    pub(crate) release: Arc<Notify>,
+}
+
+impl Fake {
+    pub(crate) fn new() -> (Self, Events) {
+        let (events, seen) = mpsc::unbounded_channel();
+        (Self { events, release: Arc::default() }, Events(Mutex::new(seen)))
+    }
+
+    fn say(&self, event: impl Into<String>) {
+        let _ = self.events.send(event.into());
+    }
+}
+
+#[async_trait]
+impl Backend for Fake {
+    async fn open(&self, profile: &ProfileName, principal: &str, client: &str) -> Result<Arc<dyn Run>, RpcError> {
+        self.say(format!("open {profile} {principal} {client}"));
+        Ok(Arc::new(self.clone()))
+    }
+}
+
+/// A tool as the fake shows it: with a field and a spelling that a typed model would lose.
+pub(crate) const ECHO: &str = r#"{"name":"echo", "inputSchema":{"type":"object"},"x-vendor":1E400}"#;
+
+#[async_trait]
+impl Run for Fake {
+    async fn tools(&self) -> Result<Arc<[Json]>, RpcError> {
+        let slow = r#"{"name":"slow","inputSchema":{"type":"object","properties":{"region":{"type":"string","x-mcp-header":"Region"}}}}"#;
+        Ok([ECHO, slow].into_iter().map(|tool| Json::parse(tool).unwrap()).collect())
+    }
+
+    async fn call_tool(&self, params: Json, contact: Arc<dyn Contact>) -> Answer {
+        match params.get_str("name").as_deref() {
+            Some("echo") => {
+                let arguments = params.get("arguments").unwrap_or_else(Json::empty_object);
+                let text = format!(r#"{{ "content":[{{"type":"text","text":"echoed"}}], "x":{} }}"#, arguments.as_str());
+                Answer::Result(Json::parse(text).unwrap())
+            }
+            Some("slow") => {
+                let dropped = SayOnDrop(Some((self.clone(), "dropped")));
+                self.say("slow");
+                self.release.notified().await;
+                dropped.forget();
+                self.say("released");
+                Answer::Result(Json::parse(r#"{"content":[]}"#).unwrap())
+            }
+            Some("progress") => {
+                let token = params.get("_meta").and_then(|meta| meta.get("progressToken")).unwrap_or_else(Json::null);
+                for progress in 1..=3 {
+                    let params = Json::of(&serde_json::json!({ "progress": progress }));
+                    let params = params.with("progressToken", &token);
+                    contact.notify(Notification { method: "notifications/progress".into(), params }).await;
+                }
+                Answer::Result(Json::parse(r#"{"content":[]}"#).unwrap())
+            }
+            Some("ask") => ask(&*contact).await,
+            _ => Answer::Error(Json::of(&RpcError::new(RpcError::INVALID_PARAMS, "unknown tool"))),
+        }
+    }
+
+    async fn close(&self) {
+        self.say("close");
+    }
+}
+
+async fn ask(contact: &dyn Contact) -> Answer {
+    match contact.elicitation() {
+        Elicitation::None => Answer::Error(Json::of(&RpcError::new(RpcError::PENDING, "nobody to ask"))),
+        Elicitation::InputRequired => {
+            Answer::Result(Json::parse(r#"{"resultType":"input_required","requestState":"sealed"}"#).unwrap())
+        }
+        Elicitation::Request => {
+            let schema = serde_json::json!({ "type": "object", "properties": {} });
+            let params = Json::of(&serde_json::json!({ "message": "may it?", "requestedSchema": schema }));
+            match contact.request("elicitation/create", params).await {
+                Ok(answer) => Answer::Result(Json::parse(format!(r#"{{"content":[],"answer":{}}}"#, answer.as_str())).unwrap()),
+                Err(error) => Answer::Error(Json::of(&error)),
+            }
+        }
+    }
+}
+
+struct SayOnDrop(Option<(Fake, &'static str)>);
+
+impl SayOnDrop {
+    fn forget(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for SayOnDrop {
+    fn drop(&mut self) {
+        if let Some((fake, event)) = self.0.take() {
+            fake.say(event);
+        }
+    }
+}
+
+/// A profile.
+pub(crate) fn profile() -> ProfileName {
+    "default".parse().unwrap()
+}
+
+/// What a modern request carries.
+pub(crate) fn meta(capabilities: &serde_json::Value) -> serde_json::Value {
+    serde_json::json!({
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientInfo": { "name": "test", "version": "1" },
+        "io.modelcontextprotocol/clientCapabilities": capabilities,
+    })
+}
