@@ -28,7 +28,7 @@ use crate::name::{ProfileName, SourceName};
 use crate::plugin::{PluginError, Plugins};
 use crate::secret::{SecretError, Secrets};
 use crate::session::Session;
-use crate::source::{Source as _, SourceError};
+use crate::source::SourceError;
 
 pub(crate) use upstream::Upstream;
 

@@ -12,12 +12,11 @@ use tokio::sync::{OnceCell, mpsc};
 use crate::broker::Inner;
 use crate::call::{Call, CallId, Caller, Outcome, now_millis};
 use crate::config::ProfileConfig;
-use crate::gate::{Circumstances, SessionVault};
+use crate::gate::{Circumstances, Permit, SessionVault};
 use crate::ledger::{Event, Kind};
 use crate::message::{Answer, Json, Notification, RpcError};
-use crate::source::{Relay, Source};
+use crate::source::Relay;
 
-use crate::gate::Permit;
 use snapshot::{Shown, Snapshot};
 
 /// How many notifications of one call may wait for the agent before its source is slowed down.

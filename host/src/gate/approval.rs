@@ -278,7 +278,8 @@ fn narrow(offer: &mut Offer, wanted: &Offer) {
 /// The parameters of `elicitation/create`: a form with one choice and no default.
 fn elicitation(pending: &Pending) -> serde_json::Value {
     let summary = pending.summary();
-    let arguments = visible(&summary.arguments.to_string());
+    let arguments = summary.arguments.to_string();
+    let arguments = visible(&arguments);
     let shown: String = arguments.chars().take(MAX_SHOWN).collect();
     let more = if shown.len() < arguments.len() { " … (cut; `portcullis approvals show` has all of it)" } else { "" };
     let message = format!(

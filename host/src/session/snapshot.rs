@@ -101,7 +101,7 @@ pub(super) async fn take(broker: &Inner, caller: &Arc<Caller>, profile: &Profile
         }
     }
     if !snapshot.hidden.is_empty() {
-        let hidden: Vec<_> = snapshot.hidden.iter().collect();
+        let hidden: Vec<&str> = snapshot.hidden.iter().map(|name| &**name).collect();
         note(broker, caller, Kind::ListFiltered, json!({ "trust": profile.trust.as_str(), "hidden": hidden }));
     }
     snapshot.listing = listing.into();
