@@ -10,5 +10,7 @@ pub mod digest;
 pub mod gate;
 pub mod message;
 pub mod name;
+pub mod secret;
 pub mod session;
 pub mod source;
+pub mod visible;
