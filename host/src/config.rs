@@ -1,12 +1,36 @@
 //! The configuration: `portcullis.toml`, parsed strictly into types that hold every invariant.
+//!
+//! `Raw` (what is written, strict serde) becomes [`Config`] (what holds) in one step that collects every problem. Whether
+//! files, programs and hosts exist is not asked here.
+
+mod build;
+mod error;
+pub mod import;
+mod raw;
+mod raw_source;
+mod search;
+mod source;
+#[cfg(test)]
+mod tests;
+mod value;
+mod variable;
+mod wrap;
 
 use std::collections::BTreeMap;
+use std::io::Read as _;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+pub use error::{ConfigError, Problem};
+pub use search::user_data_dir;
+pub use wrap::Wrap;
 
 use crate::call::{Phase, Trust};
 use crate::name::{ProfileName, SourceName};
+
+/// The longest file: a thousand times an ordinary one, and parsed in milliseconds.
+pub const MAX_FILE_BYTES: u64 = 1 << 20;
 
 /// Everything the broker is told. Paths are absolute.
 #[derive(Debug, Clone)]
@@ -31,6 +55,76 @@ pub struct Config {
     pub sinks: Vec<PluginConfig>,
     /// The profiles; `default` is always there.
     pub profiles: BTreeMap<ProfileName, ProfileConfig>,
+}
+
+impl Config {
+    /// Reads the named file, or else `./portcullis.toml`, or else `portcullis/portcullis.toml` in `$XDG_CONFIG_HOME` or
+    /// `~/.config`.
+    ///
+    /// # Errors
+    /// No file, one that cannot be read or is over [`MAX_FILE_BYTES`], or anything that [`Config::parse`] refuses.
+    pub fn load(path: Option<&Path>) -> Result<Self, ConfigError> {
+        let file = match path {
+            Some(path) => path.to_owned(),
+            None => search::candidates().into_iter().find(|path| path.is_file()).ok_or_else(|| {
+                let places: Vec<_> = search::candidates().iter().map(|path| path.display().to_string()).collect();
+                ConfigError::without_place(
+                    format!("there is no configuration: looked for {}", places.join(" and ")),
+                    "write one, name one with `--config FILE`, or run `portcullis wrap -- COMMAND`, which needs none",
+                )
+            })?,
+        };
+        Self::parse(&read(&file)?, &file)
+    }
+
+    /// Parses the text of a file. `file` is what messages name, and what paths are relative to; it is not opened.
+    ///
+    /// # Errors
+    /// [`ConfigError`] with every problem found: bad TOML, unknown keys, and values that could not hold.
+    pub fn parse(text: &str, file: &Path) -> Result<Self, ConfigError> {
+        let refuse = |faults| ConfigError::of(faults, Some(file), text);
+        let raw = toml::from_str(text).map_err(|error| refuse(vec![error::Fault::of_toml(&error)]))?;
+        let absolute = std::path::absolute(file).map_err(|error| unreadable(file, &error))?;
+        let absolute = value::normal(&absolute);
+        let base = absolute.parent().unwrap_or(Path::new("/")).to_owned();
+        build::build(&raw, Some(absolute), &base).map_err(refuse)
+    }
+
+    /// The configuration of one wrapped command, without a file: everything is checked as if it were written in one.
+    ///
+    /// # Errors
+    /// [`ConfigError`] with every problem found, or without a home folder.
+    pub fn for_wrap(wrap: &Wrap) -> Result<Self, ConfigError> {
+        wrap::config(wrap)
+    }
+}
+
+/// The JSON Schema of `portcullis.toml`, for editors.
+#[must_use]
+pub fn schema() -> serde_json::Value {
+    schemars::schema_for!(raw::RawConfig).to_value()
+}
+
+fn read(file: &Path) -> Result<String, ConfigError> {
+    let mut bytes = Vec::new();
+    let open = std::fs::File::open(file);
+    open.and_then(|open| open.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes))
+        .map_err(|error| unreadable(file, &error))?;
+    let shown = || crate::visible::visible(&file.to_string_lossy()).into_owned();
+    if bytes.len() as u64 > MAX_FILE_BYTES {
+        let message = format!("{} is longer than {MAX_FILE_BYTES} bytes", shown());
+        return Err(ConfigError::without_place(message, "a configuration is a short text: is this the right file?"));
+    }
+    String::from_utf8(bytes).map_err(|error| {
+        let place = error.utf8_error().valid_up_to();
+        ConfigError::without_place(format!("{} is not UTF-8 at byte {place}", shown()), "save it as UTF-8")
+    })
+}
+
+fn unreadable(file: &Path, error: &std::io::Error) -> ConfigError {
+    let shown = file.to_string_lossy();
+    let message = format!("{} cannot be read: {error}", crate::visible::visible(&shown));
+    ConfigError::without_place(message, "name another one with `--config FILE`")
 }
 
 /// `[serve]`

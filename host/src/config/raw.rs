@@ -1,0 +1,225 @@
+//! `portcullis.toml` as it is written: strict, and with the place of every value that can be wrong. The doc comments are
+//! the descriptions of the JSON Schema.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::ops::{Deref, Range};
+
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::{Approve, Detail};
+use crate::call::{Phase, Trust};
+
+pub(super) use super::raw_source::*;
+
+/// A value and where it stands in the file.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct At<T>(Spanned<T>);
+
+impl<T> At<T> {
+    /// A value that stands in no file.
+    pub(super) fn nowhere(value: T) -> Self {
+        Self(Spanned::new(0..0, value))
+    }
+
+    /// Byte offsets in the text.
+    pub(super) fn span(&self) -> Range<usize> {
+        self.0.span()
+    }
+}
+
+impl<T> Deref for At<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        self.0.get_ref()
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for At<T> {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Spanned::deserialize(deserializer).map(Self)
+    }
+}
+
+impl<T: JsonSchema> JsonSchema for At<T> {
+    fn inline_schema() -> bool {
+        T::inline_schema()
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        T::schema_name()
+    }
+
+    fn schema_id() -> Cow<'static, str> {
+        T::schema_id()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        T::json_schema(generator)
+    }
+}
+
+/// The configuration of Portcullis, a deny-by-default broker for the Model Context Protocol. Relative paths are relative
+/// to this file.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+#[schemars(title = "portcullis.toml", rename = "Configuration")]
+pub(super) struct RawConfig {
+    /// The broker itself.
+    #[serde(default)]
+    pub broker: RawBroker,
+    /// The HTTP front of `portcullis serve`.
+    #[serde(default)]
+    pub serve: RawServe,
+    /// The sources by name: ASCII letters, digits, `-` and `_`, without `__`.
+    #[serde(default)]
+    pub sources: BTreeMap<At<String>, RawSource>,
+    /// Policy plugins. Any deny denies, else any ask asks; their order changes no verdict.
+    #[serde(default)]
+    pub policies: Vec<RawPolicy>,
+    /// Transform plugins, applied in the order written.
+    #[serde(default)]
+    pub transforms: Vec<RawTransform>,
+    /// Approval plugins, which settle what policies ask.
+    #[serde(default)]
+    pub approvals: Vec<RawApproval>,
+    /// Audit plugins, fed from the ledger.
+    #[serde(default)]
+    pub sinks: Vec<RawSink>,
+    /// The profiles by name. `default` holds where a caller names none, and is made where it is not written.
+    #[serde(default)]
+    pub profiles: BTreeMap<At<String>, RawProfile>,
+}
+
+/// The broker itself.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+#[schemars(rename = "Broker")]
+pub(super) struct RawBroker {
+    /// Ledger, lock, caches, sockets and secrets; created 0700. Default `.portcullis` beside this file.
+    pub data_dir: Option<At<String>>,
+    /// How long an ask waits for a person before it is denied, such as "5m" (the default).
+    pub ask_timeout: Option<At<String>>,
+}
+
+/// The HTTP front of `portcullis serve`.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+#[schemars(rename = "Serve")]
+pub(super) struct RawServe {
+    /// Address and port to listen on. Default "127.0.0.1:8765".
+    pub listen: Option<At<String>>,
+    /// The bearer token that callers need. Default: a generated one in the data folder.
+    pub token: Option<At<RawValue>>,
+    /// Host names, beside loopback and the listen address, that a request may carry in `Host`.
+    #[serde(default)]
+    pub hosts: Vec<At<String>>,
+    /// Web origins that may call, such as "https://app.example.com".
+    #[serde(default)]
+    pub origins: Vec<At<String>>,
+    /// Ask callers for no token: whoever reaches the port may call.
+    pub dangerous_no_token: Option<At<bool>>,
+}
+
+/// A policy plugin.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+#[schemars(rename = "Policy")]
+pub(super) struct RawPolicy {
+    /// "builtin:NAME" or the path of a .wasm file.
+    pub plugin: At<String>,
+    /// Given to the plugin when it loads.
+    #[schemars(with = "Option<serde_json::Map<String, serde_json::Value>>")]
+    pub settings: Option<At<toml::Table>>,
+    /// When the plugin is asked. Default: call.
+    pub on: Option<At<Vec<At<Phase>>>>,
+    /// "shadow" records verdicts without applying them. Default "enforce".
+    pub mode: Option<RawMode>,
+    /// Capabilities the plugin may import beside those of its world.
+    #[serde(default)]
+    pub grant: Vec<At<String>>,
+}
+
+/// Whether verdicts are applied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+#[schemars(rename = "Mode")]
+pub(super) enum RawMode {
+    /// Verdicts hold.
+    Enforce,
+    /// Verdicts are recorded and never applied.
+    Shadow,
+}
+
+/// A transform plugin.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+#[schemars(rename = "Transform")]
+pub(super) struct RawTransform {
+    /// "builtin:NAME" or the path of a .wasm file.
+    pub plugin: At<String>,
+    /// Given to the plugin when it loads.
+    #[schemars(with = "Option<serde_json::Map<String, serde_json::Value>>")]
+    pub settings: Option<At<toml::Table>>,
+    /// When the plugin may rewrite: call, result. Default: both.
+    pub on: Option<At<Vec<At<Phase>>>>,
+    /// Capabilities the plugin may import beside those of its world.
+    #[serde(default)]
+    pub grant: Vec<At<String>>,
+}
+
+/// An approval plugin.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+#[schemars(rename = "Approval")]
+pub(super) struct RawApproval {
+    /// "builtin:NAME" or the path of a .wasm file.
+    pub plugin: At<String>,
+    /// Given to the plugin when it loads.
+    #[schemars(with = "Option<serde_json::Map<String, serde_json::Value>>")]
+    pub settings: Option<At<toml::Table>>,
+    /// Capabilities the plugin may import beside those of its world.
+    #[serde(default)]
+    pub grant: Vec<At<String>>,
+}
+
+/// An audit plugin.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+#[schemars(rename = "Sink")]
+pub(super) struct RawSink {
+    /// "builtin:NAME" or the path of a .wasm file.
+    pub plugin: At<String>,
+    /// Given to the plugin when it loads.
+    #[schemars(with = "Option<serde_json::Map<String, serde_json::Value>>")]
+    pub settings: Option<At<toml::Table>>,
+    /// Capabilities the plugin may import beside those of its world.
+    #[serde(default)]
+    pub grant: Vec<At<String>>,
+    /// Where its lines go. Default: a file in the data folder.
+    pub file: Option<At<String>>,
+}
+
+/// Who is asking.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+#[schemars(rename = "Profile")]
+pub(super) struct RawProfile {
+    /// "sandbox" sees no source, "low" only what `allow` names, "medium" and "high" all that is not narrowed. Default
+    /// "medium".
+    pub trust: Option<Trust>,
+    /// Globs over source names. Default all.
+    pub sources: Option<Vec<At<String>>>,
+    /// Globs over exposed tool names. Default all, as far as `trust` goes.
+    pub allow: Option<Vec<At<String>>>,
+    /// Globs over exposed tool names; wins over `allow`.
+    #[serde(default)]
+    pub deny: Vec<At<String>>,
+    /// When a person is asked although no policy says so. Default "risky".
+    pub approve: Option<Approve>,
+    /// How much of arguments and results the ledger keeps. Default "shape".
+    pub record: Option<Detail>,
+}

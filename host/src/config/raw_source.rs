@@ -1,0 +1,226 @@
+//! `[sources.NAME]` as it is written.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use schemars::JsonSchema;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+
+use super::raw::At;
+
+/// A tool source: exactly one of `command`, `url` and `component`.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+#[schemars(rename = "Source", extend("oneOf" = [
+    { "required": ["command"] }, { "required": ["url"] }, { "required": ["component"] }
+]))]
+pub(super) struct RawSource {
+    /// A program that speaks MCP over stdio: program and arguments, never a shell string.
+    pub command: Option<At<RawCommand>>,
+    /// A server that speaks streamable HTTP.
+    pub url: Option<At<String>>,
+    /// A WebAssembly component: "builtin:NAME" or the path of a .wasm file.
+    pub component: Option<At<String>>,
+    /// For `command`: the variables that the program sees beside PATH, HOME, LANG and TMPDIR, which the broker makes.
+    pub env: Option<At<BTreeMap<At<String>, At<RawValue>>>>,
+    /// For `command`: the working directory. Default: a private home.
+    pub cwd: Option<At<String>>,
+    /// For `url`: sent with every request.
+    pub headers: Option<At<BTreeMap<At<String>, At<RawValue>>>>,
+    /// For `url`: loopback and private addresses may be reached.
+    pub dangerous_allow_private: Option<At<bool>>,
+    /// For `component`: given to it when it loads.
+    #[schemars(with = "Option<serde_json::Map<String, serde_json::Value>>")]
+    pub settings: Option<At<toml::Table>>,
+    /// For `component`: capabilities it may import.
+    pub grant: Option<At<Vec<At<String>>>>,
+    /// For `command`: what it may touch. What is not named does not exist for it.
+    pub cell: Option<At<RawCell>>,
+    /// How its tools are named: "source" (`source__tool`, the default), "mcp" (`mcp__source__tool`), "plain", or a prefix.
+    pub names: Option<At<RawNames>>,
+    /// Facts for policies.
+    #[serde(default)]
+    pub tags: Vec<At<String>>,
+    /// Whether a session fails if this source does. Default true.
+    pub required: Option<bool>,
+    /// "eager" starts it with the broker, "lazy" (the default) with the first session.
+    pub start: Option<RawStart>,
+    /// Whether the source's own hints may lower risk. Default false.
+    pub trust_annotations: Option<bool>,
+    /// Globs over exposed tool names: which are shown. Default all, as far as the profile's trust goes.
+    pub allow: Option<Vec<At<String>>>,
+    /// Globs over exposed tool names: which are not shown; wins over `allow`.
+    #[serde(default)]
+    pub deny: Vec<At<String>>,
+    /// How long one call may take. Default "60s".
+    pub timeout: Option<At<String>>,
+    /// Only 50 in this version.
+    #[schemars(extend("const" = 50))]
+    pub priority: Option<At<i64>>,
+    /// Only "warm" in this version.
+    #[schemars(extend("const" = "warm"))]
+    pub lifecycle: Option<At<String>>,
+    /// Only "10m" in this version.
+    #[schemars(extend("const" = "10m"))]
+    pub idle: Option<At<String>>,
+    /// Only "snapshot" in this version.
+    #[schemars(extend("const" = "snapshot"))]
+    pub discovery: Option<At<String>>,
+    /// For `url`: only "http" (streamable HTTP) in this version.
+    #[schemars(extend("const" = "http"))]
+    pub transport: Option<At<String>>,
+}
+
+/// When a source starts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+#[schemars(rename = "Start")]
+pub(super) enum RawStart {
+    /// With the first session.
+    Lazy,
+    /// With the broker.
+    Eager,
+}
+
+/// What a process source may touch.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+#[schemars(rename = "Cell")]
+pub(super) struct RawCell {
+    /// Files and folders it may read.
+    #[serde(default)]
+    pub read: Vec<At<String>>,
+    /// Files and folders it may read and write.
+    #[serde(default)]
+    pub write: Vec<At<String>>,
+    /// `host:port` it may reach.
+    #[serde(default)]
+    pub network: Vec<At<String>>,
+    /// Memory, such as "512MiB".
+    pub memory: Option<At<String>>,
+    /// Processes and threads.
+    pub processes: Option<At<u32>>,
+    /// Processors, such as 1.0 or 0.5.
+    pub cpu: Option<At<f64>>,
+    /// Open descriptors.
+    pub files: Option<At<u32>>,
+    /// What fits into its /tmp, such as "64MiB".
+    pub tmp: Option<At<String>>,
+    /// Accept a weaker cell where the platform has no full one.
+    pub dangerous_allow_reduced: Option<bool>,
+}
+
+/// A value written down, or the name of one kept by `portcullis secret`.
+#[derive(Debug, Clone, JsonSchema)]
+#[schemars(rename = "Value", untagged)]
+pub(super) enum RawValue {
+    /// As written.
+    Plain(String),
+    /// Kept by `portcullis secret set NAME`.
+    Secret(RawSecret),
+}
+
+/// The name of a secret.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "Secret")]
+pub(super) struct RawSecret {
+    /// As given to `portcullis secret set NAME`.
+    pub secret: String,
+}
+
+/// How tools are named.
+#[derive(Debug, Clone, JsonSchema)]
+#[schemars(rename = "Names", untagged)]
+pub(super) enum RawNames {
+    /// One of the fixed styles.
+    #[schemars(extend("enum" = ["source", "mcp", "plain"]))]
+    Style(String),
+    /// A prefix of one's own.
+    Prefix(RawPrefix),
+}
+
+/// A prefix of one's own.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "Prefix")]
+pub(super) struct RawPrefix {
+    /// Put before the source's name for the tool.
+    pub prefix: String,
+}
+
+/// Program and arguments.
+#[derive(Debug, Clone)]
+pub(super) enum RawCommand {
+    /// As it must be.
+    Argv(Vec<At<String>>),
+    /// One string, which is refused with the array as suggestion.
+    Line(String),
+}
+
+impl JsonSchema for RawCommand {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Command".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({ "type": "array", "items": { "type": "string" }, "minItems": 1 })
+    }
+}
+
+impl<'de> Deserialize<'de> for RawCommand {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Either;
+        impl<'de> Visitor<'de> for Either {
+            type Value = RawCommand;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an array of program and arguments")
+            }
+
+            fn visit_str<E: serde::de::Error>(self, line: &str) -> Result<RawCommand, E> {
+                Ok(RawCommand::Line(line.to_owned()))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<RawCommand, A::Error> {
+                let mut argv = Vec::new();
+                while let Some(word) = seq.next_element()? {
+                    argv.push(word);
+                }
+                Ok(RawCommand::Argv(argv))
+            }
+        }
+        deserializer.deserialize_any(Either)
+    }
+}
+
+/// A string, or a table that `T` describes. Serde's own `untagged` would lose what is wrong inside the table.
+macro_rules! string_or_table {
+    ($name:ident, $text:ident, $table:ident, $expected:literal) => {
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                struct Either;
+                impl<'de> Visitor<'de> for Either {
+                    type Value = $name;
+
+                    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                        f.write_str($expected)
+                    }
+
+                    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<$name, E> {
+                        Ok($name::$text(text.to_owned()))
+                    }
+
+                    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<$name, A::Error> {
+                        Deserialize::deserialize(MapAccessDeserializer::new(map)).map($name::$table)
+                    }
+                }
+                deserializer.deserialize_any(Either)
+            }
+        }
+    };
+}
+string_or_table!(RawValue, Plain, Secret, "a string or `{ secret = \"name\" }`");
+string_or_table!(RawNames, Style, Prefix, "\"source\", \"mcp\", \"plain\" or `{ prefix = \"…\" }`");

@@ -1,0 +1,29 @@
+//! Where configurations and data stand on this machine: the only reader of environment variables in the library.
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the one place that asks the environment, and only for the user's folders"
+)]
+
+use std::path::{Path, PathBuf};
+
+/// The name of the file, here and in the user's configuration folder.
+pub(super) const FILE: &str = "portcullis.toml";
+
+/// Where a configuration is looked for when none is named, best first.
+pub(super) fn candidates() -> Vec<PathBuf> {
+    let user = user_folder("XDG_CONFIG_HOME", ".config").map(|folder| folder.join("portcullis").join(FILE));
+    std::iter::once(Path::new(FILE).to_owned()).chain(user).collect()
+}
+
+/// The data folder of brokers that have no configuration file: `$XDG_DATA_HOME/portcullis`, usually
+/// `~/.local/share/portcullis`. None for a user without a home.
+#[must_use]
+pub fn user_data_dir() -> Option<PathBuf> {
+    user_folder("XDG_DATA_HOME", ".local/share").map(|folder| folder.join("portcullis"))
+}
+
+/// A relative path in these variables is to be ignored (XDG Base Directory Specification).
+fn user_folder(variable: &str, below_home: &str) -> Option<PathBuf> {
+    let absolute = |variable: &str| std::env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute());
+    absolute(variable).or_else(|| absolute("HOME").map(|home| home.join(below_home)))
+}

@@ -1,0 +1,387 @@
+//! One source, from what is written to what holds.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::build::{Faults, grant_list, json_settings};
+use super::error::{Fault, suggest};
+use super::raw::{At, RawCell, RawCommand, RawNames, RawSource, RawStart, RawValue};
+use super::{CellConfig, Endpoint, Naming, SourceConfig, Value, value, variable};
+use crate::name::SourceName;
+
+/// How long a call may take: what MCP's own SDKs wait, and the limits of that.
+pub(super) const TIMEOUT: Duration = Duration::from_secs(60);
+const TIMEOUT_LEAST: Duration = Duration::from_secs(1);
+const TIMEOUT_MOST: Duration = Duration::from_secs(60 * 60);
+
+/// The longest prefix: a tool name of 64 characters must have room for the tool.
+const MAX_PREFIX_BYTES: usize = crate::name::MAX_NAME_BYTES;
+
+/// No runtime starts with less memory, and no machine of today has more.
+const MEMORY_LIMITS: std::ops::RangeInclusive<u64> = 1 << 20..=1 << 42;
+
+/// The kernel's own bound on process ids.
+const MAX_PROCESSES: u32 = 1 << 22;
+
+/// Under 16 descriptors no runtime starts; the kernel's default ceiling is 2^20.
+const FILES_LIMITS: std::ops::RangeInclusive<u32> = 16..=1 << 20;
+
+/// More processors than any machine has.
+const MAX_CPU: f64 = 4096.0;
+
+/// Headers that the transport makes itself.
+const OWN_HEADERS: [&str; 14] = [
+    "accept",
+    "connection",
+    "content-length",
+    "content-type",
+    "host",
+    "keep-alive",
+    "last-event-id",
+    "mcp-method",
+    "mcp-name",
+    "mcp-protocol-version",
+    "mcp-session-id",
+    "te",
+    "transfer-encoding",
+    "upgrade",
+];
+
+/// The broker's own files, which no source may be given (architecture.md, invariant 6).
+pub(super) struct Own<'a> {
+    pub file: Option<&'a Path>,
+    pub data_dir: &'a Path,
+}
+
+/// The source, if it has a good name and a good endpoint; everything that is wrong goes to `faults`.
+pub(super) fn build(
+    at: &At<String>,
+    name: Option<&SourceName>,
+    raw: &RawSource,
+    base: &Path,
+    own: &Own<'_>,
+    faults: &mut Faults,
+) -> Option<SourceConfig> {
+    only_in_this_version(raw, faults);
+    let endpoint = endpoint(at, raw, base, faults);
+    let cell = raw.cell.as_ref().map(|raw| cell(raw, base, own, faults)).unwrap_or_default();
+    let timeout =
+        raw.timeout.as_ref().and_then(|at| faults.keep(value::duration_within(at, TIMEOUT_LEAST, TIMEOUT_MOST)));
+    Some(SourceConfig {
+        names: raw.names.as_ref().and_then(|at| faults.keep(names(at))).unwrap_or_default(),
+        tags: raw.tags.iter().filter_map(|at| faults.keep(tag(at))).collect(),
+        required: raw.required.unwrap_or(true),
+        eager: raw.start == Some(RawStart::Eager),
+        trust_annotations: raw.trust_annotations.unwrap_or(false),
+        allow: raw.allow.as_ref().and_then(|list| faults.keep(value::globs(list))),
+        deny: faults.keep(value::globs(&raw.deny)).unwrap_or_default(),
+        cell,
+        timeout: timeout.unwrap_or(TIMEOUT),
+        name: name?.clone(),
+        endpoint: endpoint?,
+    })
+}
+
+/// Keys whose other values come later: only the documented default is taken, so that nobody relies on what is not there.
+fn only_in_this_version(raw: &RawSource, faults: &mut Faults) {
+    let later = |span, key: &str, shown: &str, default: &str| {
+        Fault::new(span, format!("`{key} = {shown}` is not available in this version"))
+            .help(format!("leave `{key}` out, or write {default}"))
+    };
+    if let Some(at) = raw.priority.as_ref().filter(|at| ***at != 50) {
+        faults.0.push(later(at.span(), "priority", &at.to_string(), "50"));
+    }
+    if let Some(at) = &raw.idle
+        && let Some(idle) = faults.keep(value::duration(at))
+        && idle != Duration::from_secs(600)
+    {
+        faults.0.push(later(at.span(), "idle", &format!("{:?}", at.as_str()), "\"10m\""));
+    }
+    let words: [(&str, &Option<At<String>>, [&str; 2]); 3] = [
+        ("lifecycle", &raw.lifecycle, ["warm", "per-call"]),
+        ("discovery", &raw.discovery, ["snapshot", "live"]),
+        ("transport", &raw.transport, ["http", "sse"]),
+    ];
+    for (key, at, [default, other]) in words {
+        match at {
+            Some(at) if at.as_str() == other => {
+                faults.0.push(later(at.span(), key, &format!("{other:?}"), &format!("{default:?}")));
+            }
+            Some(at) if at.as_str() != default => faults.0.push(
+                Fault::new(at.span(), format!("unknown value {:?} for `{key}`", at.as_str())).help(suggest(
+                    at,
+                    &[default],
+                    "possible values",
+                )),
+            ),
+            _ => {}
+        }
+    }
+}
+
+fn endpoint(at: &At<String>, raw: &RawSource, base: &Path, faults: &mut Faults) -> Option<Endpoint> {
+    let given =
+        [("command", raw.command.is_some()), ("url", raw.url.is_some()), ("component", raw.component.is_some())];
+    let given: Vec<&str> = given.into_iter().filter_map(|(key, is)| is.then_some(key)).collect();
+    let [kind] = given.as_slice() else {
+        let (message, help) = match given.as_slice() {
+            [] => (
+                "has none of `command`, `url` and `component`".to_owned(),
+                "say what the source is, such as `command = [\"program\", \"argument\"]`",
+            ),
+            many => (
+                format!(
+                    "has {}, which exclude each other",
+                    many.iter().map(|k| format!("`{k}`")).collect::<Vec<_>>().join(" and ")
+                ),
+                "make a source of each, or keep one",
+            ),
+        };
+        faults.0.push(Fault::new(at.span(), format!("source {:?} {message}", at.as_str())).help(help));
+        return None;
+    };
+    for (key, belongs, span) in [
+        ("env", "command", raw.env.as_ref().map(At::span)),
+        ("cwd", "command", raw.cwd.as_ref().map(At::span)),
+        ("cell", "command", raw.cell.as_ref().map(At::span)),
+        ("headers", "url", raw.headers.as_ref().map(At::span)),
+        ("dangerous-allow-private", "url", raw.dangerous_allow_private.as_ref().map(At::span)),
+        ("transport", "url", raw.transport.as_ref().map(At::span)),
+        ("settings", "component", raw.settings.as_ref().map(At::span)),
+        ("grant", "component", raw.grant.as_ref().map(At::span)),
+    ] {
+        if let Some(span) = span.filter(|_| *kind != belongs) {
+            let message = format!("`{key}` belongs to a source with `{belongs}`, and this one has `{kind}`");
+            faults.0.push(Fault::new(span, message).help(format!("take `{key}` out")));
+        }
+    }
+    match (&raw.command, &raw.url, &raw.component) {
+        (Some(command), ..) => {
+            let argv = faults.keep(argv(command, base));
+            let cwd = raw.cwd.as_ref().and_then(|at| faults.keep(value::path(at, base)));
+            let env = raw.env.as_ref().map(|env| variables(env, faults)).unwrap_or_default();
+            Some(Endpoint::Command { argv: argv?, cwd, env })
+        }
+        (_, Some(at), _) => {
+            let headers = raw.headers.as_ref().map(|headers| self::headers(headers, faults)).unwrap_or_default();
+            let dangerous_allow_private = raw.dangerous_allow_private.as_ref().is_some_and(|at| **at);
+            Some(Endpoint::Url { url: faults.keep(url(at))?, headers, dangerous_allow_private })
+        }
+        (_, _, Some(at)) => {
+            let settings = faults.keep(json_settings(raw.settings.as_ref()));
+            let grant = raw.grant.as_ref().map(|list| grant_list(list, faults)).unwrap_or_default();
+            Some(Endpoint::Component { component: faults.keep(value::plugin(at, base))?, settings: settings?, grant })
+        }
+        (None, None, None) => None,
+    }
+}
+
+/// Program and arguments. A program with a slash in its name is relative to the file, any other is looked up.
+fn argv(at: &At<RawCommand>, base: &Path) -> Result<Vec<String>, Fault> {
+    let as_array = |line: &str| {
+        let words: Vec<String> = line.split_whitespace().map(|word| format!("{word:?}")).collect();
+        format!("write it as an array: command = [{}]", words.join(", "))
+    };
+    let words = match &**at {
+        RawCommand::Argv(words) => words,
+        RawCommand::Line(line) => {
+            return Err(
+                Fault::new(at.span(), "`command` is one string, and no shell takes it apart").help(as_array(line))
+            );
+        }
+    };
+    let Some(program) = words.first().filter(|program| !program.trim().is_empty()) else {
+        return Err(
+            Fault::new(at.span(), "`command` names no program").help("write `command = [\"program\", \"argument\"]`")
+        );
+    };
+    if words.len() == 1 && !program.contains('/') && program.contains(char::is_whitespace) {
+        return Err(
+            Fault::new(program.span(), format!("no program is called {:?}", program.as_str())).help(as_array(program))
+        );
+    }
+    if let Some(word) = words.iter().find(|word| word.contains('\0')) {
+        return Err(Fault::new(word.span(), "this argument has a NUL character in it")
+            .help("take it out: no program could receive it"));
+    }
+    let mut argv: Vec<String> = words.iter().map(|word| word.to_string()).collect();
+    if let Some(first) = argv.first_mut().filter(|first| first.contains('/')) {
+        *first = value::path(program, base)?.to_string_lossy().into_owned();
+    }
+    Ok(argv)
+}
+
+fn variables(env: &BTreeMap<At<String>, At<RawValue>>, faults: &mut Faults) -> BTreeMap<String, Value> {
+    let mut variables = BTreeMap::new();
+    for (name, at) in env {
+        let good = faults.keep(variable::check(name));
+        let value = faults.keep(value::value(at));
+        variables.extend(good.and(value).map(|value| (name.to_string(), value)));
+    }
+    variables
+}
+
+fn headers(raw: &BTreeMap<At<String>, At<RawValue>>, faults: &mut Faults) -> BTreeMap<String, Value> {
+    let mut headers = BTreeMap::new();
+    for (name, at) in raw {
+        let value = faults.keep(header(name, at));
+        let lower = name.to_ascii_lowercase();
+        if headers.contains_key(&lower) {
+            faults
+                .0
+                .push(Fault::new(name.span(), format!("header {:?} is given twice", name.as_str())).help("keep one"));
+        }
+        headers.extend(value.map(|value| (lower, value)));
+    }
+    headers
+}
+
+fn header(name: &At<String>, at: &At<RawValue>) -> Result<Value, Fault> {
+    let value = value::value(at)?;
+    let plain = match &value {
+        Value::Plain(text) => text,
+        Value::Secret(_) => "",
+    };
+    match header_problem(name, plain) {
+        None => Ok(value),
+        Some((why, help)) => Err(Fault::new(name.span(), format!("header {:?} {why}", name.as_str())).help(help)),
+    }
+}
+
+/// Why a header cannot be sent, and the way out.
+pub(super) fn header_problem(name: &str, value: &str) -> Option<(&'static str, &'static str)> {
+    let token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
+    if name.is_empty() || !name.bytes().all(token) {
+        return Some(("has a name that is none", "write it like \"Authorization\""));
+    }
+    if OWN_HEADERS.contains(&name.to_ascii_lowercase().as_str()) {
+        return Some(("is made by the broker", "leave it out"));
+    }
+    if !value.bytes().all(|b| b == b'\t' || (b' '..=b'~').contains(&b)) {
+        return Some(("has a value of more than visible ASCII", "take line breaks and other control characters out"));
+    }
+    None
+}
+
+fn url(at: &At<String>) -> Result<url::Url, Fault> {
+    // The value is not repeated: it may hold a password.
+    let refuse = |why: &str, help: &str| Fault::new(at.span(), format!("this URL {why}")).help(help);
+    let example = "write it like \"https://mcp.example.com/mcp\"";
+    let url = url::Url::parse(at).map_err(|error| refuse(&format!("is not valid: {error}"), example))?;
+    if !matches!(url.scheme(), "http" | "https") {
+        return Err(refuse("is neither http nor https", example));
+    }
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err(refuse(
+            "has credentials in it",
+            "put them into `headers = { Authorization = { secret = \"name\" } }`",
+        ));
+    }
+    if url.fragment().is_some() {
+        return Err(refuse("has a fragment, which no server is sent", "take the part from `#` on out"));
+    }
+    Ok(url)
+}
+
+fn names(at: &At<RawNames>) -> Result<Naming, Fault> {
+    match &**at {
+        RawNames::Style(style) => match style.as_str() {
+            "source" => Ok(Naming::Source),
+            "mcp" => Ok(Naming::Mcp),
+            "plain" => Ok(Naming::Plain),
+            _ => Err(Fault::new(at.span(), format!("unknown value {style:?} for `names`")).help(suggest(
+                style,
+                &["source", "mcp", "plain"],
+                "beside `{ prefix = \"…\" }` there are",
+            ))),
+        },
+        RawNames::Prefix(raw) => {
+            let prefix = &raw.prefix;
+            let good = (1..=MAX_PREFIX_BYTES).contains(&prefix.len())
+                && prefix.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_'))
+                && !prefix.contains(crate::name::SEPARATOR);
+            let help = format!(
+                "up to {MAX_PREFIX_BYTES} ASCII letters, digits, `-` and `_`, without `__`: that separates source and tool"
+            );
+            good.then(|| Naming::Prefix(prefix.clone()))
+                .ok_or_else(|| Fault::new(at.span(), format!("prefix {prefix:?} is not possible")).help(help))
+        }
+    }
+}
+
+fn tag(at: &At<String>) -> Result<String, Fault> {
+    let good = (1..=64).contains(&at.len()) && !at.contains(crate::visible::is_hidden);
+    good.then(|| at.to_string()).ok_or_else(|| {
+        Fault::new(at.span(), format!("tag {:?} is not possible", at.as_str())).help("1 to 64 visible characters")
+    })
+}
+
+fn cell(raw: &RawCell, base: &Path, own: &Own<'_>, faults: &mut Faults) -> CellConfig {
+    let read = paths(&raw.read, base, own, Access::Read, faults);
+    let write = paths(&raw.write, base, own, Access::Write, faults);
+    let size = |at: &Option<At<String>>, faults: &mut Faults| {
+        let at = at.as_ref()?;
+        let bytes = faults.keep(value::size(at))?;
+        within(MEMORY_LIMITS.contains(&bytes), at, "size", "from 1MiB to 4096GiB are possible", faults).then_some(bytes)
+    };
+    let memory = size(&raw.memory, faults);
+    let tmp = size(&raw.tmp, faults);
+    let processes = raw.processes.as_ref().filter(|at| {
+        within((1..=MAX_PROCESSES).contains(&***at), at, "processes", "from 1 to 4194304 are possible", faults)
+    });
+    let cpu = raw.cpu.as_ref().filter(|at| {
+        within(***at > 0.0 && ***at <= MAX_CPU, at, "cpu", "write how many processors, such as 1.0 or 0.5", faults)
+    });
+    let files = raw
+        .files
+        .as_ref()
+        .filter(|at| within(FILES_LIMITS.contains(&***at), at, "files", "from 16 to 1048576 are possible", faults));
+    CellConfig {
+        read,
+        write,
+        network: raw.network.iter().filter_map(|at| faults.keep(value::network(at))).collect(),
+        memory,
+        processes: processes.map(|at| **at),
+        cpu: cpu.map(|at| **at),
+        files: files.map(|at| **at),
+        tmp,
+        dangerous_allow_reduced: raw.dangerous_allow_reduced.unwrap_or(false),
+    }
+}
+
+fn within<T: std::fmt::Debug>(good: bool, at: &At<T>, what: &str, help: &str, faults: &mut Faults) -> bool {
+    if !good {
+        faults.0.push(Fault::new(at.span(), format!("{what} {:?} is out of range", **at)).help(help));
+    }
+    good
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Access {
+    Read,
+    Write,
+}
+
+/// Paths of the cell, none of which opens the broker's own files.
+fn paths(list: &[At<String>], base: &Path, own: &Own<'_>, access: Access, faults: &mut Faults) -> Vec<PathBuf> {
+    let check = |at: &At<String>| {
+        let path = value::path(at, base)?;
+        let refuse =
+            |what: &str, help: &str| Err(Fault::new(at.span(), format!("path {:?} {what}", at.as_str())).help(help));
+        if own.data_dir.starts_with(&path) || path.starts_with(own.data_dir) {
+            return refuse(
+                "would open the broker's data folder, with its secrets and its ledger, to the source",
+                "name smaller folders, or move the data folder away with `data-dir` under `[broker]`",
+            );
+        }
+        if access == Access::Write && own.file.is_some_and(|file| file.starts_with(&path)) {
+            return refuse(
+                "would let the source rewrite this configuration",
+                "name smaller folders, or keep the configuration elsewhere",
+            );
+        }
+        Ok(path)
+    };
+    list.iter().filter_map(|at| faults.keep(check(at))).collect()
+}

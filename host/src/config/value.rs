@@ -1,0 +1,240 @@
+//! Single values: sizes, durations, paths, globs, hosts. Parsed here, and valid ever after.
+
+use std::path::{Component, Path, PathBuf};
+use std::time::Duration;
+
+use super::error::Fault;
+use super::raw::At;
+use super::{PluginRef, Value, raw::RawValue};
+
+/// The longest glob: tool names have 64 characters.
+const MAX_GLOB_BYTES: usize = 256;
+
+/// The longest host name in DNS.
+const MAX_HOST_BYTES: usize = 253;
+
+/// A number and a unit: `512MiB`.
+pub(super) fn size(at: &At<String>) -> Result<u64, Fault> {
+    let refuse = |why: &str, help: String| Fault::new(at.span(), format!("size {:?} {why}", at.as_str())).help(help);
+    let (number, unit) = split_number(at);
+    let factor: u64 = match unit {
+        "B" => 1,
+        "KiB" => 1 << 10,
+        "MiB" => 1 << 20,
+        "GiB" => 1 << 30,
+        "K" | "KB" | "kB" | "M" | "MB" | "G" | "GB" | "k" | "m" | "g" | "kb" | "mb" | "gb" if !number.is_empty() => {
+            let letter = unit.get(..1).unwrap_or_default().to_uppercase();
+            return Err(refuse(
+                "has a unit that is read in two ways",
+                format!("write {:?}", format!("{number}{letter}iB")),
+            ));
+        }
+        _ => {
+            return Err(refuse(
+                "is not a whole number with a unit",
+                "write it like \"512MiB\": B, KiB, MiB or GiB".into(),
+            ));
+        }
+    };
+    let bytes = number.parse::<u64>().ok().and_then(|n| n.checked_mul(factor));
+    bytes.filter(|bytes| *bytes > 0).ok_or_else(|| refuse("is out of range", "write it like \"512MiB\"".into()))
+}
+
+/// A number and a unit: `10m`.
+pub(super) fn duration(at: &At<String>) -> Result<Duration, Fault> {
+    let refuse = |why: &str| {
+        Fault::new(at.span(), format!("duration {:?} {why}", at.as_str()))
+            .help("write it like \"30s\" or \"10m\": ms, s, m, h or d")
+    };
+    let (number, unit) = split_number(at);
+    let millis: u64 = match unit {
+        "ms" => 1,
+        "s" => 1_000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        "d" => 86_400_000,
+        _ => return Err(refuse("is not a whole number with a unit")),
+    };
+    let millis = number.parse::<u64>().ok().and_then(|n| n.checked_mul(millis));
+    millis.filter(|millis| *millis > 0).map(Duration::from_millis).ok_or_else(|| refuse("is out of range"))
+}
+
+/// A duration within limits.
+pub(super) fn duration_within(at: &At<String>, least: Duration, most: Duration) -> Result<Duration, Fault> {
+    let duration = duration(at)?;
+    if (least..=most).contains(&duration) {
+        return Ok(duration);
+    }
+    Err(Fault::new(at.span(), format!("duration {:?} is out of range", at.as_str())).help(format!(
+        "from {} to {} seconds are possible here",
+        least.as_secs(),
+        most.as_secs()
+    )))
+}
+
+fn split_number(text: &str) -> (&str, &str) {
+    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    text.split_at(end)
+}
+
+/// A path, made absolute and free of `.` and `..`. Whether it exists is for `portcullis check` to say.
+pub(super) fn path(at: &At<String>, base: &Path) -> Result<PathBuf, Fault> {
+    let text = at.as_str();
+    let refuse = |why: &str, help: &str| Fault::new(at.span(), format!("path {text:?} {why}")).help(help);
+    if text.is_empty() {
+        return Err(refuse("is empty", "write `.` for the folder of this file"));
+    }
+    if text.contains(char::is_control) {
+        return Err(refuse("has a control character in it", "take it out"));
+    }
+    if text.starts_with('~') || text.starts_with('$') || text.starts_with("file:") {
+        return Err(refuse(
+            "is not a plain path",
+            "nothing is expanded here: write the path itself, from `/` on or relative to this file",
+        ));
+    }
+    Ok(normal(&base.join(text)))
+}
+
+/// Resolves `.` and `..` by name alone: what is configured is what is written, whatever links the disk holds.
+pub(super) fn normal(path: &Path) -> PathBuf {
+    let mut out = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::CurDir => {}
+            Component::ParentDir => {
+                out.pop();
+            }
+            part => out.push(part),
+        }
+    }
+    out
+}
+
+/// `builtin:NAME`, or the path of a `.wasm`.
+pub(super) fn plugin(at: &At<String>, base: &Path) -> Result<PluginRef, Fault> {
+    let text = at.as_str();
+    let word =
+        |name: &str| !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_'));
+    let refuse = |help: String| Fault::new(at.span(), format!("{text:?} names no plugin")).help(help);
+    if let Some(name) = text.strip_prefix("builtin:") {
+        return match word(name) {
+            true => Ok(PluginRef::Builtin(name.to_owned())),
+            false => Err(refuse("write it like \"builtin:rules\"".into())),
+        };
+    }
+    if text.contains("://") || text.starts_with("oci:") {
+        return Err(refuse("plugins are not fetched: download the .wasm and name its path".into()));
+    }
+    if !text.ends_with(".wasm") {
+        return Err(match word(text) {
+            true => refuse(format!("write \"builtin:{text}\", or the path of a .wasm file")),
+            false => refuse("write \"builtin:NAME\", or the path of a .wasm file".into()),
+        });
+    }
+    path(at, base).map(PluginRef::Path)
+}
+
+/// Globs, all valid.
+pub(super) fn globs(list: &[At<String>]) -> Result<Vec<String>, Fault> {
+    list.iter().map(|at| glob(at).map(|_| at.to_string())).collect()
+}
+
+/// One glob.
+pub(super) fn glob(at: &At<String>) -> Result<globset::GlobMatcher, Fault> {
+    let refuse = |why: &dyn std::fmt::Display| {
+        Fault::new(at.span(), format!("glob {:?} is not valid: {why}", at.as_str()))
+            .help("`*` stands for any characters, `?` for one, `[ab]` and `{one,two}` for a choice")
+    };
+    if at.is_empty() {
+        return Err(refuse(&"it is empty"));
+    }
+    if at.len() > MAX_GLOB_BYTES {
+        return Err(refuse(&format_args!("it is longer than {MAX_GLOB_BYTES} bytes")));
+    }
+    globset::Glob::new(at).map(|glob| glob.compile_matcher()).map_err(|error| refuse(&error.kind()))
+}
+
+/// A value, or a well-formed name of a secret.
+pub(super) fn value(at: &At<RawValue>) -> Result<Value, Fault> {
+    match &**at {
+        RawValue::Plain(text) if text.contains('\0') => {
+            Err(Fault::new(at.span(), "the value has a NUL character in it")
+                .help("take it out: no program could receive it"))
+        }
+        RawValue::Plain(text) => Ok(Value::Plain(text.clone())),
+        RawValue::Secret(raw) => match crate::secret::check_name(&raw.secret) {
+            Ok(()) => Ok(Value::Secret(raw.secret.clone())),
+            Err(error) => {
+                Err(Fault::new(at.span(), error.to_string()).help("name it as `portcullis secret set NAME` does"))
+            }
+        },
+    }
+}
+
+/// `host:port`, lower case.
+pub(super) fn network(at: &At<String>) -> Result<String, Fault> {
+    let text = at.as_str();
+    let refuse = |why: &str, help: String| Fault::new(at.span(), format!("network entry {text:?} {why}")).help(help);
+    let example = "write it like \"api.example.com:443\"";
+    if let Some((scheme, rest)) = text.split_once("://") {
+        let host = rest.split('/').next().unwrap_or_default();
+        let port = if host.contains(':') {
+            ""
+        } else if scheme == "http" {
+            ":80"
+        } else {
+            ":443"
+        };
+        return Err(refuse("has a scheme", format!("write \"{host}{port}\"")));
+    }
+    if text.contains('*') {
+        return Err(refuse("has a wildcard", "name each host: a name that anybody can choose carries data out".into()));
+    }
+    let Some((host, port)) = text.rsplit_once(':').filter(|(host, _)| !host.ends_with(':')) else {
+        return Err(refuse("has no port", format!("write \"{text}:443\"")));
+    };
+    if !port.parse::<u16>().is_ok_and(|p| p > 0 && port.bytes().all(|b| b.is_ascii_digit())) {
+        return Err(refuse("has no valid port", example.into()));
+    }
+    match is_host(host) {
+        true => Ok(format!("{}:{port}", host.to_ascii_lowercase())),
+        false => Err(refuse("has no valid host", format!("{example}, names beyond ASCII in their `xn--` form"))),
+    }
+}
+
+/// A DNS name, a dotted IPv4 address or an IPv6 address in brackets. Odd notations of addresses (`0x7f.1`, `2130706433`)
+/// are none.
+pub(super) fn is_host(host: &str) -> bool {
+    if let Some(address) = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+        return address.parse::<std::net::Ipv6Addr>().is_ok();
+    }
+    if host.parse::<std::net::Ipv4Addr>().is_ok() {
+        return true;
+    }
+    let label = |label: &str| {
+        (1..=63).contains(&label.len())
+            && label.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_'))
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+    };
+    let is_number = |label: &str| label.starts_with(|c: char| c.is_ascii_digit());
+    host.len() <= MAX_HOST_BYTES
+        && host.split('.').all(label)
+        // No top-level domain starts with a digit, every notation of an address does.
+        && !host.rsplit('.').next().is_some_and(is_number)
+}
+
+/// A valid source name made of any text; `fallback`, itself valid, where nothing is left.
+pub(super) fn sanitised_name(text: &str, fallback: &str) -> String {
+    let mut name = String::new();
+    for c in text.chars() {
+        let c = if c.is_ascii_alphanumeric() || c == '_' { c } else { '-' };
+        let doubled = matches!(c, '-' | '_') && name.ends_with(['-', '_']);
+        if !doubled && name.len() < crate::name::MAX_NAME_BYTES && !(name.is_empty() && matches!(c, '-' | '_')) {
+            name.push(c);
+        }
+    }
+    let name = name.trim_end_matches(['-', '_']);
+    if name.is_empty() { fallback.to_owned() } else { name.to_owned() }
+}

@@ -1,0 +1,100 @@
+//! The configuration of `portcullis wrap`: one command, no file.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use super::error::{ConfigError, Fault};
+use super::raw::{
+    At, RawApproval, RawBroker, RawCell, RawCommand, RawConfig, RawNames, RawProfile, RawSource, RawValue,
+};
+use super::{Approve, Config, Naming, build, search, value};
+
+/// What `portcullis wrap` was told.
+#[derive(Debug, Clone, Default)]
+pub struct Wrap {
+    /// Program and arguments.
+    pub argv: Vec<String>,
+    /// Files and folders the program may read.
+    pub read: Vec<String>,
+    /// Files and folders the program may read and write.
+    pub write: Vec<String>,
+    /// `host:port` the program may reach.
+    pub network: Vec<String>,
+    /// Variables the program sees.
+    pub env: Vec<(String, String)>,
+    /// How tools are named; plain, so that the agent notices nothing, unless it says otherwise.
+    pub names: Option<Naming>,
+    /// When a person is asked; None means for risky calls.
+    pub approve: Option<Approve>,
+    /// The data folder; None means the user's.
+    pub data_dir: Option<PathBuf>,
+    /// What relative paths are relative to; absolute.
+    pub base: PathBuf,
+}
+
+/// The same checks as for a file, for what came from the command line.
+pub(super) fn config(wrap: &Wrap) -> Result<Config, ConfigError> {
+    let data_dir = wrap.data_dir.clone().or_else(search::user_data_dir).ok_or_else(|| {
+        ConfigError::without_place("there is no home folder to keep the ledger in", "set HOME or XDG_DATA_HOME")
+    })?;
+    let texts = |list: &[String]| list.iter().cloned().map(At::nowhere).collect::<Vec<_>>();
+    let name = source_name(&wrap.argv);
+    let cell = RawCell {
+        read: texts(&wrap.read),
+        write: texts(&wrap.write),
+        network: texts(&wrap.network),
+        ..RawCell::default()
+    };
+    let env =
+        wrap.env.iter().map(|(name, value)| (At::nowhere(name.clone()), At::nowhere(RawValue::Plain(value.clone()))));
+    let source = RawSource {
+        command: Some(At::nowhere(RawCommand::Argv(texts(&wrap.argv)))),
+        env: Some(At::nowhere(env.collect::<BTreeMap<_, _>>())),
+        cwd: working_directory(wrap).map(At::nowhere),
+        cell: Some(At::nowhere(cell)),
+        names: Some(At::nowhere(RawNames::Style("plain".to_owned()))),
+        ..RawSource::default()
+    };
+    let raw = RawConfig {
+        broker: RawBroker { data_dir: Some(At::nowhere(data_dir.to_string_lossy().into_owned())), ask_timeout: None },
+        sources: BTreeMap::from([(At::nowhere(name), source)]),
+        approvals: vec![RawApproval {
+            plugin: At::nowhere("builtin:approval-memory".to_owned()),
+            settings: None,
+            grant: Vec::new(),
+        }],
+        profiles: BTreeMap::from([(
+            At::nowhere("default".to_owned()),
+            RawProfile { approve: wrap.approve, ..RawProfile::default() },
+        )]),
+        ..RawConfig::default()
+    };
+    let refuse = |faults: Vec<Fault>| ConfigError::of(faults, None, "");
+    let mut config = build::build(&raw, None, &wrap.base).map_err(refuse)?;
+    if let Some(names) = &wrap.names {
+        config.sources.values_mut().for_each(|source| source.names = names.clone());
+    }
+    Ok(config)
+}
+
+/// The folder the command was started in, if the cell opens it; otherwise a private home.
+fn working_directory(wrap: &Wrap) -> Option<String> {
+    let mut granted = wrap.read.iter().chain(&wrap.write).map(|path| value::normal(&wrap.base.join(path)));
+    granted.any(|granted| wrap.base.starts_with(granted)).then(|| wrap.base.to_string_lossy().into_owned())
+}
+
+/// A name for what is wrapped: the last word before the options that looks like a package or program. The name stands
+/// in the ledger, and the same command always gets the same one.
+fn source_name(argv: &[String]) -> String {
+    const LAUNCHERS: [&str; 12] =
+        ["npx", "bunx", "pnpm", "dlx", "uvx", "uv", "pipx", "run", "node", "python", "python3", "docker"];
+    let last = |word: &str| word.rsplit('/').next().unwrap_or(word).to_owned();
+    let mut words = argv.iter().map(|word| last(word)).filter(|word| !word.starts_with('-'));
+    let first = words.next().unwrap_or_default();
+    let word = match LAUNCHERS.contains(&first.as_str()) {
+        true => words.find(|word| !LAUNCHERS.contains(&word.as_str())).unwrap_or(first),
+        false => first,
+    };
+    let word = word.split_once('@').map_or(word.as_str(), |(name, _)| name);
+    value::sanitised_name(word, "wrapped")
+}

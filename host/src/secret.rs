@@ -1,0 +1,247 @@
+//! Secrets: values that sources are given and that stand in no configuration, no log and no message.
+//!
+//! They are kept in one file, readable by its owner alone, in the data folder. A value leaves this module only as a
+//! [`SecretString`], which neither `Debug` nor `Display` shows.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use secrecy::zeroize::Zeroizing;
+use secrecy::{ExposeSecret, SecretString};
+
+use crate::config::Value;
+
+/// The file in the data folder.
+const FILE: &str = "secrets.json";
+
+/// Held while the file is replaced, so that two commands lose no secret of each other.
+const LOCK: &str = "secrets.lock";
+
+/// The longest name of a secret, in bytes: a source name, a `-` and the name of a variable fit in.
+pub const MAX_NAME_BYTES: usize = 128;
+
+/// The longest value, in bytes: keys and certificates are shorter, and Linux takes no longer variable.
+pub const MAX_VALUE_BYTES: usize = 64 * 1024;
+
+/// How many secrets there can be, which bounds the file.
+pub const MAX_SECRETS: usize = 256;
+
+/// What the file can come to: every byte of every value escaped as `\u00XX`.
+const MAX_FILE_BYTES: u64 = (MAX_SECRETS * 6 * (MAX_VALUE_BYTES + MAX_NAME_BYTES)) as u64;
+
+/// Why a secret cannot be kept or given. Holds no value.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SecretError {
+    /// Empty, over [`MAX_NAME_BYTES`], or not of ASCII letters, digits, `-`, `_` and `.`.
+    #[error("secret name {0:?} is not 1 to {MAX_NAME_BYTES} ASCII letters, digits, `-`, `_` and `.`")]
+    Name(String),
+    /// Empty, over [`MAX_VALUE_BYTES`], or with a NUL.
+    #[error("the value of secret {0:?} is empty, longer than {MAX_VALUE_BYTES} bytes, or has a NUL character in it")]
+    Value(String),
+    /// [`MAX_SECRETS`] are kept already.
+    #[error("there are {MAX_SECRETS} secrets already: remove one with `portcullis secret remove NAME`")]
+    TooMany,
+    /// None of this name.
+    #[error("secret {0:?} is not set: run `portcullis secret set {0}`")]
+    Unset(String),
+    /// Others may read it.
+    #[error(
+        "{path} is open to other users (mode {mode:o}): run `chmod {wanted:o} '{path}'`, and replace what they may have read"
+    )]
+    Open {
+        /// The folder or file.
+        path: String,
+        /// What it has.
+        mode: u32,
+        /// What it should have.
+        wanted: u32,
+    },
+    /// Belongs to somebody else.
+    #[error("{0} belongs to another user: run `portcullis` as that user, or choose another `data-dir`")]
+    Owner(String),
+    /// Not what this version wrote.
+    #[error("{0} is damaged: restore it, or remove it and set the secrets anew")]
+    Damaged(String),
+    /// The system said no.
+    #[error("{path}: {error}")]
+    Io {
+        /// The folder or file.
+        path: String,
+        /// What it said.
+        error: std::io::Error,
+    },
+}
+
+/// Whether a secret may have this name.
+///
+/// # Errors
+/// [`SecretError::Name`]
+pub fn check_name(name: &str) -> Result<(), SecretError> {
+    let good = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
+    if (1..=MAX_NAME_BYTES).contains(&name.len()) && name.bytes().all(good) && !name.starts_with('-') {
+        return Ok(());
+    }
+    Err(SecretError::Name(name.chars().take(MAX_NAME_BYTES).collect()))
+}
+
+/// The secrets of one data folder. Reads the file anew each time, so that a running broker sees what was set since.
+#[derive(Debug, Clone)]
+pub struct Secrets {
+    folder: PathBuf,
+}
+
+impl Secrets {
+    /// The secrets in this data folder, which need not exist yet. Nothing is created.
+    ///
+    /// # Errors
+    /// If the folder or the file is open to other users, or belongs to one of them.
+    pub fn open(data_dir: &Path) -> Result<Self, SecretError> {
+        let secrets = Self { folder: data_dir.to_owned() };
+        secrets.check_folder()?;
+        secrets.open_file()?;
+        Ok(secrets)
+    }
+
+    /// One secret.
+    ///
+    /// # Errors
+    /// [`SecretError::Unset`] if there is none of this name, or a file that cannot be used.
+    pub fn get(&self, name: &str) -> Result<SecretString, SecretError> {
+        check_name(name)?;
+        self.read()?.remove(name).ok_or_else(|| SecretError::Unset(name.to_owned()))
+    }
+
+    /// What a configured value stands for.
+    ///
+    /// # Errors
+    /// As [`Secrets::get`]; none for a plain value.
+    pub fn resolve(&self, value: &Value) -> Result<SecretString, SecretError> {
+        match value {
+            Value::Plain(text) => Ok(text.as_str().into()),
+            Value::Secret(name) => self.get(name),
+        }
+    }
+
+    /// The names, sorted.
+    ///
+    /// # Errors
+    /// If the file cannot be used.
+    pub fn list(&self) -> Result<Vec<String>, SecretError> {
+        Ok(self.read()?.into_keys().collect())
+    }
+
+    /// Keeps a value, in place of an older one of this name. Creates folder and file where they are missing.
+    ///
+    /// # Errors
+    /// A name or value that is not possible, or a file that cannot be used.
+    pub fn set(&self, name: &str, value: &SecretString) -> Result<(), SecretError> {
+        check_name(name)?;
+        let text = value.expose_secret();
+        if text.is_empty() || text.len() > MAX_VALUE_BYTES || text.contains('\0') {
+            return Err(SecretError::Value(name.to_owned()));
+        }
+        let create = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.folder);
+        create.map_err(|error| io(&self.folder, error))?;
+        self.check_folder()?;
+        let _lock = self.lock()?;
+        let mut secrets = self.read()?;
+        if secrets.len() >= MAX_SECRETS && !secrets.contains_key(name) {
+            return Err(SecretError::TooMany);
+        }
+        secrets.insert(name.to_owned(), value.clone());
+        self.replace(&secrets)
+    }
+
+    /// Forgets a secret.
+    ///
+    /// # Errors
+    /// [`SecretError::Unset`] if there is none of this name, or a file that cannot be used.
+    pub fn remove(&self, name: &str) -> Result<(), SecretError> {
+        check_name(name)?;
+        if !self.folder.exists() {
+            return Err(SecretError::Unset(name.to_owned()));
+        }
+        let _lock = self.lock()?;
+        let mut secrets = self.read()?;
+        secrets.remove(name).ok_or_else(|| SecretError::Unset(name.to_owned()))?;
+        self.replace(&secrets)
+    }
+
+    fn check_folder(&self) -> Result<(), SecretError> {
+        match std::fs::metadata(&self.folder) {
+            Ok(metadata) => check_private(&self.folder, &metadata, 0o700),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(io(&self.folder, error)),
+        }
+    }
+
+    /// The file, opened and found private; None if there is none.
+    fn open_file(&self) -> Result<Option<File>, SecretError> {
+        let path = self.folder.join(FILE);
+        let no_follow = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
+        let file = match File::options().read(true).custom_flags(no_follow).open(&path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(io(&path, error)),
+        };
+        let metadata = file.metadata().map_err(|error| io(&path, error))?;
+        check_private(&path, &metadata, 0o600)?;
+        Ok(Some(file))
+    }
+
+    fn read(&self) -> Result<BTreeMap<String, SecretString>, SecretError> {
+        let Some(file) = self.open_file()? else { return Ok(BTreeMap::new()) };
+        let path = self.folder.join(FILE);
+        let mut bytes = Zeroizing::new(Vec::new());
+        file.take(MAX_FILE_BYTES).read_to_end(&mut bytes).map_err(|error| io(&path, error))?;
+        // What the parser says may quote a value.
+        serde_json::from_slice(&bytes).map_err(|_| SecretError::Damaged(path.display().to_string()))
+    }
+
+    /// A whole new file in the place of the old one: a reader sees one or the other.
+    fn replace(&self, secrets: &BTreeMap<String, SecretString>) -> Result<(), SecretError> {
+        let path = self.folder.join(FILE);
+        let exposed: BTreeMap<&str, &str> =
+            secrets.iter().map(|(name, value)| (name.as_str(), value.expose_secret())).collect();
+        let json = serde_json::to_vec(&exposed).map_err(|error| io(&path, error.into()))?;
+        let json = Zeroizing::new(json);
+        // Temporary files are made 0600.
+        let write = || {
+            let mut file = tempfile::NamedTempFile::new_in(&self.folder)?;
+            file.write_all(&json)?;
+            file.as_file().sync_all()?;
+            file.persist(&path)?;
+            File::open(&self.folder)?.sync_all()
+        };
+        write().map_err(|error: std::io::Error| io(&path, error))
+    }
+
+    /// Held until dropped. Waits for another command that holds it, which is a matter of milliseconds.
+    fn lock(&self) -> Result<File, SecretError> {
+        let path = self.folder.join(LOCK);
+        let file = File::options().create(true).truncate(false).write(true).mode(0o600).open(&path);
+        let file = file.map_err(|error| io(&path, error))?;
+        file.lock().map_err(|error| io(&path, error))?;
+        Ok(file)
+    }
+}
+
+fn check_private(path: &Path, metadata: &std::fs::Metadata, wanted: u32) -> Result<(), SecretError> {
+    let path = path.display().to_string();
+    if metadata.uid() != rustix::process::geteuid().as_raw() {
+        return Err(SecretError::Owner(path));
+    }
+    let mode = metadata.mode() & 0o7777;
+    if mode & 0o077 == 0 { Ok(()) } else { Err(SecretError::Open { path, mode, wanted }) }
+}
+
+fn io(path: &Path, error: std::io::Error) -> SecretError {
+    SecretError::Io { path: path.display().to_string(), error }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,54 @@
+//! Text from a source, a client or a file, made safe to show to a person: nothing in it can move the cursor, colour a
+//! line, turn its direction round or hide.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+
+/// Whether a character acts on the terminal or on its neighbours, or cannot be seen: C0 and C1 controls, bidirectional
+/// marks, zero-width and tag characters, line separators. U+FE0F, which makes an emoji of a sign, is not among them.
+#[must_use]
+pub fn is_hidden(c: char) -> bool {
+    c.is_control()
+        || matches!(c,
+            '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}'..='\u{1160}' | '\u{17b4}'..='\u{17b5}' | '\u{180b}'..='\u{180f}'
+            | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{3164}'
+            | '\u{fe00}'..='\u{fe0e}' | '\u{feff}' | '\u{ffa0}' | '\u{fff9}'..='\u{fffb}' | '\u{1bca0}'..='\u{1bca3}'
+            | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
+}
+
+/// The text with every hidden character written out as `\u{…}`, newlines and tabs as `\n` and `\t`.
+#[must_use]
+pub fn visible(text: &str) -> Cow<'_, str> {
+    if !text.contains(is_hidden) {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        match c {
+            '\n' => shown.push_str("\\n"),
+            '\t' => shown.push_str("\\t"),
+            // Writing to a string cannot fail.
+            c if is_hidden(c) => write!(shown, "\\u{{{:x}}}", u32::from(c)).unwrap_or_default(),
+            c => shown.push(c),
+        }
+    }
+    Cow::Owned(shown)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_terminal_or_a_reader_would_be_fooled_by_is_written_out() {
+        assert_eq!(visible("\u{1b}]8;;http://evil\u{7}x"), "\\u{1b}]8;;http://evil\\u{7}x");
+        assert_eq!(visible("a\u{202e}b\u{200b}c\u{e0041}\u{9b}2J"), "a\\u{202e}b\\u{200b}c\\u{e0041}\\u{9b}2J");
+        assert_eq!(visible("two\nlines"), "two\\nlines");
+    }
+
+    #[test]
+    fn ordinary_text_of_any_script_stays() {
+        let text = "naïve — 日本語 ✔\u{fe0f} `code`";
+        assert!(matches!(visible(text), Cow::Borrowed(same) if same == text));
+    }
+}
