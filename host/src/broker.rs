@@ -25,7 +25,7 @@ use crate::gate::{Gate, Inbox};
 use crate::ledger::{Event, Kind, Ledger, LedgerError, Started};
 use crate::message::RpcError;
 use crate::name::{ProfileName, SourceName};
-use crate::plugin::{PluginError, Plugins};
+use crate::plugin::{Identity, PluginError, Plugins};
 use crate::secret::{SecretError, Secrets};
 use crate::session::Session;
 use crate::source::SourceError;
@@ -137,7 +137,7 @@ impl Broker {
         let ledger = Ledger::open(&config.data_dir, started).await?;
         for (name, profile) in profiles.iter().filter(|(_, p)| p.config.approve == crate::config::Approve::Never) {
             tracing::warn!(profile = %name, "`approve = \"never\"`: risky calls run without asking");
-            ledger.note(Event::new(Kind::ProfileYolo, json!({ "profile": name, "sources": profile.config.sources })));
+            ledger.note(Event::new(Kind::ProfileUnguarded, json!({ "profile": name, "sources": profile.config.sources })));
         }
         let inbox = Arc::new(Inbox::new(ledger.clone(), config.ask_timeout));
         let gate = Gate::new(policies, transforms, approvals, inbox.clone(), ledger.clone());
@@ -182,6 +182,12 @@ impl Broker {
     #[must_use]
     pub fn inbox(&self) -> &Inbox {
         &self.inner.inbox
+    }
+
+    /// The plugins by role, in the order in which they are asked.
+    #[must_use]
+    pub fn plugins(&self) -> Vec<(&'static str, &Identity)> {
+        self.inner.gate.plugins().collect()
     }
 
     /// Opens a session for a caller that a front has identified, and records it. Opens no source.

@@ -23,7 +23,7 @@ use crate::config::{Approve, Detail};
 use crate::digest::Digest;
 use crate::ledger::{Event, Kind, Ledger, shape};
 use crate::message::Json;
-use crate::plugin::{Approval, Change, Policy, Transform};
+use crate::plugin::{Approval, Change, Identity, Policy, Transform};
 use crate::session::Contact;
 
 use approval::{Approvals, Approved, Question};
@@ -110,6 +110,13 @@ impl Gate {
         self.ledger.intent(event, approved.consume).await.map_err(Refusal::from_ledger)?;
         let ticket = Ticket::new(call.clone(), around.record, around.vault.clone(), self.ledger.clone());
         Ok((Permit::new(call, around.vault), ticket))
+    }
+
+    /// The plugins by role, in the order in which they are asked.
+    pub fn plugins(&self) -> impl Iterator<Item = (&'static str, &Identity)> {
+        let policies = self.policies.iter().map(|plugin| ("policy", plugin.identity()));
+        let transforms = self.transforms.iter().map(|plugin| ("transform", plugin.identity()));
+        policies.chain(transforms).chain(self.approvals.plugins().map(|identity| ("approval", identity)))
     }
 
     /// Whether the tool may be shown: policies of the `list` phase. The outcome is not recorded call by call; the caller

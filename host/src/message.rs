@@ -93,6 +93,13 @@ impl Json {
         serde_json::from_str(self.member(key)?.get()).ok()
     }
 
+    /// The items of an array. None for other values.
+    #[must_use]
+    pub fn items(&self) -> Option<Vec<Self>> {
+        let items: Vec<&RawValue> = self.read().ok()?;
+        Some(items.into_iter().map(|raw| slice(&self.0, raw)).collect())
+    }
+
     /// This text with the member `key` of the object replaced; everything else keeps its bytes. The member is added at
     /// the end if there was none. None if this is not an object.
     #[must_use]

@@ -79,6 +79,9 @@ impl Session {
     pub async fn close(&self) {
         if !self.ended.swap(true, Ordering::SeqCst) {
             self.record(Kind::RunCompleted, json!({}));
+            for (upstream, _) in self.broker.admitted(&self.caller.profile) {
+                upstream.source.end_session(&self.caller.session);
+            }
         }
     }
 

@@ -10,7 +10,7 @@ mod transport;
 use async_trait::async_trait;
 use tokio::sync::mpsc;
 
-use crate::call::Outcome;
+use crate::call::{Outcome, SessionId};
 use crate::gate::Permit;
 use crate::message::{Json, Notification};
 
@@ -30,6 +30,9 @@ pub trait Source: Send + Sync + std::fmt::Debug {
     /// Carries one permitted call to the source and waits for its answer. Progress of the call goes to `relay` in the
     /// source's order. Dropping the future cancels the call at the source and leaves the connection usable.
     async fn call(&self, permit: Permit, relay: Option<Relay>) -> Outcome;
+
+    /// A session has ended: what is kept for it may go.
+    fn end_session(&self, _session: &SessionId) {}
 
     /// Ends the connection, and the process if there is one, within [`CLOSE_DEADLINE`]. Idempotent.
     async fn close(&self);

@@ -70,7 +70,7 @@ impl Upstream {
             Endpoint::Component { component, settings, grant } => {
                 let tools = plugins.tools(component, settings, grant).await?;
                 let identity = json!({ "component": tools.identity().digest, "settings": settings, "grant": grant });
-                (Box::new(ComponentSource::new(&config.name, tools)), identity)
+                (Box::new(ComponentSource::new(tools)), identity)
             }
         };
         let identity = Digest::of(identity.to_string().as_bytes());

@@ -6,6 +6,7 @@
 mod guard;
 mod headers;
 mod listener;
+pub mod token;
 mod params;
 mod post;
 mod reply;

@@ -11,7 +11,7 @@ use crate::call::{Call, Phase, View};
 use crate::digest::Digest;
 use crate::ledger::{Binding, Consume, Ledger};
 use crate::message::{Json, Notification};
-use crate::plugin::{Approval, AskFacts, GrantFacts, Offer, Scope, Settlement};
+use crate::plugin::{Approval, AskFacts, GrantFacts, Identity, Offer, Scope, Settlement};
 use crate::seal::Seal;
 use crate::session::{Contact, Elicitation};
 use crate::visible::visible;
@@ -68,6 +68,10 @@ impl Approved {
 impl Approvals {
     pub(super) fn new(plugins: Vec<Approval>, inbox: Arc<Inbox>, ledger: Ledger, policies: Digest) -> Self {
         Self { plugins, inbox, ledger, policies, seal: Seal::new("approval") }
+    }
+
+    pub(super) fn plugins(&self) -> impl Iterator<Item = &Identity> {
+        self.plugins.iter().map(Approval::identity)
     }
 
     pub(super) async fn settle(&self, question: Question<'_>, contact: &Arc<dyn Contact>) -> Result<Approved, Refusal> {

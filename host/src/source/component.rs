@@ -1,53 +1,35 @@
 //! A source that is a WebAssembly component: no process, no network, nothing to reach but what it is granted.
 
 use async_trait::async_trait;
-use tokio::sync::OnceCell;
 
 use super::{Discovery, Relay, Source, SourceError};
 use crate::call::{Outcome, SessionId};
-use crate::config::PluginRef;
 use crate::gate::Permit;
 use crate::message::{Answer, Json, RpcError};
-use crate::plugin::{Failure, Plugins, ToolFailure, Tools};
+use crate::plugin::{Failure, ToolFailure, Tools};
 
 /// What [`Discovery::protocol`] says of a component: there is no wire, and so no revision.
 const PROTOCOL: &str = "component";
 
-/// A component as a source. Declaring it loads nothing; the first discovery does.
+/// A component as a source: loaded and configured, no instance running.
+#[derive(Debug)]
 pub struct ComponentSource {
-    plugins: Plugins,
-    component: PluginRef,
-    settings: serde_json::Value,
-    grant: Vec<String>,
-    tools: OnceCell<Tools>,
+    tools: Tools,
 }
 
 impl ComponentSource {
-    /// Declares it.
+    /// Makes a source of a loaded component.
     #[must_use]
-    pub fn new(plugins: Plugins, component: PluginRef, settings: serde_json::Value, grant: Vec<String>) -> Self {
-        Self { plugins, component, settings, grant, tools: OnceCell::new() }
-    }
-
-    /// Ends what the component keeps for a session.
-    pub fn end_session(&self, session: &SessionId) {
-        if let Some(tools) = self.tools.get() {
-            tools.end_session(session);
-        }
-    }
-
-    async fn tools(&self) -> Result<&Tools, SourceError> {
-        let load = || self.plugins.tools(&self.component, &self.settings, &self.grant);
-        self.tools.get_or_try_init(load).await.map_err(|error| SourceError::Start(error.to_string()))
+    pub fn new(tools: Tools) -> Self {
+        Self { tools }
     }
 }
 
 #[async_trait]
 impl Source for ComponentSource {
     async fn discover(&self) -> Result<Discovery, SourceError> {
-        let tools = self.tools().await?;
-        let identity = tools.identity();
-        let listed = tools.definitions().await;
+        let identity = self.tools.identity();
+        let listed = self.tools.definitions().await;
         let listed =
             listed.map_err(|failure| SourceError::Protocol(format!("{} lists no tools: {failure}", identity.name)))?;
         let server = serde_json::json!({ "name": identity.name, "version": identity.digest });
@@ -64,11 +46,7 @@ impl Source for ComponentSource {
             return error(RpcError::INVALID_PARAMS, "`name` is missing or no string".into());
         };
         let arguments = params.get("arguments").unwrap_or(Json::empty_object());
-        let tools = match self.tools().await {
-            Ok(tools) => tools,
-            Err(error) => return Outcome::NotSent(error.to_string()),
-        };
-        match tools.call(&permit.call().caller.session, &tool, &arguments).await {
+        match self.tools.call(&permit.call().caller.session, &tool, &arguments).await {
             Ok(Ok(result)) => Outcome::Answered(Answer::Result(result)),
             Ok(Err(ToolFailure::UnknownTool)) => error(RpcError::INVALID_PARAMS, format!("unknown tool: {tool}")),
             Ok(Err(ToolFailure::InvalidArguments(text))) => error(RpcError::INVALID_PARAMS, text),
@@ -78,16 +56,12 @@ impl Source for ComponentSource {
         }
     }
 
-    async fn close(&self) {
-        if let Some(tools) = self.tools.get() {
-            tools.end_all();
-        }
+    fn end_session(&self, session: &SessionId) {
+        self.tools.end_session(session);
     }
-}
 
-impl std::fmt::Debug for ComponentSource {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ComponentSource").field("component", &self.component).finish_non_exhaustive()
+    async fn close(&self) {
+        self.tools.end_all();
     }
 }
 

@@ -1,0 +1,175 @@
+//! `portcullis approvals`
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::bail;
+use clap::Subcommand;
+use portcullis::control::{self, Request};
+use serde_json::{Value, json};
+
+use crate::cli::Global;
+use crate::output::{self, BOLD, visible};
+use crate::run;
+
+/// Answer the questions that calls are waiting for
+///
+/// Questions are held by the running brokers. An id may be cut to a unique prefix. A question that expires is a no.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  portcullis approvals
+  portcullis approvals show 01JD
+  portcullis approvals approve 01JD --scope session
+  portcullis approvals refuse 01JD")]
+pub(crate) struct Args {
+    /// Look only into this data folder
+    #[arg(long, value_name = "DIR", global = true)]
+    data_dir: Option<PathBuf>,
+
+    #[command(subcommand)]
+    action: Option<Action>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// List the open questions
+    List,
+    /// Show one question with its whole arguments
+    Show {
+        /// The question
+        id: String,
+    },
+    /// Say yes
+    Approve {
+        /// The question
+        id: String,
+        /// How far the answer reaches: `once`, or another scope that the question offers
+        #[arg(long)]
+        scope: Option<String>,
+    },
+    /// Say no
+    Refuse {
+        /// The question
+        id: String,
+    },
+}
+
+pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
+    let folders = run::data_dirs(global, args.data_dir.as_ref())?;
+    run::block_on(async {
+        match args.action.as_ref().unwrap_or(&Action::List) {
+            Action::List => list(&asks(&folders).await, global.json),
+            Action::Show { id } => show(&asks(&folders).await, id, global.json),
+            Action::Approve { id, scope } => answer(&folders, id, true, scope.clone(), global.json).await,
+            Action::Refuse { id } => answer(&folders, id, false, None, global.json).await,
+        }
+    })
+}
+
+async fn asks(folders: &[PathBuf]) -> Vec<Value> {
+    let mut asks = Vec::new();
+    for folder in folders {
+        for (chain, answer) in control::all(folder, &Request::Asks).await {
+            match answer {
+                Ok(Value::Array(open)) => asks.extend(open),
+                Ok(_) => {}
+                Err(error) => output::note(&format!("broker {chain} does not answer: {error}")),
+            }
+        }
+    }
+    asks
+}
+
+fn list(asks: &[Value], json: bool) -> anyhow::Result<ExitCode> {
+    if json {
+        output::json(&json!(asks))?;
+    } else if asks.is_empty() {
+        output::note("no question is open");
+    }
+    for ask in asks.iter().filter(|_| !json) {
+        let text = |key: &str| visible(ask[key].as_str().unwrap_or_default()).into_owned();
+        output::text(&format!(
+            "{BOLD}{}{BOLD:#}  {}  by {} ({})  {} waiting, {} s left\n",
+            text("id"),
+            text("tool"),
+            text("principal"),
+            text("profile"),
+            ask["waiting"],
+            ask["expiresIn"],
+        ))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn show(asks: &[Value], id: &str, json: bool) -> anyhow::Result<ExitCode> {
+    let ask = find(asks, id)?;
+    if json {
+        output::json(ask)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    for (key, value) in ask.as_object().into_iter().flatten() {
+        let shown = match value {
+            Value::String(text) => text.clone(),
+            other => other.to_string(),
+        };
+        output::text(&format!("{key:10}  {}\n", visible(&shown)))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn find<'a>(asks: &'a [Value], id: &str) -> anyhow::Result<&'a Value> {
+    let fits = |ask: &&Value| ask["id"].as_str().is_some_and(|full| full.starts_with(&id.to_ascii_uppercase()));
+    let mut found = asks.iter().filter(fits);
+    match (found.next(), found.next()) {
+        (Some(ask), None) => Ok(ask),
+        (Some(_), Some(_)) => bail!("{id:?} fits several open questions: give more of the id"),
+        _ => bail!("no open question {id:?}: it was answered, has expired, or never was"),
+    }
+}
+
+async fn answer(
+    folders: &[PathBuf],
+    id: &str,
+    approve: bool,
+    scope: Option<String>,
+    json: bool,
+) -> anyhow::Result<ExitCode> {
+    // The full id, so that a prefix is unique over all brokers and not only within one.
+    let asks = asks(folders).await;
+    let id = find(&asks, id)?["id"].as_str().unwrap_or_default().to_owned();
+    let by = format!("cli (uid {})", rustix::process::getuid().as_raw());
+    let request = Request::Answer { ask: id.clone(), approve, scope, by };
+    let mut refusal = None;
+    for folder in folders {
+        for (_, answer) in control::all(folder, &request).await {
+            match answer {
+                Ok(answered) => {
+                    report(&answered, json)?;
+                    return Ok(ExitCode::SUCCESS);
+                }
+                Err(error) => {
+                    let text = error.to_string();
+                    // The other brokers do not know the question; what counts is what its own says.
+                    if !text.contains("no open question") || refusal.is_none() {
+                        refusal = Some(text);
+                    }
+                }
+            }
+        }
+    }
+    bail!("{}", refusal.unwrap_or_else(|| format!("no broker holds question {id}")))
+}
+
+fn report(answered: &Value, json: bool) -> anyhow::Result<()> {
+    if json {
+        return output::json(answered);
+    }
+    let word = if answered["approved"] == true { "approved" } else { "refused" };
+    let tool = visible(answered["tool"].as_str().unwrap_or_default()).into_owned();
+    let next = match (answered["approved"] == true, answered["waited"] == true) {
+        (true, false) => "; no call was waiting, so the next identical one passes",
+        _ => "",
+    };
+    output::text(&format!("{word}: {tool} ({}){next}\n", answered["scope"].as_str().unwrap_or_default()))
+}

@@ -1,0 +1,166 @@
+//! `portcullis audit`
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Subcommand;
+use portcullis::ledger::{self, Entry, Filter, LedgerError, Reader, Shown, Verdict};
+
+use crate::cli::Global;
+use crate::output::{self, BAD, BOLD, visible};
+use crate::run;
+
+/// Read and check the ledger
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  portcullis audit tail
+  portcullis audit tail -n 100 --kind call.denied --json
+  portcullis audit tail --follow
+  portcullis audit show 01JD8Z…
+  portcullis audit verify")]
+pub(crate) struct Args {
+    /// Read the ledger of this data folder
+    #[arg(long, value_name = "DIR", global = true)]
+    data_dir: Option<PathBuf>,
+
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Print the last records
+    Tail {
+        /// How many
+        #[arg(short, long, default_value_t = 20, value_name = "N")]
+        n: usize,
+        /// Only records of this kind, such as call.denied
+        #[arg(long)]
+        kind: Option<String>,
+        /// Go on with what is recorded from now on
+        #[arg(short, long)]
+        follow: bool,
+    },
+    /// Show a call or a run with all its records
+    Show {
+        /// The id of a call or a run
+        id: String,
+    },
+    /// Recompute every chain: exit code 0 good, 1 tampered with, 2 incomplete
+    Verify,
+}
+
+pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
+    let folder = folder(global, args.data_dir.as_ref())?;
+    match &args.action {
+        Action::Tail { n, kind, follow } => tail(&folder, *n, kind.clone(), *follow, global.json),
+        Action::Show { id } => show(&folder, id, global.json),
+        Action::Verify => verify(&folder, global.json),
+    }
+}
+
+/// The first data folder that has a ledger.
+fn folder(global: &Global, named: Option<&PathBuf>) -> anyhow::Result<PathBuf> {
+    let folders = run::data_dirs(global, named)?;
+    let found = folders.iter().find(|folder| folder.join("ledger.sqlite").exists());
+    let first = folders.first().cloned().unwrap_or_default();
+    Ok(found.cloned().unwrap_or(first))
+}
+
+fn tail(folder: &Path, n: usize, kind: Option<String>, follow: bool, json: bool) -> anyhow::Result<ExitCode> {
+    let reader = Reader::open(folder)?;
+    let filter = Filter { kind, ..Filter::default() };
+    let entries = reader.tail(n, &filter)?;
+    entries.iter().try_for_each(|entry| print(entry, json))?;
+    if follow {
+        let from = reader.tail(1, &Filter::default())?.last().map_or(0, |entry| entry.position);
+        run::block_on(async {
+            let mut follow = reader.follow(from, filter);
+            loop {
+                tokio::select! {
+                    entries = follow.next() => entries?.iter().try_for_each(|entry| print(entry, json))?,
+                    ended = run::asked_to_end() => return Ok(ended?),
+                }
+            }
+        })?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn print(entry: &Entry, json: bool) -> anyhow::Result<()> {
+    let value = serde_json::to_value(entry)?;
+    if json {
+        return output::text(&format!("{value}\n"));
+    }
+    let text = |key: &str| visible(value[key].as_str().unwrap_or("-")).into_owned();
+    let at = value["at"].as_u64().and_then(|at| i64::try_from(at).ok());
+    let at = at.and_then(|at| jiff::Timestamp::from_millisecond(at).ok()).map(|at| at.to_string()).unwrap_or_default();
+    let body = value["body"].to_string();
+    output::text(&format!("{at:24}  {BOLD}{:15}{BOLD:#}  {:26}  {}\n", text("kind"), text("call"), brief(&body)))
+}
+
+/// As much of a body as a line takes.
+fn brief(body: &str) -> String {
+    let shown = visible(body);
+    match shown.char_indices().nth(160) {
+        Some((cut, _)) => format!("{}…", shown.get(..cut).unwrap_or_default()),
+        None => shown.into_owned(),
+    }
+}
+
+fn show(folder: &Path, id: &str, json: bool) -> anyhow::Result<ExitCode> {
+    let Some(shown) = Reader::open(folder)?.show(id)? else {
+        anyhow::bail!("no call or run {id:?} in the ledger at {}", folder.display());
+    };
+    if json {
+        output::json(&serde_json::to_value(&shown)?)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let (row, events) = match &shown {
+        Shown::Call { row, events } => (serde_json::to_value(row)?, events),
+        Shown::Run { row, events } => (serde_json::to_value(row)?, events),
+    };
+    for (key, value) in row.as_object().into_iter().flatten() {
+        let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        output::text(&format!("{key:10}  {}\n", visible(&value)))?;
+    }
+    for event in events {
+        let event = serde_json::to_value(event)?;
+        output::text(&format!("{BOLD}{}{BOLD:#}\n", visible(event["kind"].as_str().unwrap_or_default())))?;
+        let body = format!("{:#}", event["body"]);
+        output::text(&format!("{}\n", body.lines().map(visible).collect::<Vec<_>>().join("\n")))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn verify(folder: &Path, json: bool) -> anyhow::Result<ExitCode> {
+    let found = match ledger::verify(folder) {
+        // Nothing recorded yet is nothing to doubt, but it is no proof either.
+        Err(error @ LedgerError::Missing(_)) => {
+            output::note(&format!("incomplete: {error}"));
+            return Ok(ExitCode::from(2));
+        }
+        found => found?,
+    };
+    if json {
+        output::json(&serde_json::to_value(&found)?)?;
+    }
+    let records: u64 = found.chains.iter().map(|chain| chain.records).sum();
+    let (code, line) = match &found.verdict {
+        Verdict::Good => (0, format!("good: {records} records in {} chains, every hash as it was written", found.chains.len())),
+        Verdict::Tampered { chain, seq, reason } => {
+            let at = match (chain, seq) {
+                (Some(chain), Some(seq)) => format!("record {seq} of chain {chain}"),
+                (Some(chain), None) => format!("chain {chain}"),
+                _ => "the file".to_owned(),
+            };
+            (1, format!("{BAD}tampered with{BAD:#}: {at}: {reason}"))
+        }
+        Verdict::Incomplete { chain, reason } => (2, format!("incomplete: chain {chain}: {reason}")),
+    };
+    if !json {
+        output::text(&format!("{line}\n"))?;
+    }
+    Ok(ExitCode::from(code))
+}

@@ -1,0 +1,136 @@
+//! `portcullis call`
+
+use std::io::{BufRead as _, IsTerminal as _, Write as _};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::{Context as _, bail};
+use async_trait::async_trait;
+use portcullis::message::{Answer, Json, Notification, RpcError};
+use portcullis::session::{Contact, Elicitation};
+use serde_json::json;
+
+use crate::cli::Global;
+use crate::output::{self, visible};
+use crate::run;
+
+/// Call one tool, the whole way through policies, approval and ledger
+///
+/// A question is put to you at the terminal; without one, the call waits for `portcullis approvals approve`. Exit code 0
+/// only if the tool answered without an error.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  portcullis call calc__add '{\"a\":1,\"b\":2}'
+  portcullis call files__read_file '{\"path\":\"docs/a.md\"}' --json")]
+pub(crate) struct Args {
+    /// The tool's name as agents see it (`portcullis tools`)
+    tool: String,
+
+    /// The arguments, a JSON object
+    #[arg(value_name = "JSON", default_value = "{}")]
+    arguments: String,
+
+    /// Call under this profile [default: default]
+    #[arg(long, value_name = "P")]
+    profile: Option<String>,
+}
+
+pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
+    let arguments = Json::parse(args.arguments.clone().into_bytes()).context("the arguments")?;
+    if !arguments.as_bytes().starts_with(b"{") {
+        bail!("the arguments must be a JSON object, such as '{{\"a\":1}}'");
+    }
+    let profile = run::profile(args.profile.as_deref())?;
+    let params = Json::of(&json!({ "name": args.tool, "arguments": arguments, "_meta": { "progressToken": "call" } }));
+    let answer = run::with_broker(global, async |broker| {
+        let session = broker.open_session(&profile, "cli", "portcullis-cli").await.map_err(failed)?;
+        let answer = tokio::select! {
+            answer = session.call_tool(params, Arc::new(Terminal)) => Ok(answer),
+            _ = run::asked_to_end() => Err(anyhow::anyhow!("interrupted; `portcullis audit tail` says how far it got")),
+        };
+        session.close().await;
+        answer
+    })?;
+    match answer {
+        Answer::Result(result) => {
+            print(&result, global.json)?;
+            let failed = result.get("isError").is_some_and(|flag| flag.as_str() == "true");
+            Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+        }
+        Answer::Error(error) if global.json => {
+            output::text(&format!("{{\"error\":{}}}\n", error.as_str()))?;
+            Ok(ExitCode::FAILURE)
+        }
+        Answer::Error(error) => bail!("{}", error.get_str("message").unwrap_or_else(|| error.as_str().to_owned())),
+    }
+}
+
+fn print(result: &Json, json: bool) -> anyhow::Result<()> {
+    if json {
+        return output::text(&format!("{}\n", result.as_str()));
+    }
+    let blocks: Vec<Json> = result.get("content").and_then(|content| content.items()).unwrap_or_default();
+    for block in &blocks {
+        match block.get_str("text") {
+            Some(text) => output::text(&format!("{}\n", text.lines().map(visible).collect::<Vec<_>>().join("\n")))?,
+            None => {
+                let kind = block.get_str("type").unwrap_or_else(|| "?".to_owned());
+                output::text(&format!("[{}, {} bytes; --json shows it]\n", visible(&kind), block.as_bytes().len()))?;
+            }
+        }
+    }
+    if blocks.is_empty() {
+        output::text(&format!("{}\n", result.as_str()))?;
+    }
+    Ok(())
+}
+
+pub(super) fn failed(error: RpcError) -> anyhow::Error {
+    anyhow::anyhow!("{}", error.message)
+}
+
+/// The person at this terminal, if there is one.
+pub(super) struct Terminal;
+
+#[async_trait]
+impl Contact for Terminal {
+    async fn notify(&self, notification: Notification) {
+        let message = notification.params.and_then(|params| params.get_str("message"));
+        if let Some(message) = message {
+            output::note(&visible(&message));
+        }
+    }
+
+    fn elicitation(&self) -> Elicitation {
+        let both = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
+        if both { Elicitation::Request } else { Elicitation::None }
+    }
+
+    async fn request(&self, _: &str, params: Json) -> Result<Json, RpcError> {
+        let asked = tokio::task::spawn_blocking(move || ask(&params)).await;
+        let answer = asked.ok().and_then(Result::ok).flatten();
+        Ok(Json::of(&match answer {
+            Some(answer) => json!({ "action": "accept", "content": { "answer": answer } }),
+            None => json!({ "action": "cancel" }),
+        }))
+    }
+}
+
+/// Puts an elicitation's one choice to the person. None if they gave no answer.
+fn ask(params: &Json) -> std::io::Result<Option<String>> {
+    let message = params.get_str("message").unwrap_or_default();
+    let answer = params.get("requestedSchema").and_then(|s| s.get("properties")).and_then(|p| p.get("answer"));
+    let list = |key| answer.as_ref().and_then(|a| a.get(key)).and_then(|l| l.read::<Vec<String>>().ok());
+    let (values, titles) = (list("enum").unwrap_or_default(), list("enumNames").unwrap_or_default());
+    let mut err = std::io::stderr();
+    writeln!(err, "{}", visible(&message))?;
+    for (number, title) in titles.iter().enumerate() {
+        writeln!(err, "  {number}  {}", visible(title))?;
+    }
+    write!(err, "Answer [0-{}]: ", titles.len().saturating_sub(1))?;
+    err.flush()?;
+    let mut line = String::new();
+    std::io::stdin().lock().read_line(&mut line)?;
+    Ok(line.trim().parse::<usize>().ok().and_then(|number| values.get(number).cloned()))
+}

@@ -1,0 +1,155 @@
+//! `portcullis lock`
+
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::bail;
+use clap::Subcommand;
+use globset::Glob;
+use portcullis::broker::Broker;
+use portcullis::catalog::{Acceptance, Lock, Tool};
+use serde_json::json;
+
+use crate::cli::Global;
+use crate::output::{self, BAD, BOLD, visible};
+use crate::run;
+
+/// Accept tool definitions, and see what changed since
+///
+/// An accepted tool runs without being asked about, as long as its definition and its source stay what they were. A tool
+/// that changes asks again and says what changed. The lock is kept in the data folder as portcullis.lock.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  portcullis lock diff
+  portcullis lock accept                     # what no source calls destructive
+  portcullis lock accept 'files__write_file' # by name, also what is destructive")]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// List what was accepted
+    Show,
+    /// Accept tools as they are now
+    ///
+    /// Without a name: every tool that its source does not call destructive or open to the world. Those must be named.
+    Accept {
+        /// Names or globs, as agents see the tools
+        #[arg(value_name = "TOOL")]
+        tools: Vec<String>,
+    },
+    /// Compare every tool with what was accepted; exit code 1 if an accepted one changed
+    Diff,
+}
+
+type Discovered = BTreeMap<String, Vec<Arc<Tool>>>;
+
+pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
+    match &args.action {
+        Action::Show => show(global),
+        Action::Accept { tools } => run::with_broker(global, async |broker| accept(&broker, tools, global.json).await),
+        Action::Diff => run::with_broker(global, async |broker| diff(&broker, global.json).await),
+    }
+}
+
+fn show(global: &Global) -> anyhow::Result<ExitCode> {
+    let lock = Lock::load(&global.load()?.data_dir)?;
+    if global.json {
+        output::json(&json!(lock.tools()))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    for entry in lock.tools() {
+        output::text(&format!("{}  {}  {}  {}\n", entry.source, visible(&entry.tool), entry.digest, entry.accepted))?;
+    }
+    if lock.tools().is_empty() {
+        output::note("nothing was accepted yet (`portcullis lock accept`)");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn accept(broker: &Broker, names: &[String], json: bool) -> anyhow::Result<ExitCode> {
+    let discovered = discover(broker).await?;
+    let all: Vec<_> = discovered.values().flatten().cloned().collect();
+    let (chosen, left): (Vec<_>, Vec<_>) = if names.is_empty() {
+        all.into_iter().partition(|tool| !tool.hints.grave())
+    } else {
+        let mut chosen = Vec::new();
+        for name in names {
+            let glob = Glob::new(name)?.compile_matcher();
+            let before = chosen.len();
+            chosen.extend(all.iter().filter(|tool| glob.is_match(&*tool.exposed)).cloned());
+            if chosen.len() == before {
+                bail!("no tool is called {name:?} (`portcullis tools` lists them)");
+            }
+        }
+        (chosen, Vec::new())
+    };
+    let by = format!("cli (uid {})", rustix::process::getuid().as_raw());
+    broker.accept(&chosen, &by).await?;
+    if json {
+        let accepted: Vec<_> = chosen.iter().map(|tool| json!({ "tool": &*tool.exposed, "digest": tool.digest })).collect();
+        let left: Vec<_> = left.iter().map(|tool| &*tool.exposed).collect();
+        output::json(&json!({ "accepted": accepted, "left": left }))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    for tool in &chosen {
+        output::text(&format!("accepted {}  {}\n", visible(&tool.exposed), tool.digest))?;
+    }
+    if !left.is_empty() {
+        let left: Vec<_> = left.iter().map(|tool| visible(&tool.exposed).into_owned()).collect();
+        output::note(&format!(
+            "not accepted, since they may destroy something or reach beyond their source; name those you want: {}",
+            left.join(" ")
+        ));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn diff(broker: &Broker, json: bool) -> anyhow::Result<ExitCode> {
+    let discovered = discover(broker).await?;
+    let mut rows = Vec::new();
+    let mut changed = false;
+    for tool in discovered.values().flatten() {
+        let (word, changes) = match broker.acceptance(tool)? {
+            Acceptance::Unknown => ("new", Vec::new()),
+            Acceptance::Accepted => ("accepted", Vec::new()),
+            Acceptance::Changed(changes) => ("changed", changes),
+        };
+        changed |= word == "changed";
+        rows.push(json!({ "tool": &*tool.exposed, "state": word, "changes": changes }));
+    }
+    let lock = Lock::load(&broker.config().data_dir)?;
+    let gone = lock.tools().iter().filter(|entry| {
+        discovered.get(&entry.source).is_some_and(|tools| !tools.iter().any(|tool| *tool.name == *entry.tool))
+    });
+    rows.extend(gone.map(|entry| json!({ "tool": entry.tool, "source": entry.source, "state": "gone", "changes": [] })));
+    if json {
+        output::json(&json!(rows))?;
+    }
+    for row in rows.iter().filter(|row| !json && row["state"] != "accepted") {
+        let style = if row["state"] == "changed" { BAD } else { BOLD };
+        let tool = visible(row["tool"].as_str().unwrap_or_default()).into_owned();
+        output::text(&format!("{style}{:8}{style:#}  {tool}\n", row["state"].as_str().unwrap_or_default()))?;
+        for change in row["changes"].as_array().into_iter().flatten() {
+            output::text(&format!("          {}\n", visible(change.as_str().unwrap_or_default())))?;
+        }
+    }
+    if changed {
+        output::note("what changed asks again; `portcullis lock accept TOOL` accepts it as it is now");
+    }
+    Ok(if changed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// Every source's tools. A source that fails is an error: a lock over a part would look like the whole.
+async fn discover(broker: &Broker) -> anyhow::Result<Discovered> {
+    let mut tools = BTreeMap::new();
+    for (name, found) in broker.discover().await {
+        let found = found.map_err(|error| anyhow::anyhow!("source `{name}`: {error}"))?;
+        tools.insert(name.to_string(), found.to_vec());
+    }
+    Ok(tools)
+}

@@ -1,0 +1,94 @@
+//! `portcullis serve`
+
+use std::net::SocketAddr;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::bail;
+use portcullis::broker::Broker;
+use portcullis::front::http::{HttpFront, MCP_PATH, token};
+use portcullis::front::stdio::serve_stdio;
+use portcullis::name::ProfileName;
+
+use crate::cli::Global;
+use crate::{banner, output, run};
+
+/// Serve the configured sources as one MCP endpoint
+///
+/// Over HTTP at http://127.0.0.1:8765/mcp unless the configuration or --listen says otherwise; callers need the bearer
+/// token, which is made on first use and kept in the data folder. With --stdio one agent is served over standard input and
+/// output. Sources start when the first agent asks for tools. Ctrl-C drains and ends.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  portcullis serve
+  portcullis serve --stdio --profile reviewer
+  portcullis serve --listen 127.0.0.1:9000")]
+pub(crate) struct Args {
+    /// Serve one agent over standard input and output instead of HTTP
+    #[arg(long)]
+    stdio: bool,
+
+    /// Listen here instead of where [serve] says
+    #[arg(long, value_name = "ADDR", conflicts_with = "stdio")]
+    listen: Option<SocketAddr>,
+
+    /// Serve callers under this profile [default: default]
+    #[arg(long, value_name = "P")]
+    profile: Option<String>,
+}
+
+pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
+    let mut config = global.load()?;
+    let profile = run::profile(args.profile.as_deref())?;
+    if let Some(listen) = args.listen {
+        config.serve.listen = listen;
+    }
+    if config.sources.is_empty() {
+        let file = config.file.unwrap_or_default();
+        bail!("{}: there is nothing to serve: no source is configured (add a [sources.NAME] table)", file.display());
+    }
+    if !config.profiles.contains_key(&profile) {
+        let known: Vec<_> = config.profiles.keys().map(ProfileName::as_str).collect();
+        bail!("--profile {profile}: no such profile is configured; there is {}", known.join(", "));
+    }
+    banner::cells(&config);
+    run::block_on(async {
+        let broker = run::broker(config).await?;
+        let served = match args.stdio {
+            true => stdio(broker.clone(), profile).await,
+            false => http(broker.clone(), profile).await,
+        };
+        broker.close().await;
+        served.map(|()| ExitCode::SUCCESS)
+    })
+}
+
+pub(super) async fn stdio(broker: Broker, profile: ProfileName) -> anyhow::Result<()> {
+    tokio::select! {
+        served = serve_stdio(broker, profile, tokio::io::stdin(), tokio::io::stdout()) => Ok(served?),
+        ended = run::asked_to_end() => Ok(ended?),
+    }
+}
+
+async fn http(broker: Broker, profile: ProfileName) -> anyhow::Result<()> {
+    let serve = broker.config().serve.clone();
+    let token = if serve.dangerous_no_token { None } else { Some(token::of(broker.config())?) };
+    let recorder = broker.clone();
+    let on_rejected = Arc::new(move |reason: &'static str, peer: SocketAddr| recorder.rejected(reason, &peer.to_string()));
+    let data_dir = broker.config().data_dir.clone();
+    let front = HttpFront::bind(broker, &serve, profile, token, on_rejected).await?;
+    output::note(&format!("serving http://{}{MCP_PATH}", front.address()));
+    match (serve.dangerous_no_token, &serve.token) {
+        (true, _) => output::note("warning: dangerous-no-token: every program on this machine can call"),
+        (false, Some(_)) => output::note("callers need the bearer token that [serve] names"),
+        (false, None) => output::note(&format!("the bearer token is in {}", token::file(&data_dir).display())),
+    }
+    let ended = async {
+        if let Err(error) = run::asked_to_end().await {
+            tracing::error!(%error, "signals cannot be listened for");
+        }
+    };
+    front.serve(ended).await;
+    Ok(())
+}

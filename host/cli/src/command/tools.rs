@@ -1,0 +1,47 @@
+//! `portcullis tools`
+
+use std::process::ExitCode;
+
+use serde_json::json;
+
+use crate::cli::Global;
+use crate::command::call::failed;
+use crate::output::{self, visible};
+use crate::run;
+
+/// The most characters of a description that a line shows.
+const SHOWN: usize = 80;
+
+/// List the tools that a profile sees, as an agent would see them
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// See through this profile [default: default]
+    #[arg(long, value_name = "P")]
+    profile: Option<String>,
+}
+
+pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
+    let profile = run::profile(args.profile.as_deref())?;
+    let tools = run::with_broker(global, async |broker| {
+        let session = broker.open_session(&profile, "cli", "portcullis-cli").await.map_err(failed)?;
+        let tools = session.tools().await.map_err(failed);
+        session.close().await;
+        tools
+    })?;
+    if global.json {
+        output::json(&json!(&*tools))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let name = |tool: &portcullis::message::Json| tool.get_str("name").unwrap_or_default();
+    let width = tools.iter().map(|tool| name(tool).len()).max().unwrap_or(0);
+    for tool in &*tools {
+        let description = tool.get_str("description").unwrap_or_default();
+        let first: String = description.lines().next().unwrap_or_default().chars().take(SHOWN).collect();
+        output::text(format!("{:width$}  {}", visible(&name(tool)), visible(&first)).trim_end())?;
+        output::text("\n")?;
+    }
+    if tools.is_empty() {
+        output::note("no tool is visible under this profile (`portcullis check` says what each source offers)");
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,111 @@
+//! `portcullis wrap`
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use portcullis::config::{Approve, Config, Naming, Wrap};
+
+use crate::cli::Global;
+use crate::command::serve;
+use crate::{banner, run};
+
+/// Put the broker in front of one command, over stdio, without a configuration file
+///
+/// A one-word change in a client's configuration: `npx -y some-server` becomes `portcullis wrap -- npx -y some-server`.
+/// Tool names stay as they are. The server sees PATH, HOME, LANG, TMPDIR and what --env names, nothing else. Ledger,
+/// questions and accepted tools are kept in the user's data folder.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  portcullis wrap -- npx -y @modelcontextprotocol/server-everything
+  portcullis wrap --read ./docs -- npx -y @modelcontextprotocol/server-filesystem ./docs
+  portcullis wrap --env API_KEY=… --network api.example.com:443 --approve never -- uvx some-server")]
+pub(crate) struct Args {
+    /// A file or folder that the server may read
+    #[arg(long, value_name = "P")]
+    read: Vec<String>,
+
+    /// A file or folder that the server may read and write
+    #[arg(long, value_name = "P")]
+    write: Vec<String>,
+
+    /// A host and port that the server may reach
+    #[arg(long, value_name = "HOST:PORT")]
+    network: Vec<String>,
+
+    /// A variable that the server sees
+    #[arg(long, value_name = "K=V", value_parser = variable)]
+    env: Vec<(String, String)>,
+
+    /// How tools are named for the agent [default: as the server names them]
+    #[arg(long, value_name = "source")]
+    names: Option<Names>,
+
+    /// When a person is asked
+    #[arg(long, value_name = "WHEN")]
+    approve: Option<When>,
+
+    /// Where ledger and questions are kept [default: the user's data folder]
+    #[arg(long, value_name = "DIR")]
+    data_dir: Option<PathBuf>,
+
+    /// The server's program and its arguments
+    #[arg(required = true, last = true, value_name = "CMD")]
+    command: Vec<String>,
+}
+
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum Names {
+    /// As the server names them
+    Plain,
+    /// `server__tool`
+    Source,
+    /// `mcp__server__tool`
+    Mcp,
+}
+
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum When {
+    /// Before risky calls
+    Risky,
+    /// Before every call
+    Always,
+    /// Before none; said in the ledger
+    Never,
+}
+
+pub(crate) fn run(args: &Args, _: &Global) -> anyhow::Result<ExitCode> {
+    let wrap = Wrap {
+        argv: args.command.clone(),
+        read: args.read.clone(),
+        write: args.write.clone(),
+        network: args.network.clone(),
+        env: args.env.clone(),
+        names: args.names.map(|names| match names {
+            Names::Plain => Naming::Plain,
+            Names::Source => Naming::Source,
+            Names::Mcp => Naming::Mcp,
+        }),
+        approve: args.approve.map(|when| match when {
+            When::Risky => Approve::Risky,
+            When::Always => Approve::Always,
+            When::Never => Approve::Never,
+        }),
+        data_dir: args.data_dir.as_ref().map(std::path::absolute).transpose()?,
+        base: std::env::current_dir().context("the working directory is gone")?,
+    };
+    let config = Config::for_wrap(&wrap)?;
+    banner::cells(&config);
+    run::block_on(async {
+        let broker = run::broker(config).await?;
+        let served = serve::stdio(broker.clone(), run::profile(None)?).await;
+        broker.close().await;
+        served.map(|()| ExitCode::SUCCESS)
+    })
+}
+
+fn variable(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or("write NAME=VALUE")?;
+    Ok((name.to_owned(), value.to_owned()))
+}

@@ -1,0 +1,73 @@
+//! What the commands that need a broker share: the runtime, the log, the signals, the folders.
+
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use portcullis::broker::Broker;
+use portcullis::config::{self, Config};
+use portcullis::name::ProfileName;
+use portcullis_jail::Launcher;
+
+use crate::cli::Global;
+
+/// Runs a future to its end on a runtime of its own.
+pub(crate) fn block_on<T>(future: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    runtime.context("the runtime cannot be started")?.block_on(future)
+}
+
+/// Builds a broker whose process sources are launched through this very program.
+pub(crate) async fn broker(config: Config) -> anyhow::Result<Broker> {
+    Ok(Broker::build(config, Launcher::SelfExec).await?)
+}
+
+/// Builds a broker from the configuration, lets `work` have it, and closes it whatever came of that.
+pub(crate) fn with_broker<T, F>(global: &Global, work: impl FnOnce(Broker) -> F) -> anyhow::Result<T>
+where
+    F: Future<Output = anyhow::Result<T>>,
+{
+    let config = global.load()?;
+    block_on(async {
+        let broker = broker(config).await?;
+        let done = work(broker.clone()).await;
+        broker.close().await;
+        done
+    })
+}
+
+/// The named profile, or `default`.
+pub(crate) fn profile(name: Option<&str>) -> anyhow::Result<ProfileName> {
+    Ok(name.unwrap_or("default").parse()?)
+}
+
+/// Ready when somebody wants the program to end: Ctrl-C, TERM, or the terminal going away.
+pub(crate) async fn asked_to_end() -> std::io::Result<()> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut hangup = signal(SignalKind::hangup())?;
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+        _ = hangup.recv() => {}
+    }
+    Ok(())
+}
+
+/// The data folders that a command about brokers looks into: the one that was named, or the configuration's and the user's
+/// own (where `wrap` keeps its ledger).
+pub(crate) fn data_dirs(global: &Global, named: Option<&PathBuf>) -> anyhow::Result<Vec<PathBuf>> {
+    if let Some(named) = named {
+        return Ok(vec![named.clone()]);
+    }
+    let user = config::user_data_dir().filter(|folder| folder.is_dir());
+    let mut folders = match global.load() {
+        Ok(config) => vec![config.data_dir],
+        Err(error) if global.config.is_some() || user.is_none() => return Err(error.into()),
+        // Without a configuration there may still be wrapped servers.
+        Err(error) if error.is_missing() => Vec::new(),
+        Err(error) => return Err(error.into()),
+    };
+    folders.extend(user.filter(|user| !folders.contains(user)));
+    Ok(folders)
+}
