@@ -195,7 +195,7 @@ fn is_card(digits: &str) -> bool {
         if i % 2 == 1 { doubled(d) } else { d }
     };
     let sum: u32 = digits.bytes().rev().enumerate().map(digit).sum();
-    (13..=19).contains(&digits.len()) && digits.starts_with(['2', '3', '4', '5', '6']) && sum % 10 == 0
+    (13..=19).contains(&digits.len()) && digits.starts_with(['2', '3', '4', '5', '6']) && sum.is_multiple_of(10)
 }
 
 fn ibans(text: &str, found: &mut dyn FnMut(Range<usize>)) {
