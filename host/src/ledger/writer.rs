@@ -159,13 +159,13 @@ impl Writer {
         self.find_tip()?;
         let lost = self.lost.load(Ordering::Relaxed);
         let mut tip = self.tip;
+        // From here on the file may say something else than `self.tip`, until the commit is known.
+        self.attempted = Some(tip);
         let mut outcomes = Vec::with_capacity(items.len());
         let data_dir = &self.data_dir;
         let failed = |error: rusqlite::Error| store::error(data_dir, &error);
 
         let mut transaction = self.conn.transaction_with_behavior(TransactionBehavior::Immediate).map_err(failed)?;
-        // From here on the file may say something else than `self.tip` until the commit is known.
-        self.attempted = Some(tip);
         if lost > 0 {
             let cause = self.cause.as_ref().map(LedgerError::to_string);
             let gap = Event::new(Kind::LedgerGap, json!({"lost": lost, "cause": cause})).draft()?;
