@@ -13,7 +13,15 @@ pub mod session;
 
 pub mod call;
 pub mod catalog;
+<<<<<<< HEAD
 pub mod digest;
+=======
+pub mod config;
+pub mod control;
+pub mod digest;
+pub mod gate;
+pub mod ledger;
+>>>>>>> ledger
 pub mod message;
 pub mod name;
 

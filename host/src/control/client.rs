@@ -1,0 +1,69 @@
+//! The command line's side.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use futures_util::future::join_all;
+use serde_json::Value;
+use tokio::net::UnixStream;
+
+use super::wire::{self, Envelope};
+use super::{ControlError, DEADLINE, Request, folder};
+use crate::ledger::is_live;
+
+/// Asks every live broker of a data folder at the same time: the chain of each and its answer, oldest first. Sockets that
+/// dead brokers left are removed.
+///
+/// # Errors
+/// [`ControlError::File`] where the folder cannot be read; none there means no broker.
+pub async fn all(
+    data_dir: &Path,
+    request: &Request,
+) -> Result<Vec<(String, Result<Value, ControlError>)>, ControlError> {
+    let sockets = sockets(data_dir)?;
+    let asked = sockets.into_iter().map(async |(chain, path)| {
+        let answer = tokio::time::timeout(DEADLINE, ask(&path, request)).await;
+        (chain, answer.unwrap_or(Err(ControlError::Late)))
+    });
+    Ok(join_all(asked).await)
+}
+
+fn sockets(data_dir: &Path) -> Result<Vec<(String, PathBuf)>, ControlError> {
+    let folder = folder(data_dir);
+    let failed = |error: io::Error| ControlError::file("read", &folder, &error);
+    let entries = match fs::read_dir(&folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.map_err(failed)?,
+    };
+    let mut sockets = Vec::new();
+    for entry in entries {
+        let entry = entry.map_err(failed)?;
+        let name = entry.file_name();
+        let Some(chain) = name.to_str().and_then(|name| name.strip_suffix(".sock")) else { continue };
+        if is_live(data_dir, chain) {
+            sockets.push((chain.to_owned(), entry.path()));
+        } else {
+            // Whoever removed it first did the same.
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+    sockets.sort();
+    Ok(sockets)
+}
+
+async fn ask(path: &Path, request: &Request) -> Result<Value, ControlError> {
+    let failed = |error: io::Error| ControlError::file("connect to", path, &error);
+    // Connecting to a Unix socket does not wait.
+    let stream = wire::with_short_path(path, |short| std::os::unix::net::UnixStream::connect(short)).map_err(failed)?;
+    stream.set_nonblocking(true).map_err(failed)?;
+    let mut stream = UnixStream::from_std(stream).map_err(failed)?;
+    wire::check_peer(&stream)?;
+    wire::send(&mut stream, request).await?;
+    let line = wire::receive(&mut stream).await?;
+    match serde_json::from_slice(&line) {
+        Ok(Envelope::Ok(value)) => Ok(value),
+        Ok(Envelope::Error(text)) => Err(ControlError::Refused(text)),
+        Err(error) => Err(ControlError::Broken(format!("not an answer that this version knows: {error}"))),
+    }
+}

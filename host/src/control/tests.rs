@@ -1,0 +1,100 @@
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
+
+use serde_json::json;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+use super::*;
+use crate::digest::Digest;
+use crate::ledger::{Ledger, Started};
+
+async fn ledger(dir: &Path) -> Ledger {
+    Ledger::open(dir, Started { version: "1".into(), config: Digest::of(b"") }).await.unwrap()
+}
+
+fn echo(name: &'static str) -> Handler {
+    Arc::new(move |request| {
+        Box::pin(async move {
+            match request {
+                Request::Answer { ask, .. } => Err(format!("no ask {ask}")),
+                other => Ok(json!({"broker": name, "request": other})),
+            }
+        })
+    })
+}
+
+/// What a peer gets that sends these bytes and closes its side.
+async fn raw(path: &Path, bytes: Vec<u8>) -> String {
+    let (mut read, mut write) = UnixStream::connect(path).await.unwrap().into_split();
+    let writing = tokio::spawn(async move {
+        // The broker may stop reading.
+        let _ = write.write_all(&bytes).await;
+        let _ = write.shutdown().await;
+    });
+    let mut answer = Vec::new();
+    let _ = read.read_to_end(&mut answer).await;
+    writing.await.unwrap();
+    String::from_utf8(answer).unwrap()
+}
+
+#[tokio::test]
+async fn every_live_broker_answers_and_dead_sockets_go() {
+    let dir = tempfile::tempdir().unwrap();
+    assert_eq!(all(dir.path(), &Request::Status).await.unwrap(), []);
+    let (a, b) = (ledger(dir.path()).await, ledger(dir.path()).await);
+    let first = Control::serve(dir.path(), a.chain(), echo("a")).unwrap();
+    let _second = Control::serve(dir.path(), b.chain(), echo("b")).unwrap();
+    let mode = fs::metadata(&first.path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode, 0o600);
+
+    let mut expected = vec![
+        (a.chain().to_owned(), Ok(json!({"broker": "a", "request": {"request": "status"}}))),
+        (b.chain().to_owned(), Ok(json!({"broker": "b", "request": {"request": "status"}}))),
+    ];
+    expected.sort_by(|a, b| a.0.cmp(&b.0));
+    assert_eq!(all(dir.path(), &Request::Status).await.unwrap(), expected);
+    let answer = Request::Answer { ask: "7".into(), approve: true, scope: None, by: "me".into() };
+    let refused = Err(ControlError::Refused("no ask 7".into()));
+    assert!(all(dir.path(), &answer).await.unwrap().iter().all(|(_, reply)| *reply == refused));
+
+    let dead = folder(dir.path()).join("01DEAD.sock");
+    drop(std::os::unix::net::UnixListener::bind(&dead).unwrap());
+    first.close();
+    assert!(!first.path.exists());
+    assert_eq!(all(dir.path(), &Request::Asks).await.unwrap().len(), 1);
+    assert!(!dead.exists());
+}
+
+#[tokio::test]
+async fn bad_lines_get_an_error_and_the_socket_lives_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let ledger = ledger(dir.path()).await;
+    let control = Control::serve(dir.path(), ledger.chain(), echo("a")).unwrap();
+    let unknown = raw(&control.path, b"{\"request\":\"shutdown\"}\n".to_vec()).await;
+    assert!(unknown.contains("not a request that this broker knows"), "{unknown}");
+    assert_eq!(raw(&control.path, b"{\"request\"".to_vec()).await, "");
+    let long = raw(&control.path, vec![b'x'; MAX_LINE_BYTES + 1]).await;
+    assert!(long.contains("longer than the limit"), "{long}");
+    assert!(all(dir.path(), &Request::Status).await.unwrap()[0].1.is_ok());
+}
+
+#[tokio::test]
+async fn a_long_path_is_no_obstacle() {
+    let outer = tempfile::tempdir().unwrap();
+    let dir = outer.path().join("d".repeat(150));
+    let ledger = ledger(&dir).await;
+    let control = Control::serve(&dir, ledger.chain(), echo("far")).unwrap();
+    assert!(all(&dir, &Request::Status).await.unwrap()[0].1.is_ok());
+    drop(control);
+    assert_eq!(all(&dir, &Request::Status).await.unwrap(), []);
+    assert_eq!(fs::read_dir(folder(&dir)).unwrap().count(), 0);
+}
+
+#[tokio::test]
+async fn an_answer_that_is_too_long_is_no_answer() {
+    let dir = tempfile::tempdir().unwrap();
+    let ledger = ledger(dir.path()).await;
+    let handler: Handler = Arc::new(|_| Box::pin(async { Ok(json!("x".repeat(MAX_LINE_BYTES))) }));
+    let _control = Control::serve(dir.path(), ledger.chain(), handler).unwrap();
+    let answers = all(dir.path(), &Request::Status).await.unwrap();
+    assert!(matches!(answers[0].1, Err(ControlError::Broken(_))), "{answers:?}");
+}

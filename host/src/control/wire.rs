@@ -1,0 +1,77 @@
+//! Lines, peers and paths of control sockets.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::UnixStream;
+
+use super::{ControlError, MAX_LINE_BYTES, Reply};
+
+/// The longest path that a socket address holds on Linux, with the final zero left out.
+const MAX_ADDRESS_BYTES: usize = 107;
+
+/// A reply on the wire.
+#[derive(Debug, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Envelope {
+    Ok(serde_json::Value),
+    Error(String),
+}
+
+impl From<Reply> for Envelope {
+    fn from(reply: Reply) -> Self {
+        match reply {
+            Ok(value) => Self::Ok(value),
+            Err(text) => Self::Error(text),
+        }
+    }
+}
+
+/// Runs `work` with a path to the same place that fits into a socket address.
+pub(super) fn with_short_path<T>(path: &Path, work: impl FnOnce(&Path) -> io::Result<T>) -> io::Result<T> {
+    if path.as_os_str().as_bytes().len() <= MAX_ADDRESS_BYTES {
+        return work(path);
+    }
+    let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { return work(path) };
+    // Open until `work` is done: the descriptor is the first part of the path.
+    let folder = File::open(folder)?;
+    work(&Path::new("/proc/self/fd").join(folder.as_raw_fd().to_string()).join(name))
+}
+
+/// Refuses whoever is not the same user.
+pub(super) fn check_peer(stream: &UnixStream) -> Result<(), ControlError> {
+    let peer = stream.peer_cred().map_err(|error| ControlError::Broken(format!("peer unknown: {error}")))?;
+    if peer.uid() == rustix::process::geteuid().as_raw() {
+        Ok(())
+    } else {
+        Err(ControlError::Stranger { uid: peer.uid() })
+    }
+}
+
+/// One line, without its end.
+pub(super) async fn receive(stream: &mut UnixStream) -> Result<Vec<u8>, ControlError> {
+    let mut line = Vec::new();
+    let limit = MAX_LINE_BYTES as u64 + 1;
+    let read = BufReader::new(stream).take(limit).read_until(b'\n', &mut line).await;
+    read.map_err(|error| ControlError::Broken(format!("connection lost: {error}")))?;
+    match line.pop() {
+        Some(b'\n') => Ok(line),
+        Some(_) if line.len() >= MAX_LINE_BYTES => Err(ControlError::TooLong),
+        _ => Err(ControlError::Broken("connection closed before the end of the line".into())),
+    }
+}
+
+pub(super) async fn send(stream: &mut UnixStream, message: &impl serde::Serialize) -> Result<(), ControlError> {
+    let mut line = serde_json::to_vec(message).map_err(|error| ControlError::Broken(error.to_string()))?;
+    if line.len() > MAX_LINE_BYTES {
+        return Err(ControlError::TooLong);
+    }
+    line.push(b'\n');
+    let lost = |error: io::Error| ControlError::Broken(format!("connection lost: {error}"));
+    stream.write_all(&line).await.map_err(lost)?;
+    stream.flush().await.map_err(lost)
+}

@@ -1,0 +1,316 @@
+//! The ledger: the durable, hash-chained record of everything.
+//!
+//! One SQLite file holds the records of every broker that shares a data folder. Each process writes a chain of its own, from
+//! `broker.started` to `broker.stopped`, and a record's hash covers the hash before it. So an edit, a deletion, an insertion
+//! or a new order shows ([`verify`]). A bare chain cannot show that somebody who may write the file recomputed all of it, or
+//! removed a whole chain with its lock file: it is *tamper-evident*, not immutable, and signed checkpoints kept elsewhere
+//! are what closes that gap.
+//!
+//! Invariants:
+//! - A record that [`Ledger::append`] or [`Ledger::intent`] confirmed is on disk.
+//! - A failed write never forks a chain and never skips a number. What was lost is counted, and the first record after it is
+//!   `ledger.gap`, in the same transaction as whatever comes next. So no intent becomes durable behind a silent hole.
+//! - Payloads come in as [`shape`] and [`Ledger::fingerprint`]; the ledger has no door for more.
+
+mod chain;
+mod feed;
+mod grant;
+mod key;
+mod read;
+mod record;
+mod shape;
+mod store;
+mod verify;
+mod writer;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rusqlite::Connection;
+use tokio::sync::{mpsc, oneshot, watch};
+
+pub(crate) use chain::is_live;
+pub use grant::{Binding, Consume, Grant, Scope};
+pub use read::{CallRow, CallState, Entry, Filter, Follow, Reader, RunRow, RunState, Shown};
+pub use record::{Event, Kind, MAX_RECORD_BYTES, Record};
+pub use shape::shape;
+pub use verify::{ChainReport, Verdict, Verification, verify};
+
+use crate::digest::Digest;
+use store::Limits;
+use writer::{Item, Side, Work};
+
+/// How many records may wait for the writer. At this depth the disk is minutes behind; appenders wait, notes are lost and
+/// counted.
+const QUEUE: usize = 4096;
+
+/// This process's chain in the ledger of a data folder. Cheap to clone. Dropping the last clone without
+/// [`Ledger::close`] leaves the chain without its end, as a crash would.
+#[derive(Clone)]
+pub struct Ledger(Arc<Inner>);
+
+struct Inner {
+    data_dir: PathBuf,
+    chain: Arc<str>,
+    queue: mpsc::Sender<Work>,
+    /// For questions, beside the writer. None once closed.
+    reader: Mutex<Option<Connection>>,
+    key: key::Key,
+    /// Notes that found the queue full; the writer turns them into a `ledger.gap`.
+    lost: Arc<AtomicU64>,
+    tip: watch::Receiver<u64>,
+}
+
+/// What the first record of a chain says of its broker.
+#[derive(Debug, Clone)]
+pub struct Started {
+    /// The broker's version.
+    pub version: String,
+    /// The digest of its configuration.
+    pub config: Digest,
+}
+
+impl Ledger {
+    /// Opens the ledger of a data folder, creating folder (0700), file (0600) and key where they are missing, and starts a
+    /// chain. `broker.started` is durable when this returns. Expired grants are deleted.
+    ///
+    /// Cancellation: a chain that was half-way started ends without `broker.stopped`.
+    ///
+    /// # Errors
+    /// [`LedgerError`]; nothing of a new chain is left behind.
+    pub async fn open(data_dir: &Path, started: Started) -> Result<Self, LedgerError> {
+        Self::open_with(data_dir, started, Limits::default()).await
+    }
+
+    async fn open_with(data_dir: &Path, started: Started, limits: Limits) -> Result<Self, LedgerError> {
+        let data_dir = data_dir.to_owned();
+        blocking(move || {
+            let data_dir = store::prepare(&data_dir)?;
+            let key = key::Key::open(&data_dir)?;
+            let conn = store::open(&data_dir, limits)?;
+            let reader = store::open_reader(&data_dir, limits)?;
+            grant::delete_expired(&conn).map_err(|e| store::error(&data_dir, &e))?;
+            let lock = chain::Lock::create(&data_dir)?;
+            let chain: Arc<str> = lock.chain().into();
+            let lost = Arc::new(AtomicU64::new(0));
+            let (queue, work) = mpsc::channel(QUEUE);
+            let tip = writer::start(conn, lock, data_dir.clone(), &started, Arc::clone(&lost), work)?;
+            Ok(Self(Arc::new(Inner { data_dir, chain, queue, reader: Mutex::new(Some(reader)), key, lost, tip })))
+        })
+        .await
+    }
+
+    /// The chain that this process writes: a ULID.
+    #[must_use]
+    pub fn chain(&self) -> &str {
+        &self.0.chain
+    }
+
+    /// Records an event and gives its number in the chain. It is durable when this returns.
+    ///
+    /// Cancellation: the record may or may not be written.
+    ///
+    /// # Errors
+    /// [`LedgerError`]: the record is not known to be durable. The chain stays whole, and later appends are tried anew.
+    pub async fn append(&self, event: Event) -> Result<u64, LedgerError> {
+        self.write(Some(event), Side::None).await
+    }
+
+    /// Records an event in order with all others, without waiting. A failure is logged at ERROR and counted in a
+    /// `ledger.gap`. Needs no runtime, so it can be called from `Drop`.
+    pub fn note(&self, event: Event) {
+        let kind = event.kind.as_str();
+        let outcome = event.draft().and_then(|draft| {
+            let item = Item { draft: Some(draft), side: Side::None, reply: None };
+            self.0.queue.try_send(Work::Item(item)).map_err(|error| match error {
+                mpsc::error::TrySendError::Full(_) => LedgerError::Overloaded,
+                mpsc::error::TrySendError::Closed(_) => LedgerError::Closed,
+            })
+        });
+        if let Err(error) = outcome {
+            self.0.lost.fetch_add(1, Ordering::Relaxed);
+            tracing::error!(kind, %error, "a record is lost");
+        }
+    }
+
+    /// Records that a call is about to reach its source and, in the same transaction, takes one use of a grant. Only when
+    /// this returns a number may the source see a byte.
+    ///
+    /// Cancellation: the intent may be durable and the use spent. Whoever drops this future notes an outcome.
+    ///
+    /// # Errors
+    /// [`LedgerError::GrantSpent`] where the grant covers this call no longer, and nothing is recorded; otherwise as
+    /// [`Ledger::append`].
+    pub async fn intent(&self, event: Event, consume: Option<Consume>) -> Result<u64, LedgerError> {
+        self.write(Some(event), consume.map_or(Side::None, Side::Consume)).await
+    }
+
+    /// Remembers an answer, together with the record that says who gave it.
+    ///
+    /// # Errors
+    /// As [`Ledger::append`]; then the grant is not there either.
+    pub async fn add_grant(&self, grant: Grant, event: Event) -> Result<(), LedgerError> {
+        self.write(Some(event), Side::Add(Box::new(grant))).await.map(drop)
+    }
+
+    /// The live grants that cover such a call, oldest first. A grant that is shown here may be spent by somebody else
+    /// before [`Ledger::intent`] takes it.
+    ///
+    /// # Errors
+    /// [`LedgerError`] where the file cannot be read.
+    pub async fn grants(&self, binding: &Binding) -> Result<Vec<Grant>, LedgerError> {
+        let binding = binding.clone();
+        self.read(move |conn| grant::matching(conn, &binding)).await
+    }
+
+    /// A keyed hash, `hmac-sha256:` and 64 hexadecimal digits: equal payloads are recognised, and without the key in the
+    /// data folder nobody can try out guesses.
+    #[must_use]
+    pub fn fingerprint(&self, bytes: &[u8]) -> String {
+        self.0.key.fingerprint(bytes)
+    }
+
+    /// The number of the last durable record, and a way to wait for the next.
+    #[must_use]
+    pub fn tip(&self) -> watch::Receiver<u64> {
+        self.0.tip.clone()
+    }
+
+    /// Writes what is queued, then `broker.stopped`, and lets go of the chain. Idempotent. A failure is logged at ERROR:
+    /// the chain then reads as incomplete.
+    pub async fn close(&self) {
+        self.0.reader.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let (reply, done) = oneshot::channel();
+        if self.0.queue.send(Work::Stop(reply)).await.is_ok() {
+            // An error means that another `close` came first; its writer is gone or going.
+            let _ = done.await;
+        }
+        self.0.queue.closed().await;
+    }
+
+    async fn write(&self, event: Option<Event>, side: Side) -> Result<u64, LedgerError> {
+        let draft = event.map(Event::draft).transpose()?;
+        let (reply, answer) = oneshot::channel();
+        let item = Item { draft, side, reply: Some(reply) };
+        self.0.queue.send(Work::Item(item)).await.map_err(|_| LedgerError::Closed)?;
+        answer.await.unwrap_or(Err(LedgerError::Closed))
+    }
+
+    async fn read<T: Send + 'static>(
+        &self,
+        query: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
+    ) -> Result<T, LedgerError> {
+        let inner = Arc::clone(&self.0);
+        blocking(move || {
+            let reader = inner.reader.lock().unwrap_or_else(PoisonError::into_inner);
+            let conn = reader.as_ref().ok_or(LedgerError::Closed)?;
+            query(conn).map_err(|error| store::error(&inner.data_dir, &error))
+        })
+        .await
+    }
+}
+
+impl fmt::Debug for Ledger {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ledger").field("data_dir", &self.0.data_dir).field("chain", &self.0.chain).finish()
+    }
+}
+
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, LedgerError> + Send + 'static,
+) -> Result<T, LedgerError> {
+    tokio::task::spawn_blocking(work).await.unwrap_or(Err(LedgerError::Closed))
+}
+
+/// Why something could not be recorded or read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LedgerError {
+    /// A file or folder beside the database.
+    #[error("cannot {act} {path:?}: {cause}")]
+    File {
+        /// What was tried: `create`, `read`, `lock`.
+        act: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// The system's words.
+        cause: String,
+    },
+    /// Others may write to the folder, so they could swap the ledger.
+    #[error("data folder {path:?} can be written by others (mode {mode:o}): run `chmod 700` on it or name another")]
+    OpenFolder {
+        /// The folder.
+        path: PathBuf,
+        /// Its permission bits.
+        mode: u32,
+    },
+    /// No ledger where one was to be read.
+    #[error("no ledger at {0:?}: no broker has run on this data folder yet")]
+    Missing(PathBuf),
+    /// Written by a later version.
+    #[error(
+        "ledger {path:?} has format {found} and this version knows {known}: use a newer portcullis or another data folder"
+    )]
+    Newer {
+        /// The file.
+        path: PathBuf,
+        /// Its format.
+        found: i64,
+        /// Ours.
+        known: i64,
+    },
+    /// A database of somebody else.
+    #[error("{0:?} is a database, but not a ledger: move it away or use another data folder")]
+    Foreign(PathBuf),
+    /// The disk is full.
+    #[error("no space left for ledger {0:?}: calls stop until there is some")]
+    Full(PathBuf),
+    /// Somebody else holds the database.
+    #[error("ledger {0:?} is locked by another program: end whatever has it open")]
+    Busy(PathBuf),
+    /// Not a database, or one that contradicts itself.
+    #[error("ledger {path:?} is damaged ({cause}): run `portcullis audit verify`")]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong, and where.
+        cause: String,
+    },
+    /// Any other trouble of the database.
+    #[error("ledger {path:?} failed: {cause}")]
+    Store {
+        /// The file.
+        path: PathBuf,
+        /// The database's words.
+        cause: String,
+    },
+    /// Over [`MAX_RECORD_BYTES`].
+    #[error("record of {size} bytes is larger than the limit of {MAX_RECORD_BYTES} bytes")]
+    TooLarge {
+        /// In bytes.
+        size: usize,
+    },
+    /// The body has no canonical form.
+    #[error("record cannot be written: {0}")]
+    Body(String),
+    /// The grant is used up, expired, or was given for something else.
+    #[error("grant {0:?} is spent, has expired, or was given for something else: ask again")]
+    GrantSpent(String),
+    /// More records wait than the queue holds.
+    #[error("more than {QUEUE} records wait for the disk")]
+    Overloaded,
+    /// After [`Ledger::close`].
+    #[error("the ledger is closed")]
+    Closed,
+}
+
+impl LedgerError {
+    fn file(act: &'static str, path: &Path, cause: impl fmt::Display) -> Self {
+        Self::File { act, path: path.to_owned(), cause: cause.to_string() }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,58 @@
+//! The key of fingerprints.
+
+use std::fs::{self, Permissions};
+use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use hmac::{Hmac, KeyInit as _, Mac as _};
+use sha2::Sha256;
+
+use super::LedgerError;
+
+/// The key's length in bytes: that of the hash, as RFC 2104 advises.
+const KEY_BYTES: usize = 32;
+
+/// `<data-dir>/ledger.key`, ready to use.
+pub(super) struct Key(Hmac<Sha256>);
+
+impl Key {
+    /// Reads the key, or makes one. Brokers that start at the same time end up with the same.
+    pub(super) fn open(data_dir: &Path) -> Result<Self, LedgerError> {
+        let path = data_dir.join("ledger.key");
+        if !path.exists() {
+            create(data_dir, &path)?;
+        }
+        let bytes = fs::read(&path).map_err(|error| LedgerError::file("read", &path, error))?;
+        if bytes.len() != KEY_BYTES {
+            let cause = format!(
+                "it holds {} bytes instead of {KEY_BYTES}; restore it, or remove it and lose the link \
+                between old and new fingerprints",
+                bytes.len()
+            );
+            return Err(LedgerError::file("use", &path, cause));
+        }
+        let mac = Hmac::new_from_slice(&bytes).map_err(|error| LedgerError::file("use", &path, error))?;
+        Ok(Self(mac))
+    }
+
+    pub(super) fn fingerprint(&self, bytes: &[u8]) -> String {
+        let mut mac = self.0.clone();
+        mac.update(bytes);
+        let code = mac.finalize().into_bytes();
+        code.iter().fold("hmac-sha256:".to_owned(), |text, byte| text + &format!("{byte:02x}"))
+    }
+}
+
+fn create(data_dir: &Path, path: &Path) -> Result<(), LedgerError> {
+    let failed = |error: &dyn std::fmt::Display| LedgerError::file("create", path, error);
+    let mut bytes = [0; KEY_BYTES];
+    getrandom::fill(&mut bytes).map_err(|error| failed(&error))?;
+    let mut file = tempfile::NamedTempFile::new_in(data_dir).map_err(|error| failed(&error))?;
+    file.as_file().set_permissions(Permissions::from_mode(0o600)).map_err(|error| failed(&error))?;
+    file.write_all(&bytes).and_then(|()| file.as_file().sync_all()).map_err(|error| failed(&error))?;
+    match file.persist_noclobber(path) {
+        Err(error) if error.error.kind() != std::io::ErrorKind::AlreadyExists => Err(failed(&error.error)),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,329 @@
+//! Reading the ledger: needs no broker and disturbs none.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use rusqlite::{Connection, OptionalExtension as _, Row, named_params};
+
+use super::record::Record;
+use super::store::{self, Limits};
+use super::{LedgerError, blocking, is_live};
+
+/// How often [`Follow`] looks. SQLite cannot wake another process; a person does not notice a quarter of a second.
+const FOLLOW_INTERVAL: Duration = Duration::from_millis(250);
+
+/// How many records [`Follow`] gives at once, and [`Reader::show`] at most.
+const PAGE: usize = 1000;
+
+/// Which records to read; all that is given must match.
+#[derive(Debug, Clone, Default)]
+pub struct Filter {
+    /// Of this kind.
+    pub kind: Option<String>,
+    /// About this session.
+    pub run: Option<String>,
+    /// About this call.
+    pub call: Option<String>,
+    /// In this chain.
+    pub chain: Option<String>,
+}
+
+/// A record and where it stands.
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+pub struct Entry {
+    /// The order of durability over all chains; grows.
+    #[serde(skip)]
+    pub position: u64,
+    /// The record.
+    #[serde(flatten)]
+    pub record: Record,
+}
+
+/// How far a call got.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CallState {
+    /// The gate has it: perhaps a person is asked. The source has seen nothing.
+    Waiting,
+    /// Its broker ended while the gate had it. The source has seen nothing.
+    Abandoned,
+    /// On its way to the source, and its broker lives.
+    Running,
+    /// The source answered, and the agent got the answer.
+    Done,
+    /// The gate refused it, or refused to hand out its result.
+    Denied,
+    /// It was sent, or may have been, and nobody knows what the source did.
+    Unknown,
+}
+
+/// A call, derived from its records.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct CallRow {
+    /// Its identifier.
+    pub call: String,
+    /// Its session.
+    pub run: Option<String>,
+    /// The chain of the broker that had it.
+    pub chain: String,
+    /// How far it got.
+    pub state: CallState,
+    /// Milliseconds since the Unix epoch.
+    pub started: u64,
+    /// Milliseconds since the Unix epoch.
+    pub ended: Option<u64>,
+}
+
+/// How a run stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RunState {
+    /// Open, and its broker lives.
+    Running,
+    /// Ended well.
+    Completed,
+    /// Ended with an error.
+    Error,
+    /// Its broker ended without ending it.
+    Unknown,
+}
+
+/// A run (one session), derived from its records.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct RunRow {
+    /// Its identifier.
+    pub run: String,
+    /// The chain of its broker.
+    pub chain: String,
+    /// How it stands.
+    pub state: RunState,
+    /// The error that ended it.
+    pub error: Option<String>,
+    /// Who opened it.
+    pub principal: Option<String>,
+    /// Under which profile.
+    pub profile: Option<String>,
+    /// How many calls it has made.
+    pub calls: u64,
+    /// Milliseconds since the Unix epoch.
+    pub started: u64,
+    /// Milliseconds since the Unix epoch.
+    pub ended: Option<u64>,
+}
+
+/// What an identifier stands for.
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+#[serde(rename_all = "lowercase", tag = "is")]
+pub enum Shown {
+    /// A call, and its records, at most a thousand.
+    Call {
+        /// In short.
+        row: CallRow,
+        /// In full.
+        events: Vec<Entry>,
+    },
+    /// A run, and its records, at most a thousand.
+    Run {
+        /// In short.
+        row: RunRow,
+        /// In full.
+        events: Vec<Entry>,
+    },
+}
+
+/// A reader of one data folder's ledger. Its methods block for milliseconds.
+#[derive(Debug)]
+pub struct Reader {
+    conn: Connection,
+    data_dir: PathBuf,
+}
+
+impl Reader {
+    /// Opens the ledger for reading.
+    ///
+    /// # Errors
+    /// [`LedgerError::Missing`] where there is none; others as they come.
+    pub fn open(data_dir: &Path) -> Result<Self, LedgerError> {
+        let conn = store::open_reader(data_dir, Limits::default())?;
+        Ok(Self { conn, data_dir: data_dir.to_owned() })
+    }
+
+    /// The last `n` records that match, oldest first.
+    ///
+    /// # Errors
+    /// [`LedgerError`] where the file cannot be read, or a record is none.
+    pub fn tail(&self, n: usize, filter: &Filter) -> Result<Vec<Entry>, LedgerError> {
+        let mut entries = self.entries("ORDER BY row DESC", 0, n, filter)?;
+        entries.reverse();
+        Ok(entries)
+    }
+
+    /// At most `n` records after a position that match, oldest first.
+    ///
+    /// # Errors
+    /// As [`Reader::tail`].
+    pub fn after(&self, position: u64, n: usize, filter: &Filter) -> Result<Vec<Entry>, LedgerError> {
+        self.entries("ORDER BY row", position, n, filter)
+    }
+
+    /// Follows the ledger from a position on.
+    #[must_use]
+    pub fn follow(self, position: u64, filter: Filter) -> Follow {
+        Follow { reader: Arc::new(Mutex::new(self)), position, filter }
+    }
+
+    /// What a call's or a run's identifier stands for. None if it stands for nothing here.
+    ///
+    /// # Errors
+    /// As [`Reader::tail`].
+    pub fn show(&self, id: &str) -> Result<Option<Shown>, LedgerError> {
+        let call = self.conn.query_row("SELECT * FROM calls WHERE call = ?1", [id], |row| self.call(row));
+        if let Some(row) = call.optional().map_err(|e| self.failed(&e))? {
+            let filter = Filter { call: Some(id.to_owned()), ..Filter::default() };
+            return Ok(Some(Shown::Call { row, events: self.after(0, PAGE, &filter)? }));
+        }
+        let run = self.conn.query_row("SELECT * FROM runs WHERE run = ?1", [id], |row| self.run(row));
+        let Some(row) = run.optional().map_err(|e| self.failed(&e))? else { return Ok(None) };
+        let filter = Filter { run: Some(id.to_owned()), ..Filter::default() };
+        Ok(Some(Shown::Run { row, events: self.after(0, PAGE, &filter)? }))
+    }
+
+    /// The calls of a run, or of all, the newest `n`, oldest first.
+    ///
+    /// # Errors
+    /// As [`Reader::tail`].
+    pub fn calls(&self, run: Option<&str>, n: usize) -> Result<Vec<CallRow>, LedgerError> {
+        let sql = "SELECT * FROM (SELECT * FROM calls WHERE :run IS NULL OR run = :run ORDER BY first DESC LIMIT :n) \
+                   ORDER BY first";
+        let rows = self.conn.prepare_cached(sql).and_then(|mut query| {
+            query.query_map(named_params! {":run": run, ":n": limit(n)}, |row| self.call(row))?.collect()
+        });
+        rows.map_err(|e| self.failed(&e))
+    }
+
+    /// The newest `n` runs, oldest first.
+    ///
+    /// # Errors
+    /// As [`Reader::tail`].
+    pub fn runs(&self, n: usize) -> Result<Vec<RunRow>, LedgerError> {
+        let sql = "SELECT * FROM (SELECT * FROM runs ORDER BY first DESC LIMIT ?1) ORDER BY first";
+        let rows = self
+            .conn
+            .prepare_cached(sql)
+            .and_then(|mut query| query.query_map([limit(n)], |row| self.run(row))?.collect());
+        rows.map_err(|e| self.failed(&e))
+    }
+
+    fn entries(&self, order: &str, after: u64, n: usize, filter: &Filter) -> Result<Vec<Entry>, LedgerError> {
+        // Only what is asked for stands in the query, so that the indices serve it.
+        let wanted = [("kind", &filter.kind), ("run", &filter.run), ("call", &filter.call), ("chain", &filter.chain)];
+        let mut sql = "SELECT row, chain, seq, record FROM events WHERE row > ?".to_owned();
+        let mut values = vec![rusqlite::types::Value::Integer(after.cast_signed())];
+        for (column, value) in wanted {
+            if let Some(value) = value {
+                sql += &format!(" AND {column} = ?");
+                values.push(value.clone().into());
+            }
+        }
+        sql += &format!(" {order} LIMIT ?");
+        values.push(limit(n).into());
+        let mut query = self.conn.prepare_cached(&sql).map_err(|e| self.failed(&e))?;
+        let rows = query.query_map(rusqlite::params_from_iter(values), |row| {
+            Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?, row.get::<_, i64>(2)?, row.get::<_, String>(3)?))
+        });
+        let mut entries = Vec::new();
+        for row in rows.map_err(|e| self.failed(&e))? {
+            let (position, chain, seq, text) = row.map_err(|e| self.failed(&e))?;
+            let record = serde_json::from_str(&text).map_err(|error| LedgerError::Damaged {
+                path: store::path(&self.data_dir),
+                cause: format!("record {seq} of chain {chain} is none: {error}"),
+            })?;
+            entries.push(Entry { position: position.cast_unsigned(), record });
+        }
+        Ok(entries)
+    }
+
+    fn call(&self, row: &Row<'_>) -> rusqlite::Result<CallRow> {
+        let chain: String = row.get("chain")?;
+        let flag = |name: &str| row.get::<_, bool>(name);
+        let state = if flag("denied")? {
+            CallState::Denied
+        } else if flag("completed")? {
+            if flag("lost")? { CallState::Unknown } else { CallState::Done }
+        } else {
+            match (flag("intended")?, is_live(&self.data_dir, &chain)) {
+                (true, true) => CallState::Running,
+                (true, false) => CallState::Unknown,
+                (false, true) => CallState::Waiting,
+                (false, false) => CallState::Abandoned,
+            }
+        };
+        let (started, ended) = times(row)?;
+        Ok(CallRow { call: row.get("call")?, run: row.get("run")?, chain, state, started, ended })
+    }
+
+    fn run(&self, row: &Row<'_>) -> rusqlite::Result<RunRow> {
+        let chain: String = row.get("chain")?;
+        let state = match (row.get("failed")?, row.get("completed")?) {
+            (true, _) => RunState::Error,
+            (false, true) => RunState::Completed,
+            (false, false) if is_live(&self.data_dir, &chain) => RunState::Running,
+            (false, false) => RunState::Unknown,
+        };
+        let (started, ended) = times(row)?;
+        Ok(RunRow {
+            run: row.get("run")?,
+            chain,
+            state,
+            error: row.get("error")?,
+            principal: row.get("principal")?,
+            profile: row.get("profile")?,
+            calls: row.get::<_, i64>("calls")?.cast_unsigned(),
+            started,
+            ended,
+        })
+    }
+
+    fn failed(&self, error: &rusqlite::Error) -> LedgerError {
+        store::error(&self.data_dir, error)
+    }
+}
+
+/// New records as they come.
+#[derive(Debug)]
+pub struct Follow {
+    reader: Arc<Mutex<Reader>>,
+    position: u64,
+    filter: Filter,
+}
+
+impl Follow {
+    /// Waits for records and gives them, oldest first; never an empty list. Cancellation safe: what was not given comes with
+    /// the next call.
+    ///
+    /// # Errors
+    /// As [`Reader::tail`].
+    pub async fn next(&mut self) -> Result<Vec<Entry>, LedgerError> {
+        loop {
+            let (reader, filter, position) = (Arc::clone(&self.reader), self.filter.clone(), self.position);
+            let entries =
+                blocking(move || reader.lock().unwrap_or_else(PoisonError::into_inner).after(position, PAGE, &filter))
+                    .await?;
+            if let Some(last) = entries.last() {
+                self.position = last.position;
+                return Ok(entries);
+            }
+            tokio::time::sleep(FOLLOW_INTERVAL).await;
+        }
+    }
+}
+
+fn times(row: &Row<'_>) -> rusqlite::Result<(u64, Option<u64>)> {
+    let ended: Option<i64> = row.get("ended")?;
+    Ok((row.get::<_, i64>("started")?.cast_unsigned(), ended.map(i64::cast_unsigned)))
+}
+
+fn limit(n: usize) -> i64 {
+    i64::try_from(n).unwrap_or(i64::MAX)
+}

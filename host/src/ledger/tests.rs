@@ -1,0 +1,57 @@
+//! What the ledger promises, against real files.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
+
+mod faults;
+mod grants;
+mod tamper;
+mod writing;
+
+use std::path::Path;
+
+use serde_json::json;
+use tempfile::TempDir;
+
+use super::store::Limits;
+use super::*;
+use crate::call::{CallId, SessionId};
+
+fn started() -> Started {
+    Started { version: "1.2.3".into(), config: Digest::of(b"config") }
+}
+
+async fn open(dir: &Path) -> Ledger {
+    Ledger::open(dir, started()).await.unwrap()
+}
+
+fn folder() -> TempDir {
+    // Under a umask of 002 a plain temporary folder is still 0700.
+    tempfile::tempdir().unwrap()
+}
+
+fn event(kind: Kind) -> Event {
+    Event::new(kind, json!({"tool": "files__read", "arguments": {"path": "string(12)"}}))
+}
+
+/// A ledger of one closed chain with `n` records between its ends.
+async fn closed(dir: &Path, n: usize) -> String {
+    let ledger = open(dir).await;
+    let run = SessionId::new();
+    for _ in 0..n {
+        ledger.append(event(Kind::CallIntent).in_run(&run).to_call(&CallId::new())).await.unwrap();
+    }
+    ledger.close().await;
+    ledger.chain().to_owned()
+}
+
+/// A connection like that of somebody with a SQLite shell.
+fn shell(dir: &Path) -> Connection {
+    Connection::open(store::path(dir)).unwrap()
+}
+
+fn records(dir: &Path) -> Vec<Entry> {
+    Reader::open(dir).unwrap().tail(usize::MAX, &Filter::default()).unwrap()
+}
+
+fn kinds(dir: &Path) -> Vec<String> {
+    records(dir).into_iter().map(|entry| entry.record.kind).collect()
+}

@@ -1,0 +1,130 @@
+//! Grants hold for what was approved and for nothing else.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use super::*;
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+fn binding() -> Binding {
+    Binding {
+        principal: "local".into(),
+        source: "files".into(),
+        definition: Digest::of(b"definition"),
+        tool: "write".into(),
+        policies: Digest::of(b"policies"),
+        arguments: Digest::of(b"arguments"),
+        session: SessionId::new(),
+    }
+}
+
+async fn add(ledger: &Ledger, grant: &Grant) {
+    ledger.add_grant(grant.clone(), event(Kind::GrantAdded)).await.unwrap();
+}
+
+async fn intend(ledger: &Ledger, grant: &Grant, binding: &Binding) -> Result<u64, LedgerError> {
+    let consume = Consume { grant: grant.id.clone(), binding: binding.clone() };
+    ledger.intent(event(Kind::CallIntent), Some(consume)).await
+}
+
+#[tokio::test]
+async fn any_changed_fact_voids_a_grant() {
+    let dir = folder();
+    let ledger = open(dir.path()).await;
+    let bound = binding();
+    let by_scope = [Scope::Arguments, Scope::Session, Scope::Principal];
+    let grants = by_scope.map(|scope| Grant::new(&bound, scope, HOUR, None).unwrap());
+    for grant in &grants {
+        add(&ledger, grant).await;
+    }
+    assert_eq!(ledger.grants(&bound).await.unwrap(), grants);
+
+    let other = Digest::of(b"other");
+    let all_void: [fn(&mut Binding, Digest); 5] = [
+        |b, _| b.principal = "cli".into(),
+        |b, _| b.source = "files2".into(),
+        |b, other| b.definition = other,
+        |b, _| b.tool = "read".into(),
+        |b, other| b.policies = other,
+    ];
+    for change in all_void {
+        let mut changed = bound.clone();
+        change(&mut changed, other);
+        assert_eq!(ledger.grants(&changed).await.unwrap(), []);
+        for grant in &grants {
+            assert_eq!(intend(&ledger, grant, &changed).await, Err(LedgerError::GrantSpent(grant.id.clone())));
+        }
+    }
+    let other_arguments = Binding { arguments: other, ..bound.clone() };
+    assert_eq!(ledger.grants(&other_arguments).await.unwrap(), grants[1..]);
+    assert!(intend(&ledger, &grants[0], &other_arguments).await.is_err());
+    let other_session = Binding { session: SessionId::new(), ..bound.clone() };
+    assert_eq!(ledger.grants(&other_session).await.unwrap(), [grants[0].clone(), grants[2].clone()]);
+    assert!(intend(&ledger, &grants[1], &other_session).await.is_err());
+    assert!(!kinds(dir.path()).contains(&"call.intent".to_owned()), "no intent where the grant was void");
+}
+
+#[tokio::test]
+async fn uses_run_out_and_a_replay_is_refused() {
+    let dir = folder();
+    let ledger = open(dir.path()).await;
+    let bound = binding();
+    let once = Grant::new(&bound, Scope::Arguments, HOUR, NonZeroU32::new(9)).unwrap();
+    assert_eq!(once.uses_left, Some(1), "exact arguments are single-use");
+    let twice = Grant::new(&bound, Scope::Principal, HOUR, NonZeroU32::new(2)).unwrap();
+    for (grant, uses) in [(&once, 1), (&twice, 2)] {
+        add(&ledger, grant).await;
+        for _ in 0..uses {
+            intend(&ledger, grant, &bound).await.unwrap();
+        }
+        assert_eq!(intend(&ledger, grant, &bound).await, Err(LedgerError::GrantSpent(grant.id.clone())));
+    }
+    assert_eq!(ledger.grants(&bound).await.unwrap(), []);
+    ledger.close().await;
+    assert_eq!(verify(dir.path()).unwrap().verdict, Verdict::Good, "a refused intent leaves no gap");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn of_many_brokers_that_race_for_one_use_one_wins() {
+    let dir = folder();
+    let brokers = futures_util::future::join_all((0..4).map(|_| open(dir.path()))).await;
+    let bound = binding();
+    let grant = Grant::new(&bound, Scope::Arguments, HOUR, None).unwrap();
+    add(&brokers[0], &grant).await;
+    let races = (0..32).map(|i| {
+        let (broker, grant, bound) = (brokers[i % 4].clone(), grant.clone(), bound.clone());
+        tokio::spawn(async move { intend(&broker, &grant, &bound).await.is_ok() })
+    });
+    let won = futures_util::future::join_all(races).await.into_iter().filter(|won| *won.as_ref().unwrap()).count();
+    assert_eq!(won, 1);
+    assert_eq!(kinds(dir.path()).iter().filter(|kind| *kind == "call.intent").count(), 1);
+}
+
+#[tokio::test]
+async fn expired_grants_do_not_count_and_go_at_the_next_start() {
+    let dir = folder();
+    let ledger = open(dir.path()).await;
+    let bound = binding();
+    let grant = Grant::new(&bound, Scope::Principal, Duration::ZERO, None).unwrap();
+    add(&ledger, &grant).await;
+    assert_eq!(ledger.grants(&bound).await.unwrap(), []);
+    assert!(intend(&ledger, &grant, &bound).await.is_err());
+    ledger.close().await;
+    let count = || -> i64 { shell(dir.path()).query_row("SELECT count(*) FROM grants", [], |row| row.get(0)).unwrap() };
+    assert_eq!(count(), 1);
+    open(dir.path()).await.close().await;
+    assert_eq!(count(), 0);
+}
+
+#[tokio::test]
+async fn a_grant_outlives_its_broker() {
+    let dir = folder();
+    let first = open(dir.path()).await;
+    let bound = binding();
+    let grant = Grant::new(&bound, Scope::Principal, HOUR, None).unwrap();
+    add(&first, &grant).await;
+    first.close().await;
+    let second = open(dir.path()).await;
+    assert_eq!(second.grants(&bound).await.unwrap(), [grant]);
+}

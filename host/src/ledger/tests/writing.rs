@@ -1,0 +1,188 @@
+//! Writing and reading back.
+
+use std::os::unix::fs::PermissionsExt as _;
+
+use super::*;
+
+#[tokio::test]
+async fn a_chain_has_a_beginning_numbers_and_an_end() {
+    let dir = folder();
+    let ledger = open(dir.path()).await;
+    assert_eq!(ledger.append(event(Kind::RunStarted)).await, Ok(2));
+    ledger.note(event(Kind::SourceLog));
+    assert_eq!(ledger.append(event(Kind::RunCompleted)).await, Ok(4));
+    assert_eq!(*ledger.tip().borrow(), 4);
+    ledger.close().await;
+    ledger.close().await;
+    assert_eq!(ledger.append(event(Kind::RunStarted)).await, Err(LedgerError::Closed));
+
+    assert_eq!(kinds(dir.path()), ["broker.started", "run.started", "source.log", "run.completed", "broker.stopped"]);
+    let first = records(dir.path()).remove(0).record;
+    assert_eq!(first.body["version"], "1.2.3");
+    assert_eq!(first.body["pid"], std::process::id());
+    assert_eq!(first.body["config"], Digest::of(b"config").to_string());
+    let verification = verify(dir.path()).unwrap();
+    assert_eq!(verification.verdict, Verdict::Good);
+    let [chain] = &verification.chains[..] else { panic!("{verification:?}") };
+    assert_eq!((chain.chain.as_str(), chain.records, chain.stopped, chain.live), (ledger.chain(), 5, true, false));
+}
+
+#[tokio::test]
+async fn files_are_private_and_a_shared_folder_is_refused() {
+    let outer = folder();
+    let dir = outer.path().join("data");
+    let ledger = open(&dir).await;
+    let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(&dir), 0o700);
+    for entry in std::fs::read_dir(&dir).unwrap() {
+        let path = entry.unwrap().path();
+        let expected = if path.is_dir() { 0o700 } else { 0o600 };
+        assert_eq!(mode(&path), expected, "{path:?}");
+    }
+    ledger.close().await;
+
+    std::fs::set_permissions(&dir, std::fs::Permissions::from_mode(0o770)).unwrap();
+    assert!(matches!(Ledger::open(&dir, started()).await, Err(LedgerError::OpenFolder { mode: 0o770, .. })));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn brokers_that_share_a_folder_write_chains_of_their_own() {
+    let dir = folder();
+    let brokers = futures_util::future::join_all((0..4).map(|_| open(dir.path()))).await;
+    let work = brokers.iter().flat_map(|broker| {
+        (0..50).map(move |_| {
+            let broker = broker.clone();
+            tokio::spawn(async move { broker.append(event(Kind::CallIntent)).await.unwrap() })
+        })
+    });
+    let mut numbers: Vec<u64> =
+        futures_util::future::join_all(work).await.into_iter().map(|done| done.unwrap()).collect();
+    numbers.sort_unstable();
+    let expected: Vec<u64> = (2..52).flat_map(|n| [n; 4]).collect();
+    assert_eq!(numbers, expected);
+    assert_eq!(verify(dir.path()).unwrap().verdict, Verdict::Good, "all live");
+
+    let keys: std::collections::BTreeSet<String> = brokers.iter().map(|broker| broker.fingerprint(b"x")).collect();
+    assert_eq!(keys.len(), 1, "one key for the folder");
+    for broker in &brokers {
+        broker.close().await;
+    }
+    let verification = verify(dir.path()).unwrap();
+    assert_eq!(verification.verdict, Verdict::Good);
+    assert!(verification.chains.iter().all(|chain| chain.records == 52 && chain.stopped));
+    assert_eq!(verification.chains.len(), 4);
+}
+
+#[tokio::test]
+async fn calls_and_runs_are_derived_from_their_records() {
+    let dir = folder();
+    let ledger = open(dir.path()).await;
+    let run = SessionId::new();
+    let body = json!({"principal": "local", "profile": "default"});
+    ledger.append(Event::new(Kind::RunStarted, body).in_run(&run)).await.unwrap();
+    let steps: [(&[Kind], CallState, CallState); 6] = [
+        (&[Kind::CallAsked], CallState::Waiting, CallState::Abandoned),
+        (&[Kind::CallIntent], CallState::Running, CallState::Unknown),
+        (
+            &[Kind::CallAsked, Kind::CallAnswered, Kind::CallIntent, Kind::ToolCompleted],
+            CallState::Done,
+            CallState::Done,
+        ),
+        (&[Kind::CallDenied], CallState::Denied, CallState::Denied),
+        (&[Kind::CallIntent, Kind::CallDenied], CallState::Denied, CallState::Denied),
+        (&[Kind::CallIntent, Kind::ToolCompleted], CallState::Unknown, CallState::Unknown),
+    ];
+    let mut calls = Vec::new();
+    for (kinds, live, _) in steps {
+        let call = CallId::new();
+        for kind in kinds {
+            let outcome =
+                if live == CallState::Unknown && *kind == Kind::ToolCompleted { "unknown" } else { "answered" };
+            let event = Event::new(*kind, json!({"outcome": outcome}));
+            ledger.append(event.in_run(&run).to_call(&call)).await.unwrap();
+        }
+        calls.push(call);
+    }
+    let states = || -> Vec<CallState> {
+        let reader = Reader::open(dir.path()).unwrap();
+        reader.calls(Some(run.as_str()), 100).unwrap().into_iter().map(|row| row.state).collect()
+    };
+    assert_eq!(states(), steps.map(|(_, live, _)| live));
+    let shown = |id: &str| Reader::open(dir.path()).unwrap().show(id).unwrap();
+    let Some(Shown::Call { row, events }) = shown(calls[2].as_str()) else { panic!() };
+    assert_eq!((row.run.as_deref(), events.len()), (Some(run.as_str()), 4));
+    assert!(row.ended >= Some(row.started));
+    let Some(Shown::Run { row, .. }) = shown(run.as_str()) else { panic!() };
+    assert_eq!((row.state, row.calls, row.principal.as_deref()), (RunState::Running, 6, Some("local")));
+
+    // A crash.
+    drop(ledger);
+    wait_for_end(dir.path()).await;
+    assert_eq!(states(), steps.map(|(_, _, dead)| dead));
+    let Some(Shown::Run { row, .. }) = shown(run.as_str()) else { panic!() };
+    assert_eq!(row.state, RunState::Unknown);
+    assert_eq!(shown("nothing"), None);
+}
+
+#[tokio::test]
+async fn a_run_that_failed_says_why() {
+    let dir = folder();
+    let ledger = open(dir.path()).await;
+    let run = SessionId::new();
+    ledger.append(Event::new(Kind::RunStarted, json!({})).in_run(&run)).await.unwrap();
+    ledger.append(Event::new(Kind::RunError, json!({"error": "source files: exited"})).in_run(&run)).await.unwrap();
+    let rows = Reader::open(dir.path()).unwrap().runs(10).unwrap();
+    let [row] = &rows[..] else { panic!("{rows:?}") };
+    assert_eq!((row.state, row.error.as_deref()), (RunState::Error, Some("source files: exited")));
+    assert!(row.ended.is_some());
+}
+
+#[tokio::test]
+async fn readers_filter_and_follow() {
+    let dir = folder();
+    let ledger = open(dir.path()).await;
+    let mut follow = Reader::open(dir.path())
+        .unwrap()
+        .follow(records(dir.path())[0].position, Filter { kind: Some("call.intent".into()), ..Filter::default() });
+    for kind in [Kind::CallIntent, Kind::SourceLog, Kind::CallIntent] {
+        ledger.append(event(kind)).await.unwrap();
+    }
+    let mut seen = Vec::new();
+    while seen.len() < 2 {
+        seen.extend(follow.next().await.unwrap().into_iter().map(|entry| entry.record.seq));
+    }
+    assert_eq!(seen, [2, 4]);
+    let reader = Reader::open(dir.path()).unwrap();
+    let last = reader.tail(2, &Filter { chain: Some(ledger.chain().into()), ..Filter::default() }).unwrap();
+    assert_eq!(last.iter().map(|entry| entry.record.seq).collect::<Vec<_>>(), [3, 4]);
+    let text = serde_json::to_string(&last[0]).unwrap();
+    assert_eq!(serde_json::from_str::<Record>(&text).unwrap(), last[0].record);
+}
+
+#[tokio::test]
+async fn sinks_get_every_record_in_order_until_they_confirm() {
+    let dir = folder();
+    let ledger = open(dir.path()).await;
+    for _ in 0..4 {
+        ledger.append(event(Kind::SourceLog)).await.unwrap();
+    }
+    let numbers = async |sink: &str| -> Vec<u64> {
+        ledger.batch(sink, 3).await.unwrap().into_iter().map(|(seq, _)| seq).collect()
+    };
+    assert_eq!(numbers("a").await, [1, 2, 3]);
+    assert_eq!(numbers("a").await, [1, 2, 3], "again, until confirmed");
+    ledger.advance("a", 3).await.unwrap();
+    ledger.advance("a", 1).await.unwrap();
+    assert_eq!(numbers("a").await, [4, 5], "never backwards");
+    assert_eq!(numbers("b").await, [1, 2, 3], "each sink by itself");
+    let (_, text) = ledger.batch("b", 1).await.unwrap().remove(0);
+    assert_eq!(text, serde_json::to_string(&records(dir.path())[0]).unwrap());
+}
+
+/// Waits until the thread of a ledger that was dropped has let go.
+pub(super) async fn wait_for_end(dir: &Path) {
+    let chains = chain::all(dir).unwrap();
+    while chains.iter().any(|chain| is_live(dir, chain)) {
+        tokio::task::yield_now().await;
+    }
+}
