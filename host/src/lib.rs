@@ -7,6 +7,7 @@ pub mod call;
 pub mod catalog;
 pub mod config;
 pub mod digest;
+mod egress;
 pub mod gate;
 pub mod message;
 pub mod name;

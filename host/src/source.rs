@@ -2,6 +2,9 @@
 //!
 //! A [`Source`] accepts a call only with a [`Permit`], and takes it by value: one permit, one call.
 
+mod http;
+mod transport;
+
 use async_trait::async_trait;
 use tokio::sync::mpsc;
 
