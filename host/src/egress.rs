@@ -102,7 +102,8 @@ impl Client {
         for _ in 0..=MAX_REDIRECTS {
             target::check(&request.url, self.reach)?;
             let hop = request.hop();
-            let response = self.http.execute(hop).await.map_err(|error| EgressError::from_client(&request.url, &error))?;
+            let response =
+                self.http.execute(hop).await.map_err(|error| EgressError::from_client(&request.url, &error))?;
             match redirect(&request, &response)? {
                 None => return Ok(response),
                 Some(url) => request.go_to(url),

@@ -2,7 +2,10 @@
 //!
 //! A [`Source`] accepts a call only with a [`Permit`], and takes it by value: one permit, one call.
 
-mod http;
+pub mod http;
+mod link;
+pub mod process;
+mod supervised;
 mod transport;
 
 use async_trait::async_trait;

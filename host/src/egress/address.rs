@@ -49,9 +49,11 @@ impl Class {
         match address.octets() {
             // Before the ranges that they lie in: whoever may reach the neighbours may still not ask for the machine's
             // credentials. AWS and most others, ECS and EKS, Tencent, Alibaba, Oracle, Azure.
-            [169, 254, 169 | 170, _] | [169, 254, 0, 23] | [100, 100, 100, 200] | [192, 0, 0, 192] | [168, 63, 129, 16] => {
-                Self::Never("a cloud metadata address")
-            }
+            [169, 254, 169 | 170, _]
+            | [169, 254, 0, 23]
+            | [100, 100, 100, 200]
+            | [192, 0, 0, 192]
+            | [168, 63, 129, 16] => Self::Never("a cloud metadata address"),
             [127, ..] => Self::Near("a loopback address"),
             [10, ..] | [172, 16..=31, ..] | [192, 168, ..] => Self::Near("a private address"),
             [100, 64..=127, ..] => Self::Near("a shared carrier address (100.64.0.0/10)"),

@@ -96,16 +96,19 @@ impl EgressError {
         if !error.is_connect() {
             return Self::Broken { url, cause };
         }
-        let kind = chain(error).filter_map(|cause| cause.downcast_ref::<io::Error>()).map(io::Error::kind).next();
-        match kind {
-            _ if error.is_timeout() => {
-                Self::Connect { url, cause: format!("no answer within {} s", super::CONNECT_TIMEOUT.as_secs()) }
-            }
-            // How the TLS layer wraps its own errors.
-            Some(io::ErrorKind::InvalidData) => Self::Tls { url, cause },
-            _ => Self::Connect { url, cause },
+        if error.is_timeout() {
+            let cause = format!("no answer within {} s", super::CONNECT_TIMEOUT.as_secs());
+            return Self::Connect { url, cause };
         }
+        let tls = chain(error).filter_map(|cause| cause.downcast_ref::<io::Error>()).any(is_tls);
+        if tls { Self::Tls { url, cause } } else { Self::Connect { url, cause } }
     }
+}
+
+/// Whether it is how the TLS layer wraps its own errors: as invalid data, and the connector once more around that.
+fn is_tls(error: &io::Error) -> bool {
+    let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<io::Error>());
+    error.kind() == io::ErrorKind::InvalidData || inner.is_some_and(is_tls)
 }
 
 /// The innermost cause, which says what the outer ones only surround.

@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use axum::Router;
 use axum::extract::State;
 use axum::http::{HeaderMap as Headers, Method as Verb, Uri};
-use axum::response::IntoResponse;
+use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
 use reqwest::{Method, StatusCode};
@@ -36,25 +36,15 @@ async fn answer(
     uri: Uri,
     headers: Headers,
     body: Bytes,
-) -> impl IntoResponse {
+) -> Response {
     let key = headers.get("authorization").map_or("-", |value| value.to_str().unwrap());
     let shown = format!("{verb} {} {key} {}", uri.path(), String::from_utf8_lossy(&body));
     seen.lock().unwrap().push(shown.clone());
     let Some((status, to)) = uri.path().strip_prefix("/to/").and_then(|rest| rest.split_once('/')) else {
-        return ([("connection", "close")]).into_response_with(shown);
+        return ([("connection", "close")], shown).into_response();
     };
     let status = StatusCode::from_u16(status.parse().unwrap()).unwrap();
     (status, [("location", to.to_owned())]).into_response()
-}
-
-trait With {
-    fn into_response_with(self, text: String) -> axum::response::Response;
-}
-
-impl With for [(&'static str, &'static str); 1] {
-    fn into_response_with(self, text: String) -> axum::response::Response {
-        (self, text).into_response()
-    }
 }
 
 fn request(method: Method, url: &str) -> Outgoing {
@@ -96,8 +86,7 @@ async fn a_name_is_looked_up_once_and_the_checked_address_is_the_one_that_is_use
     let (address, seen) = server().await;
     let names = names("rebind.test", &[&["127.0.0.1"], &["169.254.169.254"]]);
     let url = format!("http://rebind.test:{}/first", address.port());
-    let client =
-        Egress::with_lookup(names.clone()).client_for(&Url::parse(&url).unwrap(), Reach::Private).unwrap();
+    let client = Egress::with_lookup(names.clone()).client_for(&Url::parse(&url).unwrap(), Reach::Private).unwrap();
 
     let first = client.send(request(Method::GET, &url)).await.unwrap();
     assert_eq!(first.remote_addr(), Some(address));
@@ -106,14 +95,19 @@ async fn a_name_is_looked_up_once_and_the_checked_address_is_the_one_that_is_use
 
     // The server has closed that connection, so the name is asked again, and now lies.
     let second = client.send(request(Method::GET, &url)).await.unwrap_err();
-    assert!(matches!(&second, EgressError::Refused { address: Some(ip), .. } if ip.to_string() == "169.254.169.254"), "{second:?}");
+    assert!(
+        matches!(&second, EgressError::Refused { address: Some(ip), .. } if ip.to_string() == "169.254.169.254"),
+        "{second:?}"
+    );
     assert_eq!(seen.lock().unwrap().len(), 1);
 }
 
 #[tokio::test]
 async fn a_name_that_turns_out_to_be_near_is_refused_before_anything_is_sent() {
     let (address, seen) = server().await;
-    for answers in [["127.0.0.1"].as_slice(), &["8.8.8.8", "127.0.0.1"], &["::1"], &["::ffff:10.0.0.1"], &["64:ff9b::7f00:1"]] {
+    for answers in
+        [["127.0.0.1"].as_slice(), &["8.8.8.8", "127.0.0.1"], &["::1"], &["::ffff:10.0.0.1"], &["64:ff9b::7f00:1"]]
+    {
         let url = format!("http://harmless.test:{}/", address.port());
         let lookup = names("harmless.test", &[answers]);
         let client = Egress::with_lookup(lookup).client_for(&Url::parse(&url).unwrap(), Reach::Public).unwrap();
@@ -136,15 +130,6 @@ async fn an_unknown_name_says_so() {
 }
 
 #[tokio::test]
-async fn no_proxy_variable_is_honoured_because_the_client_is_built_without() {
-    // Setting variables would race with other tests; the builder is the promise.
-    let (address, _) = server().await;
-    let url = Url::parse(&format!("http://{address}/")).unwrap();
-    let shown = format!("{:?}", Egress::new().client_for(&url, Reach::Private).unwrap());
-    assert!(!shown.contains("proxies"), "{shown}");
-}
-
-#[tokio::test]
 async fn redirects_within_the_origin_keep_method_body_and_secrets() {
     let (address, _) = server().await;
     for status in [307, 308] {
@@ -162,7 +147,8 @@ async fn another_origin_does_not_get_the_secrets_and_the_first_one_not_again() {
     let ((first, _), (second, _)) = (server().await, server().await);
     let text = ask(Method::POST, &format!("http://{first}/to/307/http://{second}/end")).await.unwrap();
     assert_eq!(text, "POST /end - hello");
-    let text = ask(Method::POST, &format!("http://{first}/to/307/http://{second}/to/307/http://{first}/end")).await.unwrap();
+    let text =
+        ask(Method::POST, &format!("http://{first}/to/307/http://{second}/to/307/http://{first}/end")).await.unwrap();
     assert_eq!(text, "POST /end - hello");
 }
 
@@ -173,26 +159,23 @@ async fn a_post_that_would_become_a_get_is_refused() {
         let error = ask(Method::POST, &format!("http://{address}/to/{status}//end")).await.unwrap_err().to_string();
         assert!(error.contains(&format!("status {status} for a POST")), "{error}");
     }
-    assert!(seen.lock().unwrap().iter().all(|line| !line.contains("/end ")));
+    assert!(seen.lock().unwrap().iter().all(|line| line.starts_with("POST /to/")));
 }
 
 #[tokio::test]
 async fn every_hop_is_checked_anew() {
     let (address, _) = server().await;
-    for target in ["http://169.254.169.254/latest", "http://0xa9fea9fe/", "http://[fd00:ec2::254]/", "http://192.0.2.1/", "ftp://example.com/", "http://user@example.com/"] {
+    for target in [
+        "http://169.254.169.254/latest",
+        "http://0xa9fea9fe/",
+        "http://[fd00:ec2::254]/",
+        "http://192.0.2.1/",
+        "ftp://example.com/",
+        "http://user@example.com/",
+    ] {
         let error = ask(Method::POST, &format!("http://{address}/to/307/{target}")).await.unwrap_err();
         assert!(matches!(error, EgressError::Refused { .. } | EgressError::Url { .. }), "{target}: {error:?}");
     }
-}
-
-#[tokio::test]
-async fn a_public_name_that_redirects_to_this_machine_is_refused() {
-    // The first hop is only reachable here because the opt-in is on; the check is the same function for each hop.
-    let (address, _) = server().await;
-    let from = request(Method::GET, "https://example.com/");
-    let refused = Egress::new().client_for(&Url::parse(&format!("http://{address}/")).unwrap(), Reach::Public);
-    assert!(matches!(refused, Err(EgressError::Refused { .. })));
-    drop(from);
 }
 
 #[tokio::test]

@@ -76,7 +76,8 @@ impl Exchange {
             "application/json" => self.read_json(id, response).await,
             "text/event-stream" => self.read_stream(id, response).await,
             other => {
-                let what = if other.is_empty() { "no content".to_owned() } else { format!("`{}`", other.escape_debug()) };
+                let what =
+                    if other.is_empty() { "no content".to_owned() } else { format!("`{}`", other.escape_debug()) };
                 let why = format!("`{}` answered with {what} instead of JSON or an event stream", self.shared.shown());
                 self.answer(id, RpcError::new(RpcError::INTERNAL, why)).await;
             }
@@ -162,7 +163,10 @@ impl Exchange {
 
     async fn too_large(&self, id: &Id, size: usize) {
         let limit = self.shared.limit;
-        let why = format!("the answer of `{}` has {size} bytes or more, over the limit of {limit} bytes", self.shared.shown());
+        let why = format!(
+            "the answer of `{}` has {size} bytes or more, over the limit of {limit} bytes",
+            self.shared.shown()
+        );
         self.answer(id, RpcError::new(RpcError::INTERNAL, why)).await;
     }
 
@@ -245,7 +249,8 @@ async fn pump(shared: &Shared, response: &mut HttpResponse, events: &mut Events,
                     continue;
                 }
             };
-            answered |= matches!(&message, Message::Response(response) if awaited.is_some() && response.id.as_ref() == awaited);
+            answered |=
+                matches!(&message, Message::Response(response) if awaited.is_some() && response.id.as_ref() == awaited);
             shared.deliver(Ok(message)).await;
         }
         if answered {

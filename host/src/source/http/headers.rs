@@ -142,8 +142,14 @@ mod tests {
             (r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a b"}}"#, "a b"),
             (r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"größe"}}"#, "=?base64?Z3LDtsOfZQ==?="),
             (r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":" a"}}"#, "=?base64?IGE=?="),
-            (r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a\r\nX-Evil: 1"}}"#, "=?base64?YQ0KWC1FdmlsOiAx?="),
-            (r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"=?base64?YQ==?="}}"#, "=?base64?PT9iYXNlNjQ/WVE9PT89?="),
+            (
+                r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a\r\nX-Evil: 1"}}"#,
+                "=?base64?YQ0KWC1FdmlsOiAx?=",
+            ),
+            (
+                r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"=?base64?YQ==?="}}"#,
+                "=?base64?PT9iYXNlNjQ/WVE9PT89?=",
+            ),
             (r#"{"jsonrpc":"2.0","id":1,"method":"resources/read","params":{"uri":"test://x"}}"#, "test://x"),
         ] {
             let name = headers(text, Some("2026-07-28")).into_iter().find(|(name, _)| name == "mcp-name");

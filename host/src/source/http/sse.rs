@@ -145,7 +145,8 @@ mod tests {
     #[test]
     fn every_line_end_and_every_split_gives_the_same_events() {
         for end in ["\n", "\r\n", "\r"] {
-            let text = "\u{feff}: hello|data: {\"a\":1}||event: message|id: 7|data:x|data:  y||data: half".replace('|', end);
+            let text =
+                "\u{feff}: hello|data: {\"a\":1}||event: message|id: 7|data:x|data:  y||data: half".replace('|', end);
             for step in 1..text.len() {
                 assert_eq!(all(text.as_bytes(), step), ["{\"a\":1}", "x\n y"], "{end:?} in steps of {step}");
             }

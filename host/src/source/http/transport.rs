@@ -128,7 +128,9 @@ impl HttpTransport {
         let body = message.to_line();
         if body.len() > self.shared.limit {
             let (size, limit) = (body.len(), self.shared.limit);
-            return Err(TransportError::NotSent(format!("a message of {size} bytes is over the limit of {limit} bytes")));
+            return Err(TransportError::NotSent(format!(
+                "a message of {size} bytes is over the limit of {limit} bytes"
+            )));
         }
         let (left, mut leaving) = watch::channel(false);
         let (refuse, refused) = oneshot::channel();
@@ -156,7 +158,8 @@ impl HttpTransport {
                 Ok(finished)
             }
             Err(_) => {
-                let why = refused.await.map_or_else(|_| "the connection was closed".to_owned(), |error| error.to_string());
+                let why =
+                    refused.await.map_or_else(|_| "the connection was closed".to_owned(), |error| error.to_string());
                 Err(TransportError::NotSent(why))
             }
         }

@@ -1,0 +1,97 @@
+//! Lines from a program that may never end one.
+
+use bytes::Bytes;
+use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
+
+/// Bytes read at once. Pipes hold 64 KiB.
+const CHUNK_BYTES: usize = 64 * 1024;
+
+/// One line, without its line feed.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Line {
+    /// Within the limit.
+    Whole(Bytes),
+    /// Over the limit: skipped to its end, or as far as is ever read of one line.
+    Oversized {
+        /// Bytes that were skipped.
+        size: usize,
+        /// Whether its end was found, so that the next line can be read.
+        ended: bool,
+    },
+}
+
+/// Reads lines of at most `limit` bytes. Of a longer one up to `skip` bytes are thrown away in search of its end.
+pub(super) struct Lines<R> {
+    input: BufReader<R>,
+    limit: usize,
+    skip: usize,
+    line: Vec<u8>,
+    skipped: usize,
+}
+
+impl<R: AsyncRead + Unpin> Lines<R> {
+    pub(super) fn new(input: R, limit: usize, skip: usize) -> Self {
+        Self { input: BufReader::with_capacity(CHUNK_BYTES, input), limit, skip, line: Vec::new(), skipped: 0 }
+    }
+
+    /// The next line, or None at the end. A last line without line feed counts. Cancellation safe.
+    pub(super) async fn next(&mut self) -> std::io::Result<Option<Line>> {
+        loop {
+            let chunk = self.input.fill_buf().await?;
+            if chunk.is_empty() {
+                let rest = self.line.len() + self.skipped;
+                return Ok((rest > 0).then(|| self.take(true)));
+            }
+            let end = memchr::memchr(b'\n', chunk);
+            let part = chunk.get(..end.unwrap_or(chunk.len())).unwrap_or_default();
+            if self.skipped > 0 || self.line.len() + part.len() > self.limit {
+                self.skipped += std::mem::take(&mut self.line).len() + part.len();
+            } else {
+                self.line.extend_from_slice(part);
+            }
+            let used = part.len() + usize::from(end.is_some());
+            self.input.consume(used);
+            if end.is_some() || self.skipped > self.skip {
+                return Ok(Some(self.take(end.is_some())));
+            }
+        }
+    }
+
+    fn take(&mut self, ended: bool) -> Line {
+        match std::mem::take(&mut self.skipped) {
+            0 => Line::Whole(std::mem::take(&mut self.line).into()),
+            size => Line::Oversized { size, ended },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    async fn all(text: &[u8]) -> Vec<Line> {
+        let mut lines = Lines::new(text, 4, 10);
+        let mut out = Vec::new();
+        while let Some(line) = lines.next().await.unwrap() {
+            let stop = matches!(line, Line::Oversized { ended: false, .. });
+            out.push(line);
+            if stop {
+                break;
+            }
+        }
+        out
+    }
+
+    #[tokio::test]
+    async fn a_long_line_is_skipped_and_the_next_is_read() {
+        let whole = |text: &'static str| Line::Whole(Bytes::from_static(text.as_bytes()));
+        assert_eq!(all(b"abcd\n\nx").await, [whole("abcd"), whole(""), whole("x")]);
+        assert_eq!(all(b"abcde\nx\n").await, [Line::Oversized { size: 5, ended: true }, whole("x")]);
+    }
+
+    #[tokio::test]
+    async fn a_line_without_end_is_given_up() {
+        assert_eq!(all(b"abcdefghijklmnop").await, [Line::Oversized { size: 16, ended: false }]);
+    }
+}

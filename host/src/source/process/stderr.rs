@@ -1,0 +1,189 @@
+//! What a source writes to standard error: into its log file, and the end of it kept for the obituary.
+//!
+//! All of it is read, so that the source never waits, but only so much is written: a source must not fill the disk.
+
+use std::collections::VecDeque;
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::io::AsyncRead;
+
+use super::lines::{Line, Lines};
+
+/// Bytes kept for the obituary: a stack trace's last lines.
+const LAST_WORDS_BYTES: usize = 2 * 1024;
+
+/// The longest line that is kept.
+const MAX_LINE_BYTES: usize = 8 * 1024;
+
+/// Bytes of one log file. One older file is kept beside it.
+const MAX_LOG_BYTES: u64 = 4 * 1024 * 1024;
+
+/// Bytes written per second. A chatty server writes some kilobytes; the rest is counted and dropped.
+const MAX_BYTES_PER_SECOND: usize = 64 * 1024;
+
+/// The shortest secret that is looked for in what a source writes; shorter ones stand in too many innocent lines.
+const MIN_SECRET_CHARS: usize = 6;
+
+/// The last words of one process.
+#[derive(Clone, Default)]
+pub(super) struct LastWords(Arc<Mutex<VecDeque<u8>>>);
+
+impl LastWords {
+    /// As one line, control characters already escaped. Empty if nothing was said.
+    pub(super) fn text(&self) -> String {
+        let kept: Vec<u8> = self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().copied().collect();
+        String::from_utf8_lossy(&kept).trim_end_matches('\n').replace('\n', " | ")
+    }
+
+    fn push(&self, line: &str) {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.extend(line.bytes());
+        kept.push_back(b'\n');
+        let excess = kept.len().saturating_sub(LAST_WORDS_BYTES);
+        kept.drain(..excess);
+    }
+}
+
+/// Reads to the end. `secrets` are blotted out wherever they stand.
+pub(super) async fn capture(input: impl AsyncRead + Unpin, path: PathBuf, secrets: Vec<String>, words: LastWords) {
+    let mut log = Log::open(path);
+    let mut lines = Lines::new(input, MAX_LINE_BYTES, MAX_LINE_BYTES);
+    while let Ok(Some(line)) = lines.next().await {
+        let text = match line {
+            Line::Whole(text) => clean(&String::from_utf8_lossy(&text), &secrets),
+            Line::Oversized { size, .. } => format!("[a line or a part of one, {size} bytes, left out]"),
+        };
+        words.push(&text);
+        log.write(&text);
+    }
+}
+
+fn clean(line: &str, secrets: &[String]) -> String {
+    let mut line = line.to_owned();
+    for secret in secrets.iter().filter(|secret| secret.chars().count() >= MIN_SECRET_CHARS) {
+        line = line.replace(secret.as_str(), "[secret]");
+    }
+    escape(&line)
+}
+
+/// Without anything that a terminal or a log reader would obey.
+pub(super) fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.trim_end_matches('\r').chars() {
+        // Quotes are harmless here, and `escape_debug` knows the invisible and the reordering characters.
+        if matches!(c, '\t' | '"' | '\'' | '\\') { out.push(c) } else { out.extend(c.escape_debug()) }
+    }
+    out
+}
+
+/// A file that neither grows nor fills without bound. Whatever cannot be written is dropped: a log must not stop a source.
+struct Log {
+    path: PathBuf,
+    file: Option<File>,
+    size: u64,
+    window: Instant,
+    spent: usize,
+    dropped: usize,
+}
+
+impl Log {
+    fn open(path: PathBuf) -> Self {
+        let file = append_to(&path);
+        if file.is_none() {
+            tracing::warn!(file = %path.display(), "cannot open the log of a source; its standard error is not kept");
+        }
+        let size = file.as_ref().and_then(|file| file.metadata().ok()).map_or(0, |meta| meta.len());
+        Self { path, file, size, window: Instant::now(), spent: 0, dropped: 0 }
+    }
+
+    fn write(&mut self, line: &str) {
+        if self.window.elapsed() >= Duration::from_secs(1) {
+            (self.window, self.spent) = (Instant::now(), 0);
+            match std::mem::take(&mut self.dropped) {
+                0 => {}
+                dropped => self.append(&format!("[{dropped} bytes left out: more than a source may write per second]")),
+            }
+        }
+        self.spent += line.len() + 1;
+        if self.spent > MAX_BYTES_PER_SECOND {
+            self.dropped += line.len() + 1;
+        } else {
+            self.append(line);
+        }
+    }
+
+    fn append(&mut self, line: &str) {
+        if self.size > MAX_LOG_BYTES {
+            self.rotate();
+        }
+        let line = format!("{} {line}\n", jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ"));
+        self.size += line.len() as u64;
+        if let Some(file) = &mut self.file
+            && file.write_all(line.as_bytes()).is_err()
+        {
+            self.file = None;
+        }
+    }
+
+    fn rotate(&mut self) {
+        // If the rename fails the file below is truncated all the same: the bound holds, the older lines are lost.
+        let _ = std::fs::rename(&self.path, self.path.with_extension("log.1"));
+        self.file = OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(&self.path).ok();
+        self.size = 0;
+    }
+}
+
+fn append_to(path: &Path) -> Option<File> {
+    std::fs::create_dir_all(path.parent()?).ok()?;
+    OpenOptions::new().create(true).append(true).mode(0o600).open(path).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    async fn captured(text: &[u8], secrets: &[&str]) -> (String, String) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("logs/x.log");
+        let words = LastWords::default();
+        let secrets = secrets.iter().map(|&s| s.to_owned()).collect();
+        capture(text, path.clone(), secrets, words.clone()).await;
+        (std::fs::read_to_string(path).unwrap(), words.text())
+    }
+
+    #[tokio::test]
+    async fn what_a_terminal_would_obey_is_escaped_and_secrets_are_blotted_out() {
+        let (log, words) =
+            captured("red \x1b[31m \u{202e}gnp key=hunter22\nlast\n".as_bytes(), &["hunter22", "k"]).await;
+        assert_eq!(words, "red \\u{1b}[31m \\u{202e}gnp key=[secret] | last");
+        assert!(log.contains("key=[secret]") && !log.contains('\x1b'), "{log}");
+    }
+
+    #[tokio::test]
+    async fn a_flood_leaves_its_end_and_a_bounded_log() {
+        let flood: String = (0..200_000).map(|n| format!("line {n}\n")).collect();
+        let (log, words) = captured(flood.as_bytes(), &[]).await;
+        assert!(words.ends_with("line 199999") && words.len() <= 3 * LAST_WORDS_BYTES, "{words}");
+        assert!(log.len() < flood.len() / 2, "{}", log.len());
+    }
+
+    #[test]
+    fn the_log_is_rotated_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x.log");
+        let mut log = Log::open(path.clone());
+        let line = "x".repeat(1024 * 1024);
+        for _ in 0..12 {
+            log.append(&line);
+        }
+        let sizes: u64 = std::fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().metadata().unwrap().len()).sum();
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2);
+        assert!(sizes < 2 * (MAX_LOG_BYTES + 2 * 1024 * 1024), "{sizes}");
+    }
+}

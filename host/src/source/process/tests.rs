@@ -1,0 +1,356 @@
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
+
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use serde_json::{Value as Data, json};
+use tempfile::TempDir;
+
+use super::*;
+use crate::call::{Call, CallId, Caller, Risk, SessionId, Trust};
+use crate::catalog::Tool;
+use crate::config::{CellConfig, Naming};
+use crate::message::{Answer, Json};
+
+/// The program of `tests/sources`, built once. It is the launcher, too.
+fn test_source() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        // This test stands in `<target>/<profile>/deps`.
+        let profile = std::env::current_exe().unwrap().ancestors().nth(2).unwrap().to_owned();
+        let mut build = std::process::Command::new(env!("CARGO"));
+        build.args(["build", "-q", "-p", "portcullis-test-sources", "--target-dir"]).arg(profile.parent().unwrap());
+        if profile.file_name().unwrap() == "release" {
+            build.arg("--release");
+        }
+        assert!(build.current_dir(env!("CARGO_MANIFEST_DIR")).status().unwrap().success());
+        profile.join("portcullis-test-source")
+    })
+}
+
+struct Bench {
+    source: ProcessSource,
+    dir: TempDir,
+}
+
+impl Bench {
+    fn new(mode: &str) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let beside = dir.path().join("pid").display().to_string();
+        let argv = vec![test_source().display().to_string(), mode.to_owned(), beside];
+        Self::with(dir, argv, BTreeMap::new())
+    }
+
+    fn with(dir: TempDir, argv: Vec<String>, env: BTreeMap<String, Value>) -> Self {
+        let values = env.keys().map(|key| (key.clone(), format!("value of {key}"))).collect();
+        let config = SourceConfig {
+            name: "test".parse().unwrap(),
+            endpoint: Endpoint::Command { argv, cwd: None, env },
+            names: Naming::Source,
+            tags: Vec::new(),
+            required: true,
+            eager: false,
+            trust_annotations: false,
+            allow: None,
+            deny: Vec::new(),
+            cell: CellConfig::default(),
+            timeout: Duration::from_secs(60),
+        };
+        let launcher = Launcher::Path(test_source().to_owned());
+        Self { source: ProcessSource::new(&config, dir.path(), values, launcher).unwrap(), dir }
+    }
+
+    /// With deadlines that let a silent source fail soon, but not a slow machine.
+    fn hasty(mode: &str) -> Self {
+        let mut bench = Self::new(mode);
+        let short = Duration::from_secs(2);
+        bench.source.supervised.deadlines = Deadlines { probe: Some(short), handshake: short, list: short };
+        bench
+    }
+
+    async fn call(&self, tool: &str, arguments: Data) -> Outcome {
+        self.source.call(permit(tool, arguments), None).await
+    }
+
+    /// The text that a tool answered.
+    async fn text(&self, tool: &str, arguments: Data) -> String {
+        match self.call(tool, arguments).await {
+            Outcome::Answered(Answer::Result(result)) => {
+                let result: Data = result.read().unwrap();
+                result["content"][0]["text"].as_str().unwrap().to_owned()
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    async fn refusal(&self) -> String {
+        self.source.discover().await.unwrap_err().to_string()
+    }
+}
+
+fn permit(tool: &str, arguments: Data) -> Permit {
+    let source: SourceName = "test".parse().unwrap();
+    let definition = Json::of(&json!({ "name": tool, "inputSchema": { "type": "object" } }));
+    let caller = Caller {
+        principal: "local".into(),
+        profile: "default".parse().unwrap(),
+        trust: Trust::Medium,
+        session: SessionId::new(),
+        client: "test/1".into(),
+    };
+    let tool = Tool {
+        source,
+        name: tool.into(),
+        exposed: format!("test__{tool}").into(),
+        digest: crate::digest::Digest::of_json(&definition).unwrap(),
+        definition,
+        tags: Vec::new().into(),
+    };
+    let call = Call {
+        id: CallId::new(),
+        received_at: 0,
+        method: "tools/call".into(),
+        caller: caller.into(),
+        params: Json::of(&json!({ "name": tool.name, "arguments": arguments })),
+        arguments: Json::of(&arguments),
+        tool: tool.into(),
+        risk: Risk::Risky,
+    };
+    Permit { call: call.into() }
+}
+
+/// Waits until the process with this number is gone, or is a zombie that somebody else has yet to reap.
+async fn gone(pid: &str) {
+    let file = format!("/proc/{}/stat", pid.trim());
+    let alive = || std::fs::read_to_string(&file).is_ok_and(|stat| !stat.contains(") Z"));
+    tokio::time::timeout(Duration::from_secs(20), async {
+        while alive() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await
+    .unwrap_or_else(|_| panic!("process {pid} lives"));
+}
+
+#[tokio::test]
+async fn a_source_sees_what_is_listed_and_nothing_else() {
+    let dir = tempfile::tempdir().unwrap();
+    let argv = vec![test_source().display().to_string(), "env-dump".to_owned()];
+    let listed = BTreeMap::from([("API_KEY".to_owned(), Value::Secret("key".to_owned()))]);
+    let bench = Bench::with(dir, argv, listed);
+    // Inheritable on purpose, as a careless embedder's would be.
+    let careless = std::fs::File::open("/dev/null").unwrap();
+    rustix::io::fcntl_setfd(&careless, rustix::io::FdFlags::empty()).unwrap();
+    let seen: Data = serde_json::from_str(&bench.text("look", json!({})).await).unwrap();
+
+    let names: Vec<_> = seen["environment"].as_object().unwrap().keys().collect();
+    assert_eq!(names, ["API_KEY", "HOME", "LANG", "PATH", "TMPDIR"]);
+    assert_eq!(seen["environment"]["API_KEY"], "value of API_KEY");
+    assert_eq!(seen["descriptors"].as_array().unwrap().iter().filter(|fd| fd.as_u64() > Some(2)).count(), 0, "{seen}");
+    assert_eq!(seen["group"], seen["pid"]);
+    assert_eq!(seen["session"], seen["pid"]);
+    assert_eq!(seen["no_new_privileges"], "1");
+    assert_eq!(seen["ignored_signals"], "0000000000000000", "SIGPIPE included, which Rust programs ignore");
+    assert_eq!(seen["blocked_signals"], "0000000000000000");
+    let home = bench.dir.path().join("sources/test/home");
+    assert_eq!(seen["cwd"], home.to_str().unwrap());
+    assert_eq!(seen["environment"]["HOME"], home.to_str().unwrap());
+}
+
+#[tokio::test]
+async fn declaring_starts_nothing_and_discovery_lists_the_tools() {
+    let bench = Bench::new("echo");
+    assert!(!bench.dir.path().join("sources").exists());
+    let discovery = bench.source.discover().await.unwrap();
+    assert_eq!(discovery.protocol, "2025-11-25");
+    assert_eq!(discovery.server.get_str("name").as_deref(), Some("test-source"));
+    assert_eq!(discovery.tools.first().and_then(|tool| tool.get_str("name")).as_deref(), Some("echo"));
+    assert_eq!(bench.text("echo", json!({ "n": 1 })).await, r#"{"n":1}"#);
+    assert_eq!(bench.text("add", json!({ "a": 1, "b": 2 })).await, "3");
+    assert_eq!(bench.text("big", json!({ "bytes": 3_000_000 })).await.len(), 3_000_000);
+}
+
+#[tokio::test]
+async fn a_modern_source_is_spoken_to_as_such() {
+    let bench = Bench::new("modern");
+    let discovery = bench.source.discover().await.unwrap();
+    assert_eq!((discovery.protocol.as_str(), discovery.instructions.as_deref()), ("2026-07-28", Some("be brief")));
+    assert_eq!(discovery.server.get_str("name").as_deref(), Some("modern"));
+    let meta: Data = serde_json::from_str(&bench.text("meta", json!({})).await).unwrap();
+    assert_eq!(meta["io.modelcontextprotocol/protocolVersion"], "2026-07-28");
+    assert_eq!(meta["io.modelcontextprotocol/clientCapabilities"], json!({}));
+}
+
+#[tokio::test]
+async fn a_source_that_dies_of_the_probe_is_started_again_without_it() {
+    let bench = Bench::new("only-initialize");
+    assert_eq!(bench.source.discover().await.unwrap().protocol, "2025-11-25");
+}
+
+#[tokio::test]
+async fn each_discovery_tells_what_the_source_says_now() {
+    let bench = Bench::new("rug-pull");
+    let first = bench.source.discover().await.unwrap().tools;
+    assert_ne!(first, bench.source.discover().await.unwrap().tools);
+}
+
+#[tokio::test]
+async fn names_are_passed_on_for_the_catalog_to_judge() {
+    for (mode, count) in [("duplicate-tools", 2), ("bad-names", 5)] {
+        assert_eq!(Bench::new(mode).source.discover().await.unwrap().tools.len(), count, "{mode}");
+    }
+}
+
+#[tokio::test]
+async fn a_missing_program_is_named() {
+    let bench = Bench::with(tempfile::tempdir().unwrap(), vec!["no-such-server".to_owned()], BTreeMap::new());
+    let why = bench.refusal().await;
+    assert!(why.contains("`no-such-server`") && why.contains("install it"), "{why}");
+    assert!(matches!(bench.call("echo", json!({})).await, Outcome::NotSent(text) if text == why));
+}
+
+#[tokio::test]
+async fn a_program_that_exits_at_once_gives_its_status_and_last_words() {
+    let why = Bench::new("exit-now").refusal().await;
+    assert!(why.contains("exit-now") && why.contains("exited with status 3"), "{why}");
+    assert!(why.contains("its last words: fatal: no \\u{1b}[31mdatabase"), "{why}");
+}
+
+#[tokio::test]
+async fn a_silent_program_is_named_with_the_time_it_had() {
+    let bench = Bench::hasty("hang");
+    let why = bench.refusal().await;
+    assert!(why.contains("hang") && why.contains("did not answer `initialize` within 2 s"), "{why}");
+}
+
+#[tokio::test]
+async fn garbage_is_called_so_and_a_banner_is_forgiven() {
+    let why = Bench::new("garbage").refusal().await;
+    assert!(why.contains(r#"first line "I am \u{7} not a server"#), "{why}");
+    assert_eq!(Bench::new("banner").text("add", json!({ "a": 2, "b": 2 })).await, "4");
+}
+
+#[tokio::test]
+async fn floods_end_at_a_deadline() {
+    let why = Bench::hasty("flood").refusal().await;
+    assert!(why.contains("did not answer"), "{why}");
+    let why = Bench::hasty("endless-line").refusal().await;
+    assert!(why.contains("did not answer") || why.contains("without ending the line"), "{why}");
+}
+
+#[tokio::test]
+async fn standard_error_is_kept_in_a_bounded_log() {
+    let bench = Bench::new("stderr-flood");
+    assert_eq!(bench.text("add", json!({ "a": 1, "b": 1 })).await, "2");
+    bench.source.close().await;
+    let size = std::fs::metadata(bench.dir.path().join("logs/test.log")).unwrap().len();
+    assert!(size > 0 && size < 4_000_000, "{size} of 4.5 MB");
+}
+
+#[tokio::test]
+async fn an_oversized_answer_fails_its_call_and_names_the_size() {
+    let bench = Bench::new("big-line");
+    let bytes = crate::message::MAX_MESSAGE_BYTES + 1;
+    match bench.call("big", json!({ "bytes": bytes })).await {
+        Outcome::Unknown(why) => assert!(why.contains("over the limit of 67108864 bytes"), "{why}"),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(bench.text("add", json!({ "a": 1, "b": 1 })).await, "2", "the connection goes on");
+}
+
+#[tokio::test]
+async fn a_crash_makes_the_call_unknown_and_the_next_one_works() {
+    let bench = Bench::new("exit-mid-call");
+    match bench.call("echo", json!({})).await {
+        Outcome::Unknown(why) => {
+            assert!(why.contains("exited with status 101") && why.contains("the worst moment"), "{why}");
+        }
+        other => panic!("{other:?}"),
+    }
+    assert!(bench.source.discover().await.is_ok(), "started again");
+
+    let bench = Bench::new("echo");
+    assert!(matches!(bench.call("exit", json!({})).await, Outcome::Unknown(_)));
+    assert_eq!(bench.text("add", json!({ "a": 1, "b": 1 })).await, "2");
+}
+
+#[tokio::test]
+async fn a_call_that_takes_too_long_is_unknown_and_cancelled() {
+    let mut bench = Bench::new("hang-call");
+    bench.source.supervised.timeout = Duration::from_millis(50);
+    bench.source.discover().await.unwrap();
+    assert!(
+        matches!(bench.call("echo", json!({})).await, Outcome::Unknown(why) if why.contains("no answer to `tools/call`"))
+    );
+}
+
+#[tokio::test]
+async fn a_dropped_call_is_cancelled_at_the_source_and_the_next_one_works() {
+    let bench = Bench::new("echo");
+    bench.source.discover().await.unwrap();
+    let gave_up = tokio::time::timeout(Duration::from_millis(50), bench.call("hang", json!({}))).await;
+    assert!(gave_up.is_err());
+    // The cancellation is on its way before anything that is sent from here on, or soon after.
+    let cancelled = async { while bench.text("cancelled", json!({})).await == "[]" {} };
+    tokio::time::timeout(Duration::from_secs(20), cancelled).await.unwrap();
+}
+
+#[tokio::test]
+async fn progress_keeps_its_order_and_the_callers_token() {
+    let bench = Bench::new("echo");
+    let (out, mut progress) = tokio::sync::mpsc::channel(2);
+    let token = Json::parse(&br#""t\u006fken""#[..]).unwrap();
+    let relay = Relay { token: token.clone(), out };
+    let call = bench.source.call(permit("slow", json!({ "steps": 100 })), Some(relay));
+    let seen = async {
+        let mut seen = Vec::new();
+        while let Some(notification) = progress.recv().await {
+            let params = notification.params.unwrap();
+            assert_eq!(params.get("progressToken").as_ref(), Some(&token), "byte for byte");
+            assert_eq!(params.get_str("vendor").as_deref(), Some("kept"));
+            seen.push(params.get("progress").unwrap().read::<u64>().unwrap());
+        }
+        seen
+    };
+    let (outcome, seen) = tokio::join!(call, seen);
+    assert!(matches!(outcome, Outcome::Answered(Answer::Result(_))), "{outcome:?}");
+    assert_eq!(seen, (1..=100).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn a_source_that_ignores_everything_is_killed_with_its_children() {
+    for drop_it in [false, true] {
+        let bench = Bench::new("ignores-term");
+        let pid = bench.text("look", json!({})).await;
+        let pid = serde_json::from_str::<Data>(&pid).unwrap()["pid"].to_string();
+        let grandchild = std::fs::read_to_string(bench.dir.path().join("pid")).unwrap();
+        let Bench { source, dir: _dir } = bench;
+        if drop_it {
+            drop(source);
+        } else {
+            tokio::time::timeout(crate::source::CLOSE_DEADLINE * 3, source.close()).await.unwrap();
+            assert!(!Path::new(&format!("/proc/{pid}")).exists(), "reaped");
+        }
+        gone(&pid).await;
+        gone(&grandchild).await;
+    }
+}
+
+#[tokio::test]
+async fn a_discovery_that_is_given_up_leaves_no_process() {
+    let bench = Bench::new("ignores-term");
+    let file = bench.dir.path().join("pid");
+    let started = async {
+        while std::fs::read_to_string(&file).map_or(true, |pid| !pid.ends_with('\n')) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::select! {
+        biased;
+        () = started => {}
+        found = bench.source.discover() => drop(found),
+    }
+    bench.source.close().await;
+    gone(&std::fs::read_to_string(&file).unwrap()).await;
+}
