@@ -13,15 +13,7 @@ pub mod session;
 
 pub mod call;
 pub mod catalog;
-<<<<<<< HEAD
 pub mod digest;
-=======
-pub mod config;
-pub mod control;
-pub mod digest;
-pub mod gate;
-pub mod ledger;
->>>>>>> ledger
 pub mod message;
 pub mod name;
 

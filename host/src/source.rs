@@ -3,8 +3,10 @@
 //! A [`Source`] accepts a call only with a [`Permit`], and takes it by value: one permit, one call.
 
 mod component;
+mod http;
 mod link;
 mod process;
+mod supervised;
 mod transport;
 
 use async_trait::async_trait;
@@ -15,6 +17,7 @@ use crate::gate::Permit;
 use crate::message::{Json, Notification};
 
 pub use component::ComponentSource;
+pub use http::HttpSource;
 pub use process::ProcessSource;
 
 /// One configured upstream, connected or not. Declaring it opens nothing; [`Source::discover`] does.

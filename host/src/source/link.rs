@@ -294,6 +294,7 @@ async fn read(shared: Arc<Shared>) {
             Ok(Message::Response(response)) => answer(&shared, response),
             Ok(Message::Notification(notification)) => notify(&shared, notification).await,
             Ok(Message::Request(request)) => refuse(&shared, request),
+            Err(TransportError::Lost { id, reason }) => lose(&shared, &id, reason),
             Err(error @ TransportError::Oversized { .. }) => fail_pending(&shared, &error.to_string()),
             Err(error) => last_error = Some(error.to_string()),
         }
@@ -308,6 +309,14 @@ fn answer(shared: &Shared, response: Response) {
         // Whoever gave up waiting has dropped the other side.
         Some(slot) => drop(slot.reply.send(Ok(response.answer))),
         None => shared.stray("answer"),
+    }
+}
+
+fn lose(shared: &Shared, id: &Id, reason: String) {
+    let slot = id.as_number().and_then(|id| shared.pending().slots.remove(&id));
+    if let Some(slot) = slot {
+        // Whoever gave up waiting has dropped the other side.
+        let _ = slot.reply.send(Err(Lost::Broken(reason)));
     }
 }
 

@@ -6,14 +6,12 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use async_trait::async_trait;
 use portcullis_jail::Launcher;
-use tokio::sync::Mutex;
 
 use super::link::{Deadlines, Link};
+use super::supervised::{Dial, Supervised};
 use super::transport::Transport;
 use super::{Discovery, Relay, Source, SourceError};
 use crate::call::Outcome;
@@ -34,6 +32,11 @@ const SHOWN_CHARS: usize = 120;
 /// A source with a `command`. Nothing is started before the first [`Source::discover`] or [`Source::call`]; after a crash
 /// the next of them starts it again. Dropping the source kills the process and its group.
 pub struct ProcessSource {
+    supervised: Supervised<Program>,
+}
+
+/// The program, and how it is started.
+struct Program {
     name: SourceName,
     argv: Vec<String>,
     cwd: Option<PathBuf>,
@@ -42,11 +45,6 @@ pub struct ProcessSource {
     secrets: Vec<String>,
     data_dir: PathBuf,
     launcher: Launcher,
-    timeout: Duration,
-    deadlines: Deadlines,
-    link: Mutex<Option<Arc<Link>>>,
-    /// It was met, and speaks the older revisions: the probe is not sent again.
-    legacy: AtomicBool,
 }
 
 impl ProcessSource {
@@ -67,7 +65,7 @@ impl ProcessSource {
         };
         let is_secret = |name: &str| matches!(listed.get(name), Some(Value::Secret(_)));
         let secrets = env.iter().filter(|(name, _)| is_secret(name)).map(|(_, value)| value.clone()).collect();
-        Ok(Self {
+        let program = Program {
             name: config.name.clone(),
             argv: argv.clone(),
             cwd: cwd.clone(),
@@ -75,43 +73,14 @@ impl ProcessSource {
             secrets,
             data_dir: data_dir.to_owned(),
             launcher,
-            timeout: config.timeout,
-            deadlines: Deadlines::default(),
-            link: Mutex::new(None),
-            legacy: AtomicBool::new(false),
-        })
+        };
+        Ok(Self { supervised: Supervised::new(program, config.timeout) })
     }
+}
 
-    /// The open connection, or a new one with what it said of itself.
-    async fn connect(&self) -> Result<(Arc<Link>, Option<Discovery>), SourceError> {
-        // Held while it starts: whoever comes meanwhile waits for the same process.
-        let mut place = self.link.lock().await;
-        if let Some(link) = place.as_ref().filter(|link| link.is_open()) {
-            return Ok((Arc::clone(link), None));
-        }
-        let (link, discovery) = self.start().await?;
-        self.legacy.store(!link.is_modern(), Ordering::Relaxed);
-        let link = Arc::new(link);
-        *place = Some(Arc::clone(&link));
-        Ok((link, Some(discovery)))
-    }
-
-    async fn start(&self) -> Result<(Link, Discovery), SourceError> {
-        let unprobed = Deadlines { probe: None, ..self.deadlines.clone() };
-        if self.legacy.load(Ordering::Relaxed) {
-            return self.open(unprobed).await;
-        }
-        match self.open(self.deadlines.clone()).await {
-            // Older SDKs end the process over any first message but `initialize`.
-            Err(SourceError::Closed(why)) => {
-                tracing::debug!(source = %self.name, why, "ended when probed; starting it again without the probe");
-                self.open(unprobed).await
-            }
-            opened => opened,
-        }
-    }
-
-    async fn open(&self, deadlines: Deadlines) -> Result<(Link, Discovery), SourceError> {
+#[async_trait]
+impl Dial for Program {
+    async fn dial(&self, deadlines: Deadlines) -> Result<(Link, Discovery), SourceError> {
         let folder = self.data_dir.join("sources").join(self.name.as_str());
         let launch = environment::launch(self.name.as_str(), &self.argv, self.cwd.as_deref(), &self.env, &folder)?;
         let log = self.data_dir.join("logs").join(format!("{}.log", self.name));
@@ -123,7 +92,9 @@ impl ProcessSource {
         let transport: Arc<dyn Transport> = Arc::<Pipe>::clone(&pipe);
         Link::open(transport, deadlines).await.map_err(|error| self.explain(error, &pipe))
     }
+}
 
+impl Program {
     /// Says which command it was and what it wrote to standard error.
     fn explain(&self, error: SourceError, pipe: &Pipe) -> SourceError {
         let label = self.label();
@@ -149,40 +120,23 @@ impl ProcessSource {
 #[async_trait]
 impl Source for ProcessSource {
     async fn discover(&self) -> Result<Discovery, SourceError> {
-        match self.connect().await? {
-            (_, Some(discovery)) => Ok(discovery),
-            (link, None) => link.discover().await,
-        }
+        self.supervised.discover().await
     }
 
     async fn call(&self, permit: Permit, relay: Option<Relay>) -> Outcome {
-        let mut first = true;
-        loop {
-            let link = match self.connect().await {
-                Ok((link, _)) => link,
-                Err(error) => return Outcome::NotSent(error.to_string()),
-            };
-            let outcome = link.call(permit.method(), permit.source_params(), relay.as_ref(), self.timeout).await;
-            // It had crashed unnoticed, and surely never saw this call: nothing is replayed.
-            let crashed = matches!(outcome, Outcome::NotSent(_)) && !link.is_open();
-            if !(crashed && std::mem::take(&mut first)) {
-                return outcome;
-            }
-        }
+        self.supervised.call(permit, relay).await
     }
 
     async fn close(&self) {
-        let link = self.link.lock().await.take();
-        if let Some(link) = link {
-            link.close().await;
-        }
+        self.supervised.close().await;
     }
 }
 
 impl std::fmt::Debug for ProcessSource {
     // The environment holds secrets.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ProcessSource").field("name", &self.name).field("argv", &self.argv).finish_non_exhaustive()
+        let Program { name, argv, .. } = &self.supervised.dial;
+        f.debug_struct("ProcessSource").field("name", name).field("argv", argv).finish_non_exhaustive()
     }
 }
 

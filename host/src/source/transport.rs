@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 
-use crate::message::Message;
+use crate::message::{Id, Message};
 
 /// One connection to one source.
 #[async_trait]
@@ -32,6 +32,14 @@ pub(crate) enum TransportError {
     Oversized {
         /// In bytes, as far as it was read.
         size: usize,
+    },
+    /// The answer to one request will not come, and nothing tells whether the source acted. The connection goes on.
+    #[error("{reason}")]
+    Lost {
+        /// Whose answer.
+        id: Id,
+        /// What happened.
+        reason: String,
     },
     /// The source does not speak the protocol. The connection ends.
     #[error("{0}")]

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use serde_json::{Value as Data, json};
 use tempfile::TempDir;
@@ -64,7 +65,7 @@ impl Bench {
     fn hasty(mode: &str) -> Self {
         let mut bench = Self::new(mode);
         let short = Duration::from_secs(2);
-        bench.source.deadlines = Deadlines { probe: Some(short), handshake: short, list: short };
+        bench.source.supervised.deadlines = Deadlines { probe: Some(short), handshake: short, list: short };
         bench
     }
 
@@ -277,7 +278,7 @@ async fn a_crash_makes_the_call_unknown_and_the_next_one_works() {
 #[tokio::test]
 async fn a_call_that_takes_too_long_is_unknown_and_cancelled() {
     let mut bench = Bench::new("hang-call");
-    bench.source.timeout = Duration::from_millis(50);
+    bench.source.supervised.timeout = Duration::from_millis(50);
     bench.source.discover().await.unwrap();
     assert!(
         matches!(bench.call("echo", json!({})).await, Outcome::Unknown(why) if why.contains("no answer to `tools/call`"))

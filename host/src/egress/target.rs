@@ -1,0 +1,51 @@
+//! What may stand in a URL.
+
+use url::{Host, Url};
+
+use super::address::{Class, OPT_IN, Objection};
+use super::{EgressError, Reach};
+
+/// Checks a URL before it is asked for. Names are checked again, by address, when they are resolved; addresses written in
+/// the URL never reach a resolver, so this is their only check. The parser has already turned `2130706433`, `0x7f.1` and
+/// `0177.0.0.1` into the address they mean.
+pub(super) fn check(url: &Url, reach: Reach) -> Result<(), EgressError> {
+    let refuse = |what: &'static str| Err(EgressError::Url { url: shown(url), what });
+    if !matches!(url.scheme(), "http" | "https") {
+        return refuse("its scheme is neither http nor https");
+    }
+    if !url.username().is_empty() || url.password().is_some() {
+        return refuse("it carries a user name or password; put credentials into the source's `headers`");
+    }
+    if url.port() == Some(0) {
+        return refuse("port 0 is no port");
+    }
+    let address = match url.host() {
+        None => return refuse("it has no host"),
+        Some(Host::Domain(name)) => return check_name(name, url, reach),
+        Some(Host::Ipv4(address)) => address.into(),
+        Some(Host::Ipv6(address)) => address.into(),
+    };
+    match Class::of(address).objection(reach) {
+        None => Ok(()),
+        Some(objection) => Err(EgressError::refused(url.host_str().unwrap_or_default(), Some(address), objection)),
+    }
+}
+
+fn check_name(name: &str, url: &Url, reach: Reach) -> Result<(), EgressError> {
+    if name.is_empty() || name.ends_with('.') {
+        // `localhost.` is `localhost`, and a certificate for `example.com` is not one for `example.com.`
+        return Err(EgressError::Url { url: shown(url), what: "its host ends in a dot; leave it out" });
+    }
+    let local = name == "localhost" || name.ends_with(".localhost");
+    if local && reach == Reach::Public {
+        return Err(EgressError::refused(name, None, Objection { what: "a name of this machine", way_out: OPT_IN }));
+    }
+    Ok(())
+}
+
+/// A URL as messages show it: without credentials, query and fragment, where secrets are kept.
+pub(crate) fn shown(url: &Url) -> String {
+    let host = url.host_str().unwrap_or_default();
+    let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();
+    format!("{}://{host}{port}{}", url.scheme(), url.path())
+}

@@ -1,0 +1,297 @@
+//! One POST from its first byte to the end of its answer; and the GET that listens.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use reqwest::header::CONTENT_TYPE;
+use reqwest::{Method, Response as HttpResponse, StatusCode};
+use tokio::sync::watch;
+
+use super::headers;
+use super::sse::{Events, TooLarge};
+use super::status;
+use super::transport::Shared;
+use crate::egress::{EgressError, Outgoing};
+use crate::message::{Answer, Id, Message, Response, RpcError};
+use crate::source::transport::TransportError;
+
+/// The largest body of an error status that is looked at: an error object, not a web page.
+const MAX_ERROR_BYTES: usize = 64 * 1024;
+
+/// How long the end of a stream is waited for after its answer has come, so that the connection can be used again.
+const STREAM_END: Duration = Duration::from_secs(1);
+
+/// How often in a row a stream that broke is taken up again without a single new event.
+const MAX_RESUMES: u32 = 5;
+
+/// How long to wait before taking up a stream again, where the server does not say; and the bounds of what it may say.
+const RETRY: Duration = Duration::from_secs(1);
+const MIN_RETRY: Duration = Duration::from_millis(100);
+const MAX_RETRY: Duration = Duration::from_secs(30);
+
+/// One message and what comes back for it.
+pub(super) struct Exchange {
+    pub(super) shared: Arc<Shared>,
+    /// Of the request; None for a message that has no answer.
+    pub(super) id: Option<Id>,
+    /// Of the request.
+    pub(super) method: Option<String>,
+}
+
+impl Exchange {
+    /// Sends the message and delivers what comes back; `left` tells whether it is on its way.
+    ///
+    /// # Errors
+    /// Only if the message surely has not left.
+    pub(super) async fn run(self, outgoing: Outgoing, left: watch::Sender<bool>) -> Result<(), EgressError> {
+        match self.shared.client.send(outgoing).await {
+            Ok(response) => self.read(response).await,
+            Err(error) if *left.borrow() => self.lose(&error.to_string()).await,
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    async fn read(&self, response: HttpResponse) {
+        let status = response.status();
+        if status == StatusCode::NOT_FOUND && self.shared.has_session() {
+            return self.expire().await;
+        }
+        let Some(id) = &self.id else {
+            if !status.is_success() {
+                tracing::debug!(source = %self.shared.source, status = status.as_u16(), "a message was not accepted");
+            }
+            return;
+        };
+        if !status.is_success() {
+            return self.fail(id, response).await;
+        }
+        if self.method.as_deref() == Some("initialize")
+            && let Some(session) = response.headers().get(headers::SESSION)
+        {
+            self.shared.open_session(session.clone());
+        }
+        match media_type(&response).as_str() {
+            "application/json" => self.read_json(id, response).await,
+            "text/event-stream" => self.read_stream(id, response).await,
+            other => {
+                let what =
+                    if other.is_empty() { "no content".to_owned() } else { format!("`{}`", other.escape_debug()) };
+                let why = format!("`{}` answered with {what} instead of JSON or an event stream", self.shared.shown());
+                self.answer(id, RpcError::new(RpcError::INTERNAL, why)).await;
+            }
+        }
+    }
+
+    async fn read_json(&self, id: &Id, response: HttpResponse) {
+        match body(response, self.shared.limit).await {
+            Ok(text) => match Message::parse(text) {
+                Ok(Message::Response(response)) if response.id.as_ref() == Some(id) => {
+                    self.shared.deliver(Ok(Message::Response(response))).await;
+                }
+                Ok(Message::Response(Response { id: None, answer: answer @ Answer::Error(_) })) => {
+                    // The server could not read the id, which it alone has been sent here.
+                    self.shared.deliver(Ok(Message::Response(Response { id: Some(id.clone()), answer }))).await;
+                }
+                Ok(_) => self.garbage(id, "something else than the answer to the request").await,
+                Err(error) => self.garbage(id, &error.to_string()).await,
+            },
+            Err(BodyError::TooLarge(size)) => self.too_large(id, size).await,
+            Err(BodyError::Broken(why)) => self.lose(&why).await,
+        }
+    }
+
+    async fn read_stream(&self, id: &Id, mut response: HttpResponse) {
+        let mut events = Events::new(self.shared.limit);
+        let mut silent = 0;
+        loop {
+            let before = events.last_id().map(ToOwned::to_owned);
+            let end = pump(&self.shared, &mut response, &mut events, Some(id)).await;
+            let why = match end {
+                End::Answered => return,
+                End::TooLarge(size) => return self.too_large(id, size).await,
+                End::Closed(why) => why,
+            };
+            silent = if before.as_deref() == events.last_id() { silent + 1 } else { 0 };
+            // Taking up again is not sending again: the server has said where the rest of the answer can be had.
+            match self.resume(&mut events, silent).await {
+                Some(next) => response = next,
+                None => return self.lose(&why).await,
+            }
+        }
+    }
+
+    async fn resume(&self, events: &mut Events, silent: u32) -> Option<HttpResponse> {
+        let protocol = self.shared.protocol();
+        let modern = protocol.as_deref().is_some_and(headers::is_modern);
+        if modern || silent > MAX_RESUMES {
+            return None;
+        }
+        let last = events.last_id()?.to_owned();
+        tokio::time::sleep(events.retry().unwrap_or(RETRY).clamp(MIN_RETRY, MAX_RETRY)).await;
+        events.reconnect();
+        let headers = headers::for_listening(protocol.as_deref(), Some(&last));
+        let response = self.shared.client.send(self.shared.outgoing(Method::GET, headers)).await.ok()?;
+        is_stream(&response).then_some(response)
+    }
+
+    /// Delivers the error that the server gave, or one in its place.
+    async fn fail(&self, id: &Id, response: HttpResponse) {
+        let instead = status::error(&self.shared.source, &self.shared.url, &response);
+        let given = match body(response, MAX_ERROR_BYTES).await {
+            Ok(text) => Message::parse(text).ok(),
+            Err(_) => None,
+        };
+        match given {
+            Some(Message::Response(Response { answer: answer @ Answer::Error(_), .. })) => {
+                self.shared.deliver(Ok(Message::Response(Response { id: Some(id.clone()), answer }))).await;
+            }
+            _ => self.answer(id, instead).await,
+        }
+    }
+
+    async fn expire(&self) {
+        let why = format!("`{}` has ended the session (status 404): session expired", self.shared.shown());
+        if let Some(id) = &self.id {
+            // The server refused it, so it surely did nothing.
+            self.answer(id, RpcError::new(RpcError::INTERNAL, why.clone())).await;
+        }
+        self.shared.deliver(Err(TransportError::Closed(why.clone()))).await;
+        self.shared.end(&why);
+    }
+
+    async fn too_large(&self, id: &Id, size: usize) {
+        let limit = self.shared.limit;
+        let why = format!(
+            "the answer of `{}` has {size} bytes or more, over the limit of {limit} bytes",
+            self.shared.shown()
+        );
+        self.answer(id, RpcError::new(RpcError::INTERNAL, why)).await;
+    }
+
+    async fn garbage(&self, id: &Id, what: &str) {
+        let why = format!("`{}` answered with something that is no valid answer: {what}", self.shared.shown());
+        self.answer(id, RpcError::new(RpcError::INTERNAL, why)).await;
+    }
+
+    async fn answer(&self, id: &Id, error: RpcError) {
+        self.shared.deliver(Ok(Message::Response(Response::error(Some(id.clone()), &error)))).await;
+    }
+
+    /// The message left and its answer will not come.
+    async fn lose(&self, reason: &str) {
+        match &self.id {
+            Some(id) => {
+                let lost = TransportError::Lost { id: id.clone(), reason: reason.to_owned() };
+                self.shared.deliver(Err(lost)).await;
+            }
+            None => tracing::debug!(source = %self.shared.source, reason, "a message may not have arrived"),
+        }
+    }
+}
+
+/// Delivers what the server says on its own, for as long as the connection lasts, if the server offers that at all.
+pub(super) async fn listen(shared: &Arc<Shared>) {
+    let mut events = Events::new(shared.limit);
+    let mut pause = RETRY;
+    loop {
+        let headers = headers::for_listening(shared.protocol().as_deref(), events.last_id());
+        match shared.client.send(shared.outgoing(Method::GET, headers)).await {
+            Ok(response) if response.status() == StatusCode::NOT_FOUND && shared.has_session() => {
+                // The next message finds out whether that was about the session or about listening.
+                return;
+            }
+            Ok(mut response) if is_stream(&response) => {
+                if let End::TooLarge(size) = pump(shared, &mut response, &mut events, None).await {
+                    return shared.deliver(Err(TransportError::Oversized { size })).await;
+                }
+            }
+            // Status 405, most often: not offered.
+            Ok(_) => return,
+            Err(error) => tracing::debug!(source = %shared.source, %error, "not listening"),
+        }
+        tokio::time::sleep(events.retry().unwrap_or(pause).clamp(MIN_RETRY, MAX_RETRY)).await;
+        pause = (pause * 2).min(MAX_RETRY);
+        events.reconnect();
+    }
+}
+
+/// How a stream ended.
+enum End {
+    /// With the answer that it was for.
+    Answered,
+    /// By an event over the limit.
+    TooLarge(usize),
+    /// Before that.
+    Closed(String),
+}
+
+/// Delivers every message of a stream, in its order.
+async fn pump(shared: &Shared, response: &mut HttpResponse, events: &mut Events, awaited: Option<&Id>) -> End {
+    loop {
+        let chunk = match response.chunk().await {
+            Ok(Some(chunk)) => chunk,
+            Ok(None) => return End::Closed(format!("`{}` ended the stream before the answer", shared.shown())),
+            Err(error) => return End::Closed(EgressError::from_client(&shared.url, &error).to_string()),
+        };
+        let data = match events.feed(&chunk) {
+            Ok(data) => data,
+            Err(TooLarge(size)) => return End::TooLarge(size),
+        };
+        let mut answered = false;
+        for text in data {
+            let message = match Message::parse(text) {
+                Ok(message) => message,
+                Err(error) => {
+                    // The answer may still come; if it was this, the caller's deadline ends the wait.
+                    tracing::debug!(source = %shared.source, %error, "an event that is no message");
+                    continue;
+                }
+            };
+            answered |=
+                matches!(&message, Message::Response(response) if awaited.is_some() && response.id.as_ref() == awaited);
+            shared.deliver(Ok(message)).await;
+        }
+        if answered {
+            let rest = async { while let Ok(Some(_)) = response.chunk().await {} };
+            // Only for the connection's sake.
+            let _ = tokio::time::timeout(STREAM_END, rest).await;
+            return End::Answered;
+        }
+    }
+}
+
+/// Why a body could not be read.
+enum BodyError {
+    TooLarge(usize),
+    Broken(String),
+}
+
+async fn body(mut response: HttpResponse, limit: usize) -> Result<Bytes, BodyError> {
+    let announced = response.content_length().and_then(|length| usize::try_from(length).ok()).unwrap_or(0);
+    if announced > limit {
+        return Err(BodyError::TooLarge(announced));
+    }
+    let mut text = Vec::with_capacity(announced.min(MAX_ERROR_BYTES));
+    loop {
+        match response.chunk().await {
+            Ok(Some(chunk)) => text.extend_from_slice(&chunk),
+            Ok(None) => return Ok(text.into()),
+            Err(error) => return Err(BodyError::Broken(EgressError::from_client(response.url(), &error).to_string())),
+        }
+        if text.len() > limit {
+            return Err(BodyError::TooLarge(text.len()));
+        }
+    }
+}
+
+fn is_stream(response: &HttpResponse) -> bool {
+    response.status().is_success() && media_type(response) == "text/event-stream"
+}
+
+/// The content type without its parameters, in lower case; empty if there is none.
+fn media_type(response: &HttpResponse) -> String {
+    let value = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
+}

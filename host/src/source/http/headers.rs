@@ -1,0 +1,159 @@
+//! The headers that MCP wants beside a message.
+//!
+//! Specification: MCP 2026-07-28 and 2025-11-25, "Transports: Streamable HTTP".
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+
+use crate::message::{Json, Message, Request};
+
+pub(super) const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
+pub(super) const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
+const VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
+const METHOD: HeaderName = HeaderName::from_static("mcp-method");
+const NAME: HeaderName = HeaderName::from_static("mcp-name");
+
+/// The first revision without `initialize` and sessions. Revisions are dates, so they compare as text.
+const FIRST_MODERN: &str = "2026-07-28";
+
+/// Whether a revision is of the stateless era.
+pub(super) fn is_modern(protocol: &str) -> bool {
+    protocol >= FIRST_MODERN
+}
+
+/// The headers for one POST. A request that carries its own protocol version, as modern ones do, has its headers from
+/// there; everything else follows what was agreed.
+pub(super) fn for_message(message: &Message, agreed: Option<&str>) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    let own = own_version(message);
+    let Some(protocol) = own.as_deref().or(agreed) else { return headers };
+    put(&mut headers, VERSION, protocol);
+    if !is_modern(protocol) {
+        return headers;
+    }
+    let (method, params) = match message {
+        Message::Request(Request { method, params, .. }) => (method, params),
+        Message::Notification(notification) => (&notification.method, &notification.params),
+        Message::Response(_) => return headers,
+    };
+    put(&mut headers, METHOD, method);
+    if let Some(name) = params.as_ref().and_then(|params| name_of(method, params)) {
+        put(&mut headers, NAME, &name);
+    }
+    headers
+}
+
+/// The headers for a GET that listens to the server.
+pub(super) fn for_listening(agreed: Option<&str>, last_event: Option<&str>) -> HeaderMap {
+    let mut headers = for_ending(agreed);
+    headers.insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
+    if let Some(id) = last_event.and_then(|id| HeaderValue::from_str(id).ok()) {
+        headers.insert(LAST_EVENT_ID, id);
+    }
+    headers
+}
+
+/// The headers for a DELETE.
+pub(super) fn for_ending(agreed: Option<&str>) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    if let Some(protocol) = agreed {
+        put(&mut headers, VERSION, protocol);
+    }
+    headers
+}
+
+fn own_version(message: &Message) -> Option<String> {
+    let Message::Request(Request { params: Some(params), .. }) = message else { return None };
+    params.get("_meta")?.get_str("io.modelcontextprotocol/protocolVersion")
+}
+
+/// What the request is about, for whoever routes it without reading it.
+fn name_of(method: &str, params: &Json) -> Option<String> {
+    let key = match method {
+        "tools/call" | "prompts/get" => "name",
+        "resources/read" | "resources/subscribe" | "resources/unsubscribe" => "uri",
+        "tasks/get" | "tasks/update" | "tasks/cancel" => "taskId",
+        _ => return None,
+    };
+    params.get_str(key)
+}
+
+fn put(headers: &mut HeaderMap, name: HeaderName, value: &str) {
+    // What cannot stand in a header is encoded, so this always holds.
+    if let Ok(value) = HeaderValue::from_str(&encoded(value)) {
+        headers.insert(name, value);
+    }
+}
+
+/// The value as it may stand in a header: itself, or `=?base64?…?=` if it has other characters than visible ASCII, space
+/// at an end, or looks encoded already.
+fn encoded(value: &str) -> String {
+    let plain = value.bytes().all(|byte| (0x20..=0x7e).contains(&byte)) && value.trim() == value;
+    if plain && !(value.starts_with("=?base64?") && value.ends_with("?=")) {
+        value.to_owned()
+    } else {
+        format!("=?base64?{}?=", BASE64_STANDARD.encode(value))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
+
+    use super::*;
+
+    fn headers(text: &'static str, agreed: Option<&str>) -> Vec<(String, String)> {
+        let headers = for_message(&Message::parse(text).unwrap(), agreed);
+        headers
+            .iter()
+            .filter(|(name, _)| name.as_str().starts_with("mcp-"))
+            .map(|(name, value)| (name.to_string(), value.to_str().unwrap().to_owned()))
+            .collect()
+    }
+
+    fn pairs(expected: &[(&str, &str)]) -> Vec<(String, String)> {
+        expected.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+    }
+
+    #[test]
+    fn nothing_is_agreed_before_initialize() {
+        assert_eq!(headers(r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{}}"#, None), []);
+    }
+
+    #[test]
+    fn a_legacy_message_carries_the_version_alone() {
+        let text = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"x"}}"#;
+        assert_eq!(headers(text, Some("2025-06-18")), pairs(&[("mcp-protocol-version", "2025-06-18")]));
+    }
+
+    #[test]
+    fn a_modern_probe_speaks_for_itself_before_anything_is_agreed() {
+        let text = r#"{"jsonrpc":"2.0","id":1,"method":"server/discover","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}}"#;
+        let expected = [("mcp-protocol-version", "2026-07-28"), ("mcp-method", "server/discover")];
+        assert_eq!(headers(text, None), pairs(&expected));
+    }
+
+    #[test]
+    fn names_and_uris_are_named() {
+        for (text, expected) in [
+            (r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a b"}}"#, "a b"),
+            (r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"größe"}}"#, "=?base64?Z3LDtsOfZQ==?="),
+            (r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":" a"}}"#, "=?base64?IGE=?="),
+            (
+                r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a\r\nX-Evil: 1"}}"#,
+                "=?base64?YQ0KWC1FdmlsOiAx?=",
+            ),
+            (
+                r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"=?base64?YQ==?="}}"#,
+                "=?base64?PT9iYXNlNjQ/WVE9PT89?=",
+            ),
+            (r#"{"jsonrpc":"2.0","id":1,"method":"resources/read","params":{"uri":"test://x"}}"#, "test://x"),
+        ] {
+            let name = headers(text, Some("2026-07-28")).into_iter().find(|(name, _)| name == "mcp-name");
+            assert_eq!(name.unwrap().1, expected, "{text}");
+        }
+    }
+}

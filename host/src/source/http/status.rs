@@ -1,0 +1,37 @@
+//! What an HTTP status says, in words.
+
+use reqwest::header::RETRY_AFTER;
+use reqwest::{Response as HttpResponse, StatusCode};
+use url::Url;
+
+use crate::egress::shown;
+use crate::message::RpcError;
+use crate::name::SourceName;
+
+/// The error for a status that is no success, where the server gave none of its own.
+pub(super) fn error(source: &SourceName, asked: &Url, response: &HttpResponse) -> RpcError {
+    let status = response.status();
+    let reason = status.canonical_reason().unwrap_or("without a name");
+    let hint = match status {
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
+            format!("; a header or secret is missing or wrong: see `headers` of source `{source}`")
+        }
+        StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED => {
+            format!("; is the path in `url` of source `{source}` the server's MCP endpoint?")
+        }
+        StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => retry_after(response),
+        _ => String::new(),
+    };
+    let redirect = if response.url().origin() == asked.origin() {
+        String::new()
+    } else {
+        format!(" after a redirect to `{}`, where the source's headers are not sent", shown(response.url()))
+    };
+    let message = format!("`{}` answered with status {} {reason}{redirect}{hint}", shown(asked), status.as_u16());
+    RpcError::new(RpcError::INTERNAL, message).with_data(serde_json::json!({ "httpStatus": status.as_u16() }))
+}
+
+fn retry_after(response: &HttpResponse) -> String {
+    let seconds = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
+    seconds.map(|seconds| format!("; it asks to be left alone for {seconds} s")).unwrap_or_default()
+}

@@ -1,0 +1,397 @@
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::{HeaderMap as Headers, Method, StatusCode};
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use futures_util::{StreamExt as _, stream};
+use serde_json::{Value as Data, json};
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+
+use super::super::transport::{Transport, TransportError};
+use super::*;
+use crate::config::{CellConfig, Naming};
+use crate::message::{Answer, Id, Message, Request};
+
+/// One request as the server saw it.
+struct Seen {
+    method: Method,
+    headers: Headers,
+    body: Data,
+}
+
+impl Seen {
+    fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name).map(|value| value.to_str().unwrap())
+    }
+
+    fn called(&self) -> &str {
+        self.body["method"].as_str().unwrap_or_default()
+    }
+}
+
+/// Serves `answer`, and keeps what it was asked.
+async fn serve(answer: impl Fn(&Seen) -> Response + Send + Sync + 'static) -> (SocketAddr, Arc<Mutex<Vec<Seen>>>) {
+    let log = Arc::new(Mutex::new(Vec::new()));
+    let (kept, answer) = (Arc::clone(&log), Arc::new(answer));
+    let app = Router::new().fallback(move |method: Method, headers: Headers, body: Bytes| {
+        let (kept, answer) = (Arc::clone(&kept), Arc::clone(&answer));
+        async move {
+            let seen = Seen { method, headers, body: serde_json::from_slice(&body).unwrap_or_default() };
+            let response = answer(&seen);
+            kept.lock().unwrap().push(seen);
+            response
+        }
+    });
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
+    (address, log)
+}
+
+fn connect_to(address: SocketAddr, limit: usize) -> HttpTransport {
+    let url = Url::parse(&format!("http://{address}/mcp?key=s3cret")).unwrap();
+    let client = Egress::new().client_for(&url, Reach::Private).unwrap();
+    let listed = [("X-Key".to_owned(), SecretString::from("k"))];
+    let name: SourceName = "web".parse().unwrap();
+    let headers = secret_headers(&name, &listed).unwrap();
+    HttpTransport::with_limit(name, url, client, headers, limit)
+}
+
+fn request(id: u64, method: &str, params: Data) -> Message {
+    Message::Request(Request {
+        id: Id::number(id),
+        method: method.to_owned(),
+        params: Some(crate::message::Json::of(&params)),
+    })
+}
+
+fn note(method: &str, params: &Data) -> Message {
+    Message::parse(json!({"jsonrpc": "2.0", "method": method, "params": params}).to_string()).unwrap()
+}
+
+fn json_answer(body: &Data) -> Response {
+    ([("content-type", "application/json; charset=utf-8")], body.to_string()).into_response()
+}
+
+fn result(seen: &Seen, result: Data) -> Response {
+    json_answer(&json!({"jsonrpc": "2.0", "id": seen.body["id"], "result": result}))
+}
+
+fn events(text: String) -> Response {
+    ([("content-type", "text/event-stream")], text).into_response()
+}
+
+fn streamed(chunks: impl futures_util::Stream<Item = Result<String, std::io::Error>> + Send + 'static) -> Response {
+    ([("content-type", "text/event-stream")], Body::from_stream(chunks)).into_response()
+}
+
+async fn next(transport: &HttpTransport) -> String {
+    String::from_utf8(transport.receive().await.unwrap().unwrap().to_line().to_vec()).unwrap()
+}
+
+async fn error_of(transport: &HttpTransport) -> String {
+    match transport.receive().await.unwrap().unwrap() {
+        Message::Response(response) => match response.answer {
+            Answer::Error(error) => error.get_str("message").unwrap(),
+            Answer::Result(_) => panic!("a result"),
+        },
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_legacy_session_is_named_in_every_request_and_ended() {
+    let (address, log) = serve(|seen| match seen.called() {
+        "initialize" => ([("mcp-session-id", "s-1")], result(seen, json!({}))).into_response(),
+        "notifications/initialized" => StatusCode::ACCEPTED.into_response(),
+        "" => StatusCode::METHOD_NOT_ALLOWED.into_response(),
+        _ => result(seen, json!({"big": 12_345_678_901_234_567_890_u64})),
+    })
+    .await;
+    let transport = connect_to(address, 10_000);
+    transport.send(&request(1, "initialize", json!({}))).await.unwrap();
+    assert_eq!(next(&transport).await, r#"{"jsonrpc":"2.0","id":1,"result":{}}"#);
+    transport.agreed("2025-06-18");
+    transport.send(&note("notifications/initialized", &json!({}))).await.unwrap();
+    transport.send(&request(2, "tools/call", json!({"name": "x"}))).await.unwrap();
+    assert_eq!(next(&transport).await, r#"{"jsonrpc":"2.0","id":2,"result":{"big":12345678901234567890}}"#);
+    transport.close().await;
+    transport.close().await;
+    assert!(transport.receive().await.is_none());
+
+    let log = log.lock().unwrap();
+    for seen in log.iter() {
+        assert_eq!(seen.header("x-key"), Some("k"));
+        let (session, version) =
+            if seen.called() == "initialize" { (None, None) } else { (Some("s-1"), Some("2025-06-18")) };
+        assert_eq!((seen.header("mcp-session-id"), seen.header("mcp-protocol-version")), (session, version));
+        assert_eq!(seen.header("mcp-method"), None);
+    }
+    assert_eq!(log[0].header("accept"), Some("application/json, text/event-stream"));
+    assert_eq!(log.iter().filter(|seen| seen.method == Method::DELETE).count(), 1);
+    assert_eq!(log.last().unwrap().method, Method::DELETE);
+}
+
+#[tokio::test]
+async fn progress_arrives_before_the_answer_and_while_the_stream_is_open() {
+    let (go, wait) = oneshot::channel::<()>();
+    let wait = Mutex::new(Some(wait));
+    let (address, _) = serve(move |_| {
+        let wait = wait.lock().unwrap().take().unwrap();
+        let first = stream::iter([Ok(
+            ": hi\n\ndata: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\"}\r\n\r\n".to_owned(),
+        )]);
+        let second = stream::once(async move {
+            wait.await.unwrap();
+            Ok("data: {\"jsonrpc\":\"2.0\",\ndata: \"id\":7,\"result\":1}\n\n".to_owned())
+        });
+        streamed(first.chain(second))
+    })
+    .await;
+    let transport = connect_to(address, 10_000);
+    transport.send(&request(7, "tools/call", json!({}))).await.unwrap();
+    assert_eq!(next(&transport).await, r#"{"jsonrpc":"2.0","method":"notifications/progress"}"#);
+    go.send(()).unwrap();
+    assert_eq!(next(&transport).await, r#"{"jsonrpc":"2.0","id":7,"result":1}"#);
+}
+
+#[tokio::test]
+async fn an_answer_over_the_limit_fails_its_request_with_the_size() {
+    let (address, _) = serve(|seen| {
+        let text = "x".repeat(5000);
+        match seen.called() {
+            "json" => result(seen, json!(text)),
+            _ => events(format!("data: {text}\n\n")),
+        }
+    })
+    .await;
+    let transport = connect_to(address, 1000);
+    for (id, method) in [(1, "json"), (2, "stream")] {
+        transport.send(&request(id, method, json!({}))).await.unwrap();
+        let error = error_of(&transport).await;
+        assert!(error.contains("over the limit of 1000 bytes") && !error.contains("s3cret"), "{error}");
+    }
+    let sent = transport.send(&request(3, "x", json!({"text": "y".repeat(2000)}))).await;
+    assert!(
+        matches!(sent, Err(TransportError::NotSent(why)) if why.contains("2061 bytes") || why.contains("limit of 1000"))
+    );
+}
+
+#[tokio::test]
+async fn statuses_become_errors_that_say_what_to_do() {
+    let (address, _) = serve(|seen| match seen.called() {
+        "theirs" => {
+            let body = json!({"jsonrpc": "2.0", "id": null, "error": {"code": -32022, "message": "theirs"}});
+            (StatusCode::BAD_REQUEST, json_answer(&body)).into_response()
+        }
+        number => (StatusCode::from_u16(number.parse().unwrap()).unwrap(), "<html>no</html>").into_response(),
+    })
+    .await;
+    let transport = connect_to(address, 10_000);
+    for (method, expected) in [
+        ("401", "see `headers` of source `web`"),
+        ("403", "see `headers` of source `web`"),
+        ("404", "is the path in `url` of source `web`"),
+        ("500", "status 500 Internal Server Error"),
+        ("theirs", "theirs"),
+    ] {
+        transport.send(&request(1, method, json!({}))).await.unwrap();
+        let error = error_of(&transport).await;
+        assert!(error.contains(expected) && !error.contains("s3cret"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_404_in_a_session_ends_the_connection() {
+    let (address, _) = serve(|seen| match seen.called() {
+        "initialize" => ([("mcp-session-id", "s-1")], result(seen, json!({}))).into_response(),
+        _ => StatusCode::NOT_FOUND.into_response(),
+    })
+    .await;
+    let transport = connect_to(address, 10_000);
+    transport.send(&request(1, "initialize", json!({}))).await.unwrap();
+    next(&transport).await;
+    transport.send(&request(2, "tools/call", json!({}))).await.unwrap();
+    assert!(error_of(&transport).await.contains("session expired"));
+    assert!(
+        matches!(transport.receive().await, Some(Err(TransportError::Closed(why))) if why.contains("session expired"))
+    );
+    assert!(transport.receive().await.is_none());
+    assert!(transport.obituary().unwrap().contains("session expired"));
+    assert!(matches!(transport.send(&request(3, "x", json!({}))).await, Err(TransportError::Closed(_))));
+}
+
+#[tokio::test]
+async fn a_stream_that_breaks_loses_its_request_and_no_other() {
+    let (address, _) = serve(|seen| match seen.called() {
+        "broken" => streamed(stream::iter([Ok(": hi\n\n".to_owned()), Err(std::io::Error::other("reset"))])),
+        "short" => events("data: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\"}\n\n".to_owned()),
+        _ => result(seen, json!(1)),
+    })
+    .await;
+    let transport = connect_to(address, 10_000);
+    transport.send(&request(1, "broken", json!({}))).await.unwrap();
+    let lost = transport.receive().await.unwrap().unwrap_err();
+    assert!(matches!(lost, TransportError::Lost { id, .. } if id == Id::number(1)));
+    transport.send(&request(2, "short", json!({}))).await.unwrap();
+    next(&transport).await;
+    let lost = transport.receive().await.unwrap().unwrap_err();
+    assert!(matches!(lost, TransportError::Lost { id, .. } if id == Id::number(2)));
+    transport.send(&request(3, "fine", json!({}))).await.unwrap();
+    assert_eq!(next(&transport).await, r#"{"jsonrpc":"2.0","id":3,"result":1}"#);
+}
+
+#[tokio::test]
+async fn a_legacy_stream_with_event_ids_is_taken_up_again() {
+    let (address, log) = serve(|seen| {
+        if seen.method == Method::GET {
+            return events("id: e2\ndata: {\"jsonrpc\":\"2.0\",\"id\":1,\"result\":1}\n\n".to_owned());
+        }
+        events("id: e1\nretry: 1\ndata:\n\n".to_owned())
+    })
+    .await;
+    let transport = connect_to(address, 10_000);
+    transport.agreed("2025-11-25");
+    transport.send(&request(1, "tools/call", json!({}))).await.unwrap();
+    assert_eq!(next(&transport).await, r#"{"jsonrpc":"2.0","id":1,"result":1}"#);
+    let log = log.lock().unwrap();
+    assert_eq!((log.len(), log[1].header("last-event-id")), (2, Some("e1")));
+}
+
+#[tokio::test]
+async fn a_legacy_server_is_listened_to() {
+    let (address, _) = serve(|seen| {
+        if seen.method == Method::GET {
+            let text = "data: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/tools/list_changed\"}\n\n".to_owned();
+            return streamed(stream::iter([Ok(text)]).chain(stream::pending()));
+        }
+        StatusCode::ACCEPTED.into_response()
+    })
+    .await;
+    let transport = connect_to(address, 10_000);
+    transport.agreed("2025-06-18");
+    transport.send(&note("notifications/initialized", &json!({}))).await.unwrap();
+    assert_eq!(next(&transport).await, r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#);
+}
+
+/// Says when it is dropped.
+struct Dropped(Option<oneshot::Sender<()>>);
+
+impl Drop for Dropped {
+    fn drop(&mut self) {
+        if let Some(tell) = self.0.take() {
+            let _ = tell.send(());
+        }
+    }
+}
+
+#[tokio::test]
+async fn cancelling_a_modern_request_drops_its_stream_and_sends_nothing() {
+    let (tell, dropped) = oneshot::channel();
+    let tell = Mutex::new(Some(Dropped(Some(tell))));
+    let (address, log) = serve(move |_| {
+        let guard = tell.lock().unwrap().take().unwrap();
+        let first =
+            stream::iter([Ok("data: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\"}\n\n".to_owned())]);
+        streamed(first.chain(stream::once(async move {
+            let _guard = guard;
+            std::future::pending().await
+        })))
+    })
+    .await;
+    let transport = connect_to(address, 10_000);
+    transport.agreed("2026-07-28");
+    transport.send(&request(5, "tools/call", json!({"name": "x"}))).await.unwrap();
+    next(&transport).await;
+    transport.send(&note("notifications/cancelled", &json!({"requestId": 5}))).await.unwrap();
+    dropped.await.unwrap();
+    let log = log.lock().unwrap();
+    assert_eq!(log.len(), 1);
+    assert_eq!((log[0].header("mcp-method"), log[0].header("mcp-name")), (Some("tools/call"), Some("x")));
+}
+
+#[tokio::test]
+async fn what_cannot_leave_is_not_sent_and_what_redirects_is_not_followed() {
+    let unused = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = unused.local_addr().unwrap();
+    drop(unused);
+    let sent = connect_to(address, 1000).send(&request(1, "x", json!({}))).await;
+    assert!(matches!(&sent, Err(TransportError::NotSent(why)) if why.contains("cannot connect")), "{sent:?}");
+
+    let (address, _) =
+        serve(|_| (StatusCode::TEMPORARY_REDIRECT, [("location", "http://169.254.169.254/")]).into_response()).await;
+    let transport = connect_to(address, 1000);
+    transport.send(&request(1, "x", json!({}))).await.unwrap();
+    let lost = transport.receive().await.unwrap().unwrap_err().to_string();
+    assert!(lost.contains("a cloud metadata address"), "{lost}");
+}
+
+fn source(address: SocketAddr, headers: &[(&str, &str)], private: bool) -> Result<HttpSource, SourceError> {
+    let url = Url::parse(&format!("http://{address}/mcp")).unwrap();
+    let config = SourceConfig {
+        name: "web".parse().unwrap(),
+        endpoint: Endpoint::Url { url, headers: BTreeMap::new(), dangerous_allow_private: private },
+        names: Naming::Source,
+        tags: Vec::new(),
+        required: false,
+        eager: false,
+        trust_annotations: false,
+        allow: None,
+        deny: Vec::new(),
+        cell: CellConfig::default(),
+        timeout: Duration::from_secs(60),
+    };
+    let headers = headers.iter().map(|(name, value)| ((*name).to_owned(), SecretString::from(*value))).collect();
+    HttpSource::new(&config, headers)
+}
+
+#[tokio::test]
+async fn sources_of_both_eras_are_discovered() {
+    for modern in [true, false] {
+        let (address, log) = serve(move |seen| match seen.called() {
+            "server/discover" if modern => result(
+                seen,
+                json!({"resultType": "complete", "supportedVersions": ["2026-07-28"],
+                "capabilities": {"tools": {}}, "serverInfo": {"name": "s", "version": "1"}}),
+            ),
+            "server/discover" => StatusCode::BAD_REQUEST.into_response(),
+            "initialize" => result(
+                seen,
+                json!({"protocolVersion": "2025-06-18", "capabilities": {"tools": {}},
+                "serverInfo": {"name": "s", "version": "1"}}),
+            ),
+            "notifications/initialized" => StatusCode::ACCEPTED.into_response(),
+            "tools/list" => result(
+                seen,
+                json!({"resultType": "complete", "tools": [{"name": "t", "inputSchema": {"type": "object"}}]}),
+            ),
+            _ => StatusCode::METHOD_NOT_ALLOWED.into_response(),
+        })
+        .await;
+        let source = source(address, &[("Authorization", "Bearer k")], true).unwrap();
+        let discovery = source.discover().await.unwrap();
+        assert_eq!(discovery.protocol, if modern { "2026-07-28" } else { "2025-06-18" });
+        assert_eq!(discovery.tools.len(), 1);
+        source.close().await;
+        assert!(log.lock().unwrap().iter().all(|seen| seen.header("authorization") == Some("Bearer k")));
+        assert!(!format!("{source:?}").contains("Bearer"));
+    }
+}
+
+#[tokio::test]
+async fn a_source_that_may_not_be_reached_or_sets_our_headers_is_refused_at_once() {
+    let address: SocketAddr = "127.0.0.1:9".parse().unwrap();
+    let why = |headers: &[(&str, &str)], private| source(address, headers, private).unwrap_err().to_string();
+    assert!(why(&[], false).contains("dangerous-allow-private = true"));
+    assert!(why(&[("Mcp-Session-Id", "x")], true).contains("is set by the broker"));
+    let broken = why(&[("Authorization", "tok3n\n")], true);
+    assert!(broken.contains("cannot stand in a header") && !broken.contains("tok3n"), "{broken}");
+}

@@ -1,0 +1,298 @@
+//! Messages over streamable HTTP: each one is a POST of its own, each answer comes back on that POST.
+//!
+//! Legacy (up to 2025-11-25): `initialize` may open a session, which every later request names and DELETE ends; a GET
+//! listens for what the server says on its own. Modern (2026-07-28): no session, and dropping a POST cancels it.
+//!
+//! Specification: MCP, "Transports: Streamable HTTP".
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use reqwest::Method;
+use reqwest::header::{HeaderMap, HeaderValue};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::AbortHandle;
+use url::Url;
+
+use super::exchange::{self, Exchange};
+use super::headers;
+use crate::egress::{Client, Outgoing, shown};
+use crate::message::{Id, MAX_MESSAGE_BYTES, Message, Notification, Request};
+use crate::name::SourceName;
+use crate::source::CLOSE_DEADLINE;
+use crate::source::transport::{Transport, TransportError};
+
+/// Messages of the source that wait to be taken. A full queue stops reading, so TCP slows the source down.
+const MAX_INBOX: usize = 64;
+
+/// How long a message that opens the session may take to be accepted before others follow it. Those that come too early
+/// are refused by the server, so this is about order, not about failure.
+const ACCEPT_DEADLINE: Duration = Duration::from_secs(5);
+
+/// What a transport reports.
+pub(super) type Arrival = Result<Message, TransportError>;
+
+/// A connection to one server. Opens nothing until the first message.
+pub(crate) struct HttpTransport {
+    shared: Arc<Shared>,
+    inbox: tokio::sync::Mutex<mpsc::Receiver<Arrival>>,
+}
+
+/// What the POSTs and the GET of one connection have in common.
+pub(super) struct Shared {
+    pub(super) source: SourceName,
+    pub(super) url: Url,
+    pub(super) client: Client,
+    /// The largest message that is read; a constant outside tests.
+    pub(super) limit: usize,
+    /// The configured headers, which only the server's own origin gets to see.
+    secrets: HeaderMap,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// None once the connection has ended.
+    inbox: Option<mpsc::Sender<Arrival>>,
+    protocol: Option<String>,
+    session: Option<HeaderValue>,
+    /// Whether somebody listens to the server already.
+    listening: bool,
+    tasks: HashMap<u64, (Option<Id>, AbortHandle)>,
+    last_task: u64,
+    obituary: Option<String>,
+}
+
+impl HttpTransport {
+    /// A transport to `url`, by way of `client`. `secrets` go with every request.
+    pub(crate) fn new(source: SourceName, url: Url, client: Client, secrets: HeaderMap) -> Self {
+        Self::with_limit(source, url, client, secrets, MAX_MESSAGE_BYTES)
+    }
+
+    pub(super) fn with_limit(source: SourceName, url: Url, client: Client, secrets: HeaderMap, limit: usize) -> Self {
+        let (sender, inbox) = mpsc::channel(MAX_INBOX);
+        let state = Mutex::new(State { inbox: Some(sender), ..State::default() });
+        let shared = Arc::new(Shared { source, url, client, limit, secrets, state });
+        Self { shared, inbox: tokio::sync::Mutex::new(inbox) }
+    }
+}
+
+#[async_trait]
+impl Transport for HttpTransport {
+    async fn send(&self, message: &Message) -> Result<(), TransportError> {
+        if let Some(id) = cancelled(message) {
+            self.shared.abandon(&id);
+            if self.shared.protocol().is_some_and(|protocol| headers::is_modern(&protocol)) {
+                return Ok(());
+            }
+        }
+        let opens_session = matches!(message, Message::Notification(n) if n.method == "notifications/initialized");
+        let accepted = self.post(message).await?;
+        if opens_session {
+            // On another connection the next message could overtake this one.
+            let _ = tokio::time::timeout(ACCEPT_DEADLINE, accepted).await;
+            self.listen();
+        }
+        Ok(())
+    }
+
+    async fn receive(&self) -> Option<Arrival> {
+        self.inbox.lock().await.recv().await
+    }
+
+    fn agreed(&self, protocol: &str) {
+        self.shared.state().protocol = Some(protocol.to_owned());
+    }
+
+    async fn close(&self) {
+        let session = self.shared.end("the connection was closed");
+        let Some(session) = session else { return };
+        let headers = headers::for_ending(self.shared.protocol().as_deref());
+        let mut request = self.shared.outgoing(Method::DELETE, headers);
+        request.secrets.insert(headers::SESSION, session);
+        // A courtesy: the server may not offer it, and forgets idle sessions anyway.
+        let _ = tokio::time::timeout(CLOSE_DEADLINE, self.shared.client.send(request)).await;
+    }
+
+    fn obituary(&self) -> Option<String> {
+        self.shared.state().obituary.clone()
+    }
+}
+
+impl HttpTransport {
+    /// Sends a message and returns when its body is on the way, not when it is answered. What is returned resolves when
+    /// the exchange is over.
+    async fn post(&self, message: &Message) -> Result<oneshot::Receiver<()>, TransportError> {
+        let body = message.to_line();
+        if body.len() > self.shared.limit {
+            let (size, limit) = (body.len(), self.shared.limit);
+            return Err(TransportError::NotSent(format!(
+                "a message of {size} bytes is over the limit of {limit} bytes"
+            )));
+        }
+        let (left, mut leaving) = watch::channel(false);
+        let (refuse, refused) = oneshot::channel();
+        let (finish, finished) = oneshot::channel();
+        let headers = headers::for_message(message, self.shared.protocol().as_deref());
+        let mut outgoing = self.shared.outgoing(Method::POST, headers);
+        outgoing.body = Some(body);
+        outgoing.on_body = Some(left.clone());
+        let (id, method) = match message {
+            Message::Request(Request { id, method, .. }) => (Some(id.clone()), Some(method.clone())),
+            _ => (None, None),
+        };
+        let exchange = Exchange { shared: Arc::clone(&self.shared), id: id.clone(), method };
+        let task = self.shared.spawn(id, async move {
+            if let Err(error) = exchange.run(outgoing, left).await {
+                // Nobody waits for it if the sender gave up.
+                let _ = refuse.send(error);
+            }
+            let _ = finish.send(());
+        })?;
+        let guard = AbortUnlessSent(Some(task));
+        match leaving.wait_for(|left| *left).await.map(drop) {
+            Ok(()) => {
+                guard.sent();
+                Ok(finished)
+            }
+            Err(_) => {
+                let why =
+                    refused.await.map_or_else(|_| "the connection was closed".to_owned(), |error| error.to_string());
+                Err(TransportError::NotSent(why))
+            }
+        }
+    }
+
+    /// Listens for what the server says on its own, if it may have something to say.
+    fn listen(&self) {
+        let legacy = self.shared.protocol().is_none_or(|protocol| !headers::is_modern(&protocol));
+        if !legacy || std::mem::replace(&mut self.shared.state().listening, true) {
+            return;
+        }
+        let shared = Arc::clone(&self.shared);
+        // Refused only if the connection has ended, and then there is nothing to hear.
+        let _ = self.shared.spawn(None, async move { exchange::listen(&shared).await });
+    }
+}
+
+impl Drop for HttpTransport {
+    fn drop(&mut self) {
+        self.shared.end("the connection was dropped");
+    }
+}
+
+impl Shared {
+    /// A request to the server, with what every request carries.
+    pub(super) fn outgoing(&self, method: Method, headers: HeaderMap) -> Outgoing {
+        let mut secrets = self.secrets.clone();
+        if let Some(session) = self.state().session.clone() {
+            secrets.insert(headers::SESSION, session);
+        }
+        Outgoing { method, url: self.url.clone(), headers, secrets, body: None, on_body: None }
+    }
+
+    /// The URL as messages show it.
+    pub(super) fn shown(&self) -> String {
+        shown(&self.url)
+    }
+
+    pub(super) fn protocol(&self) -> Option<String> {
+        self.state().protocol.clone()
+    }
+
+    pub(super) fn open_session(&self, mut session: HeaderValue) {
+        session.set_sensitive(true);
+        self.state().session = Some(session);
+    }
+
+    pub(super) fn has_session(&self) -> bool {
+        self.state().session.is_some()
+    }
+
+    /// Hands something to whoever receives; waits while the queue is full.
+    pub(super) async fn deliver(&self, arrival: Arrival) {
+        let inbox = self.state().inbox.clone();
+        if let Some(inbox) = inbox {
+            // After the end there is nobody to tell.
+            let _ = inbox.send(arrival).await;
+        }
+    }
+
+    /// Ends the connection and every task of it, and returns the session that it had. Only the first reason counts.
+    pub(super) fn end(&self, why: &str) -> Option<HeaderValue> {
+        let mut state = self.state();
+        if state.inbox.take().is_some() {
+            state.obituary = Some(why.to_owned());
+        }
+        for (_, (_, task)) in state.tasks.drain() {
+            task.abort();
+        }
+        state.session.take()
+    }
+
+    /// Runs a task that ends with the connection.
+    fn spawn(
+        self: &Arc<Self>,
+        id: Option<Id>,
+        work: impl Future<Output = ()> + Send + 'static,
+    ) -> Result<AbortHandle, TransportError> {
+        let mut state = self.state();
+        if state.inbox.is_none() {
+            return Err(TransportError::Closed(state.obituary.clone().unwrap_or_default()));
+        }
+        state.last_task += 1;
+        let number = state.last_task;
+        let shared = Arc::clone(self);
+        let task = tokio::spawn(async move {
+            work.await;
+            shared.state().tasks.remove(&number);
+        });
+        // Under the same lock that the task needs to remove itself.
+        state.tasks.insert(number, (id, task.abort_handle()));
+        Ok(task.abort_handle())
+    }
+
+    /// Drops the exchange of one request.
+    fn abandon(&self, id: &Id) {
+        self.state().tasks.retain(|_, (of, task)| {
+            let found = of.as_ref() == Some(id);
+            if found {
+                task.abort();
+            }
+            !found
+        });
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // No code panics while it holds the lock, and every state it can be left in is valid.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Stops a POST whose sender gave up before it left.
+struct AbortUnlessSent(Option<AbortHandle>);
+
+impl AbortUnlessSent {
+    fn sent(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for AbortUnlessSent {
+    fn drop(&mut self) {
+        if let Some(task) = &self.0 {
+            task.abort();
+        }
+    }
+}
+
+/// The request that a message cancels.
+fn cancelled(message: &Message) -> Option<Id> {
+    let Message::Notification(Notification { method, params: Some(params) }) = message else { return None };
+    if method != "notifications/cancelled" {
+        return None;
+    }
+    Id::from_json(params.get("requestId")?.as_str()).ok()
+}
