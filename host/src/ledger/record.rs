@@ -202,6 +202,8 @@ pub struct Record {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
+
     use serde_json::json;
 
     use super::*;

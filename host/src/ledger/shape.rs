@@ -77,6 +77,8 @@ fn cut(key: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
+
     use serde_json::json;
 
     use super::*;

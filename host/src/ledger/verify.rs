@@ -62,7 +62,7 @@ pub enum Verdict {
     },
 }
 
-/// Checks the whole ledger of a data folder. Blocks, for about a second per 100,000 records; brokers may go on writing.
+/// Checks the whole ledger of a data folder. Blocks, in proportion to its size; brokers may go on writing.
 ///
 /// # Errors
 /// [`LedgerError`] where there is nothing to check or it cannot be read. A damaged file is no error but

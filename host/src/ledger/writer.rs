@@ -17,6 +17,7 @@ use super::{LedgerError, Started, feed, store};
 const MAX_BATCH: usize = 512;
 
 /// What the writer is sent.
+#[expect(clippy::large_enum_variant, reason = "all but the last are items, and a box for each would cost more")]
 pub(super) enum Work {
     /// Something to write.
     Item(Item),
