@@ -68,6 +68,8 @@ kinds! {
     BrokerStopped = "broker.stopped",
     /// Records were lost before this one: how many, and why.
     LedgerGap = "ledger.gap",
+    /// A profile runs risky calls without asking.
+    ProfileUnguarded = "profile.unguarded",
     /// A session begins.
     RunStarted = "run.started",
     /// A session ends well.
