@@ -100,7 +100,7 @@ impl Guard {
         }
         let message = "this server needs `Authorization: Bearer TOKEN` with its token";
         let mut refusal = Refusal::rejected("token", StatusCode::UNAUTHORIZED, message);
-        refusal.header = Some((WWW_AUTHENTICATE, HeaderValue::from_static("Bearer")));
+        refusal.header = Some((WWW_AUTHENTICATE, "Bearer"));
         Err(refusal)
     }
 }

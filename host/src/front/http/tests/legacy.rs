@@ -39,7 +39,7 @@ async fn a_session_lives_from_initialize_to_delete() {
 async fn a_session_is_bound_to_its_principal() {
     let server = Server::new().await;
     let session = server.initialize(json!({})).await;
-    // A second front over the same sessions would see another principal: here the table is asked directly.
+    // One token makes one principal, so the table is asked directly.
     let sessions = Sessions::default();
     let (fake, _events) = Fake::new();
     let hello = crate::message::Json::of(&json!({ "protocolVersion": "2025-11-25" }));
@@ -96,7 +96,6 @@ async fn leaving_does_not_cancel_and_cancelling_does() {
     server.events.expect("slow").await;
     left.abort();
     let _ = left.await;
-    // Its end is seen by the server before the next request of this session is answered, or later; either way it goes on.
     server.fake.release.notify_one();
     server.events.expect("released").await;
 
