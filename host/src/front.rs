@@ -1,6 +1,6 @@
 //! The fronts: where agents connect. Each speaks both eras of the protocol and hands calls to a session of the broker.
 //!
-//! A front knows bytes, headers and connections; [`protocol`] knows methods, versions and what may be said when; the
+//! A front knows bytes, headers and connections; `protocol` knows methods, versions and what may be said when; the
 //! [`Broker`](crate::broker::Broker) knows tools and calls. Nothing here looks into arguments or results.
 
 mod backend;

@@ -50,7 +50,7 @@ impl Backend for Fake {
 }
 
 /// A tool as the fake shows it: with a field and a spelling that a typed model would lose.
-pub(crate) const ECHO: &str = r#"{"name":"echo", "inputSchema":{"type":"object"},"x-vendor":1E400}"#;
+pub(crate) const ECHO: &str = r#"{"name":"echo", "inputSchema":{"type":"object"},"x-vendor":1E+40}"#;
 
 #[async_trait]
 impl Run for Fake {
@@ -63,7 +63,8 @@ impl Run for Fake {
         match params.get_str("name").as_deref() {
             Some("echo") => {
                 let arguments = params.get("arguments").unwrap_or_else(Json::empty_object);
-                let text = format!(r#"{{ "content":[{{"type":"text","text":"echoed"}}], "x":{} }}"#, arguments.as_str());
+                let text =
+                    format!(r#"{{ "content":[{{"type":"text","text":"echoed"}}], "x":{} }}"#, arguments.as_str());
                 Answer::Result(Json::parse(text).unwrap())
             }
             Some("slow") => {
@@ -103,7 +104,9 @@ async fn ask(contact: &dyn Contact) -> Answer {
             let schema = serde_json::json!({ "type": "object", "properties": {} });
             let params = Json::of(&serde_json::json!({ "message": "may it?", "requestedSchema": schema }));
             match contact.request("elicitation/create", params).await {
-                Ok(answer) => Answer::Result(Json::parse(format!(r#"{{"content":[],"answer":{}}}"#, answer.as_str())).unwrap()),
+                Ok(answer) => {
+                    Answer::Result(Json::parse(format!(r#"{{"content":[],"answer":{}}}"#, answer.as_str())).unwrap())
+                }
                 Err(error) => Answer::Error(Json::of(&error)),
             }
         }

@@ -30,7 +30,8 @@ pub(crate) struct Guard {
 impl Guard {
     /// `listen` is the bound address. Without a token everybody is let in.
     pub(crate) fn new(listen: SocketAddr, hosts: &[String], origins: &[String], token: Option<SecretString>) -> Self {
-        let lower = |texts: &[String]| texts.iter().map(|text| text.trim_end_matches('/').to_ascii_lowercase()).collect();
+        let lower =
+            |texts: &[String]| texts.iter().map(|text| text.trim_end_matches('/').to_ascii_lowercase()).collect();
         Self { listen, hosts: lower(hosts), origins: lower(origins), token }
     }
 
@@ -99,7 +100,7 @@ impl Guard {
         }
         let message = "this server needs `Authorization: Bearer TOKEN` with its token";
         let mut refusal = Refusal::rejected("token", StatusCode::UNAUTHORIZED, message);
-        refusal.header = Some((WWW_AUTHENTICATE, HeaderValue::from_static("Bearer")));
+        refusal.header = Some((WWW_AUTHENTICATE, "Bearer"));
         Err(refusal)
     }
 }
@@ -147,12 +148,23 @@ mod tests {
     #[test]
     fn only_our_own_names_are_answered() {
         let check = |host: &str| guard().check_host(&parts(&[("host", host)])).is_ok();
-        for good in ["localhost", "LOCALHOST:8765", "127.0.0.1:8765", "[::1]:8765", "broker.example", "proxy.example:8443"] {
+        for good in
+            ["localhost", "LOCALHOST:8765", "127.0.0.1:8765", "[::1]:8765", "broker.example", "proxy.example:8443"]
+        {
             assert!(check(good), "{good}");
         }
         let bad = [
-            "evil.example", "localhost:80", "localhost.evil.example", "127.0.0.1.evil.example", "x@localhost:8765",
-            "proxy.example", "broker.example:1", "localhost:", "localhost:99999", "", "0x7f.1:8765",
+            "evil.example",
+            "localhost:80",
+            "localhost.evil.example",
+            "127.0.0.1.evil.example",
+            "x@localhost:8765",
+            "proxy.example",
+            "broker.example:1",
+            "localhost:",
+            "localhost:99999",
+            "",
+            "0x7f.1:8765",
         ];
         for bad in bad {
             assert!(!check(bad), "{bad}");
@@ -168,7 +180,9 @@ mod tests {
         for good in ["https://app.example", "HTTPS://APP.example", "http://localhost:8765", "http://127.0.0.1:8765"] {
             assert!(check(good), "{good}");
         }
-        for bad in ["null", "https://evil.example", "http://localhost", "http://localhost:3000", "https://localhost:8765"] {
+        for bad in
+            ["null", "https://evil.example", "http://localhost", "http://localhost:3000", "https://localhost:8765"]
+        {
             assert!(!check(bad), "{bad}");
         }
     }

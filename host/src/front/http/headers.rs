@@ -172,7 +172,8 @@ mod tests {
         for good in ["application/json, text/event-stream", "*/*", "application/*;q=0.5, TEXT/event-stream"] {
             assert!(check(good), "{good}");
         }
-        for bad in ["application/json", "text/event-stream", "text/html", "", "application/json, text/event-stream;q=0"] {
+        for bad in ["application/json", "text/event-stream", "text/html", "", "application/json, text/event-stream;q=0"]
+        {
             assert!(!check(bad), "{bad}");
         }
         assert!(check_accept(&HeaderMap::new()).is_ok());

@@ -67,7 +67,10 @@ pub(crate) async fn serve(listener: TcpListener, shared: &Arc<Shared>, shutdown:
 }
 
 /// The next connection, when there is room for it. Cancellation safe.
-async fn accept(listener: &TcpListener, slots: &Arc<Semaphore>) -> (Option<OwnedSemaphorePermit>, TcpStream, SocketAddr) {
+async fn accept(
+    listener: &TcpListener,
+    slots: &Arc<Semaphore>,
+) -> (Option<OwnedSemaphorePermit>, TcpStream, SocketAddr) {
     // The semaphore is never closed, so there always is a slot.
     let slot = slots.clone().acquire_owned().await.ok();
     loop {

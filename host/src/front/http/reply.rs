@@ -22,10 +22,10 @@ const KEEP_ALIVE: Duration = Duration::from_secs(15);
 #[derive(Debug)]
 pub(crate) struct Refusal {
     pub(crate) status: StatusCode,
-    pub(crate) header: Option<(HeaderName, HeaderValue)>,
+    pub(crate) header: Option<(HeaderName, &'static str)>,
     /// Why it was turned away before the protocol, for the ledger.
     pub(crate) reason: Option<&'static str>,
-    body: Answered,
+    body: Box<Answered>,
 }
 
 impl Refusal {
@@ -35,7 +35,7 @@ impl Refusal {
 
     /// The answer to a request whose id was read.
     pub(crate) fn of(status: StatusCode, id: Option<Id>, error: &RpcError) -> Self {
-        Self { status, header: None, reason: None, body: Answered::error(id, error) }
+        Self { status, header: None, reason: None, body: Box::new(Answered::error(id, error)) }
     }
 
     /// As the answer to the request of that id.
@@ -49,21 +49,21 @@ impl Refusal {
             MessageError::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
             _ => StatusCode::BAD_REQUEST,
         };
-        Self { status, header: None, reason: None, body: protocol::malformed(text, error) }
+        Self { status, header: None, reason: None, body: Box::new(protocol::malformed(text, error)) }
     }
 
     pub(crate) fn method_not_allowed(allowed: &'static str) -> Self {
         let message = format!("this method is not served here; {allowed} are");
         let mut refusal = Self::new(StatusCode::METHOD_NOT_ALLOWED, RpcError::INVALID_REQUEST, message);
-        refusal.header = Some((ALLOW, HeaderValue::from_static(allowed)));
+        refusal.header = Some((ALLOW, allowed));
         refusal
     }
 }
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
-        let mut response = json(self.status, self.body);
-        response.headers_mut().extend(self.header);
+        let mut response = json(self.status, *self.body);
+        response.headers_mut().extend(self.header.map(|(name, value)| (name, HeaderValue::from_static(value))));
         response
     }
 }

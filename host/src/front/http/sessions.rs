@@ -108,7 +108,8 @@ impl Sessions {
 
 async fn close(legacy: Vec<Arc<Entry<LegacySession>>>, modern: Vec<Arc<Entry<OnceCell<Desk>>>>) {
     let legacy = futures_util::future::join_all(legacy.iter().map(|entry| entry.value.end()));
-    let modern = futures_util::future::join_all(modern.iter().filter_map(|entry| entry.value.get()).map(|d| d.close(DRAIN)));
+    let modern =
+        futures_util::future::join_all(modern.iter().filter_map(|entry| entry.value.get()).map(|d| d.close(DRAIN)));
     futures_util::future::join(legacy, modern).await;
 }
 

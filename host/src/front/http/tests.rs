@@ -1,1 +1,193 @@
+//! Over real sockets on the loopback: raw bytes where the point is HTTP, `reqwest` and rmcp where it is the protocol.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
+mod legacy;
+mod modern;
+mod peers;
+
+use std::sync::Mutex;
+
+use axum::http::HeaderMap;
+use serde_json::{Value, json};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+use super::*;
+use crate::front::testing::{Events, Fake, profile};
+
+const TOKEN: &str = "s3cret";
+const MAX_BODY: usize = 4096;
+
+/// A front that serves on the loopback.
+struct Server {
+    address: SocketAddr,
+    fake: Fake,
+    events: Events,
+    rejected: Arc<Mutex<Vec<&'static str>>>,
+    stop: oneshot::Sender<()>,
+    served: JoinHandle<()>,
+    client: reqwest::Client,
+}
+
+fn config(listen: &str) -> ServeConfig {
+    ServeConfig {
+        listen: listen.parse().unwrap(),
+        token: None,
+        hosts: vec!["broker.example".to_owned()],
+        origins: vec!["https://app.example".to_owned()],
+        dangerous_no_token: false,
+    }
+}
+
+impl Server {
+    async fn new() -> Self {
+        let (fake, events) = Fake::new();
+        let rejected: Arc<Mutex<Vec<_>>> = Arc::default();
+        let seen = rejected.clone();
+        let on_rejected: OnRejected = Arc::new(move |reason, _peer| seen.lock().unwrap().push(reason));
+        let (backend, token) = (Arc::new(fake.clone()), Some(TOKEN.to_owned().into()));
+        let serve = config("127.0.0.1:0");
+        let front = HttpFront::bind_with(backend, &serve, profile(), token, on_rejected, MAX_BODY).await.unwrap();
+        let address = front.address();
+        let (stop, stopped) = oneshot::channel();
+        let served = tokio::spawn(front.serve(async {
+            let _ = stopped.await;
+        }));
+        Self {
+            address,
+            fake,
+            events,
+            rejected,
+            stop,
+            served,
+            client: reqwest::Client::builder().no_proxy().build().unwrap(),
+        }
+    }
+
+    fn url(&self) -> String {
+        format!("http://{}{MCP_PATH}", self.address)
+    }
+
+    /// A request with what every request needs.
+    fn request(&self, method: reqwest::Method) -> reqwest::RequestBuilder {
+        let request = self.client.request(method, self.url()).bearer_auth(TOKEN);
+        request.header("accept", "application/json, text/event-stream").header("content-type", "application/json")
+    }
+
+    fn post(&self, body: impl Into<reqwest::Body>) -> reqwest::RequestBuilder {
+        self.request(reqwest::Method::POST).body(body)
+    }
+
+    /// Initialises a legacy session.
+    async fn initialize(&self, capabilities: Value) -> String {
+        let params =
+            json!({ "protocolVersion": "2025-11-25", "capabilities": capabilities, "clientInfo": { "name": "t" } });
+        let response = self.post(call(0, "initialize", params)).send().await.unwrap();
+        assert_eq!(response.status(), 200);
+        let session = response.headers()["mcp-session-id"].to_str().unwrap().to_owned();
+        assert_eq!(response.json::<Value>().await.unwrap()["result"]["protocolVersion"], "2025-11-25");
+        self.events.expect("open default token t").await;
+        session
+    }
+
+    async fn stop(self) -> Events {
+        self.stop.send(()).unwrap();
+        self.served.await.unwrap();
+        self.events
+    }
+}
+
+fn call(id: impl Into<Value>, method: &str, params: Value) -> String {
+    json!({ "jsonrpc": "2.0", "id": id.into(), "method": method, "params": params }).to_string()
+}
+
+/// The next event of a stream; None at its end.
+async fn event(response: &mut reqwest::Response, held: &mut String) -> Option<Value> {
+    loop {
+        if let Some(at) = held.find("\n\n") {
+            let event: String = held.drain(..at + 2).collect();
+            match event.strip_prefix("data: ") {
+                Some(data) => return Some(serde_json::from_str(data.trim()).unwrap()),
+                None => continue,
+            }
+        }
+        let chunk = response.chunk().await.unwrap()?;
+        held.push_str(std::str::from_utf8(&chunk).unwrap());
+    }
+}
+
+#[tokio::test]
+async fn each_thing_that_is_wrong_with_a_request_has_its_status() {
+    let server = Server::new().await;
+    let ping = || call(1, "ping", json!({}));
+    let status = async |request: reqwest::RequestBuilder| request.send().await.unwrap().status().as_u16();
+    let with = |name: &str, value: &str| {
+        let headers: HeaderMap = [(name.parse().unwrap(), value.parse().unwrap())].into_iter().collect();
+        server.post(ping()).headers(headers)
+    };
+    assert_eq!(status(with("host", "evil.example")).await, 403);
+    assert_eq!(status(with("origin", "https://evil.example")).await, 403);
+    let nobody = server.client.post(server.url()).body(ping()).send().await.unwrap();
+    assert_eq!((nobody.status().as_u16(), &nobody.headers()["www-authenticate"]), (401, &"Bearer".parse().unwrap()));
+    assert_eq!(status(with("authorization", "Bearer guess")).await, 401);
+    assert_eq!(*server.rejected.lock().unwrap(), ["host", "origin", "token", "token"]);
+
+    assert_eq!(status(server.request(reqwest::Method::PUT)).await, 405);
+    assert_eq!(status(with("content-type", "text/plain")).await, 415);
+    assert_eq!(status(with("accept", "application/json")).await, 406);
+    assert_eq!(status(server.post(vec![b' '; MAX_BODY + 1])).await, 413);
+    let chunks = futures_util::stream::iter((0..5).map(|_| Ok::<_, io::Error>(vec![b' '; 1000])));
+    assert_eq!(status(server.post(reqwest::Body::wrap_stream(chunks))).await, 413);
+    assert_eq!(status(server.post("{nonsense")).await, 400);
+    assert_eq!(status(server.post("[]")).await, 400);
+    assert_eq!(status(server.post(ping())).await, 400, "no session");
+    assert_eq!(status(with("mcp-session-id", "guess")).await, 404);
+    assert_eq!(status(server.client.get(format!("http://{}/other", server.address))).await, 404);
+    assert_eq!(*server.rejected.lock().unwrap(), ["host", "origin", "token", "token"]);
+
+    let health = server.client.get(format!("http://{}{HEALTH_PATH}", server.address)).send().await.unwrap();
+    assert_eq!((health.status().as_u16(), health.text().await.unwrap().as_str()), (200, "ok\n"));
+    for (name, value) in [("host", "broker.example"), ("origin", "https://app.example"), ("accept", "*/*")] {
+        assert_eq!(status(with(name, value)).await, 400, "past the guard, and without a session: {name}");
+    }
+}
+
+#[tokio::test]
+async fn a_malformed_body_is_answered_with_its_id() {
+    let server = Server::new().await;
+    let answer = server.post(r#"{"jsonrpc":"1.0","id":"mine","method":"ping"}"#).send().await.unwrap();
+    assert_eq!(answer.status(), 400);
+    let answer: Value = answer.json().await.unwrap();
+    assert_eq!((&answer["id"], &answer["error"]["code"]), (&json!("mine"), &json!(-32600)));
+}
+
+#[tokio::test]
+async fn binding_says_what_is_wrong_and_the_way_out() {
+    let bind = async |serve: &ServeConfig, token: Option<&str>| {
+        let (fake, _events) = Fake::new();
+        let token = token.map(|token| token.to_owned().into());
+        HttpFront::bind_with(Arc::new(fake), serve, profile(), token, Arc::new(|_, _| ()), MAX_BODY).await
+    };
+    let taken = bind(&config("127.0.0.1:0"), Some(TOKEN)).await.unwrap();
+    let address = taken.address().to_string();
+    let error = bind(&config(&address), Some(TOKEN)).await.unwrap_err();
+    assert!(matches!(error, FrontError::InUse(_)) && error.to_string().contains(&address), "{error}");
+    for token in [None, Some("")] {
+        assert!(matches!(bind(&config("127.0.0.1:0"), token).await, Err(FrontError::NoToken)));
+    }
+    let open = |listen| ServeConfig { dangerous_no_token: true, ..config(listen) };
+    assert!(matches!(bind(&open("0.0.0.0:0"), Some(TOKEN)).await, Err(FrontError::Exposed(_))));
+    assert!(bind(&open("127.0.0.1:0"), None).await.is_ok());
+    assert!(matches!(bind(&config("192.0.2.1:1"), Some(TOKEN)).await, Err(FrontError::Listen { .. })));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_head_that_never_ends_is_not_waited_for() {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    let server = Server::new().await;
+    let mut peer = tokio::net::TcpStream::connect(server.address).await.unwrap();
+    peer.write_all(b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nX-Slow: ").await.unwrap();
+    let mut answer = Vec::new();
+    peer.read_to_end(&mut answer).await.unwrap();
+    assert!(!answer.starts_with(b"HTTP/1.1 200"));
+}

@@ -45,7 +45,10 @@ impl Contact for Line {
 
     async fn request(&self, method: &str, params: Json) -> Result<Json, RpcError> {
         if self.elicitation != Elicitation::Request {
-            return Err(RpcError::new(RpcError::INTERNAL, format!("this agent did not declare that it takes {method:?}")));
+            return Err(RpcError::new(
+                RpcError::INTERNAL,
+                format!("this agent did not declare that it takes {method:?}"),
+            ));
         }
         let mut ask = self.asks.open(self.out.clone())?;
         let request = Request { id: ask.id.clone(), method: method.to_owned(), params: Some(params) };

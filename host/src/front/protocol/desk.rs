@@ -158,7 +158,8 @@ mod tests {
     fn cursors_lead_through_all_pages_and_no_other_is_taken() {
         let tools = tools(PAGE + 1);
         let cursor = page(&tools, Era::Legacy, None).unwrap().get("nextCursor").unwrap();
-        let next = |cursor: &Json| page(&tools, Era::Legacy, Some(&Json::empty_object().with("cursor", cursor).unwrap()));
+        let next =
+            |cursor: &Json| page(&tools, Era::Legacy, Some(&Json::empty_object().with("cursor", cursor).unwrap()));
         let last = next(&cursor).unwrap();
         assert_eq!(last.get("tools").unwrap().as_str(), r#"[{ "name":"t1000" , "x":1e400}]"#);
         assert_eq!(last.get("nextCursor"), None);

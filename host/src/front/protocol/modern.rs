@@ -25,7 +25,7 @@ pub(crate) fn discover() -> Json {
 
 /// Starts a request whose `_meta` was read into `client`, in an open session.
 pub(crate) fn serve(desk: &Desk, client: &Client, request: Request, out: &Out, calls: &Calls) -> Step {
-    // Both left the protocol with this era; the first would otherwise be answered as an unknown method of a session.
+    // As an unknown method it would send a client of both eras looking for a fault of its own.
     if request.method == "initialize" {
         let error = RpcError::new(
             RpcError::INVALID_REQUEST,

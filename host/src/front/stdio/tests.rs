@@ -85,7 +85,8 @@ async fn a_legacy_conversation_keeps_every_byte() {
     let list = peer.line().await;
     assert!(list.starts_with(&format!(r#"{{"jsonrpc":"2.0","id":"list","result":{{"tools":[{ECHO},"#)), "{list}");
     assert!(!list.contains("resultType"));
-    let call = r#"{"jsonrpc":"2.0","id":1.0,"method":"tools/call","params":{"name":"echo","arguments":{"n":1e+2, "é":0}}}"#;
+    let call =
+        r#"{"jsonrpc":"2.0","id":1.0,"method":"tools/call","params":{"name":"echo","arguments":{"n":1e+2, "é":0}}}"#;
     peer.send(call).await;
     let result = r#"{ "content":[{"type":"text","text":"echoed"}], "x":{"n":1e+2, "é":0} }"#;
     assert_eq!(peer.line().await, format!(r#"{{"jsonrpc":"2.0","id":1.0,"result":{result}}}"#));
@@ -117,7 +118,10 @@ async fn the_lifecycle_is_kept() {
 async fn what_is_no_message_is_answered_and_forgotten() {
     let mut peer = Peer::initialized("2025-11-25", json!({})).await;
     peer.send("{nonsense").await;
-    assert_eq!(peer.next().await, json!({ "jsonrpc": "2.0", "id": null, "error": peer_error(-32700, "not valid JSON: key must be a string at line 1 column 2") }));
+    assert_eq!(
+        peer.next().await,
+        json!({ "jsonrpc": "2.0", "id": null, "error": peer_error(-32700, "not valid JSON: key must be a string at line 1 column 2") })
+    );
     peer.send("[]").await;
     assert_eq!(peer.next().await["error"]["code"], -32600);
     peer.send(r#"{"jsonrpc":"1.0","id":"mine","method":"ping"}"#).await;

@@ -1,0 +1,127 @@
+//! The eras with sessions.
+
+use super::*;
+
+#[tokio::test]
+async fn a_session_lives_from_initialize_to_delete() {
+    let server = Server::new().await;
+    let session = server.initialize(json!({})).await;
+    assert_eq!(session.len(), 43, "256 bits");
+    let post = |body: String| server.post(body).header("mcp-session-id", &session);
+    let initialized = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
+    assert_eq!(post(initialized.to_owned()).send().await.unwrap().status(), 202);
+
+    let echo = post(call("a", "tools/call", json!({ "name": "echo", "arguments": { "n": 1 } }))).send().await.unwrap();
+    assert_eq!(echo.headers()["content-type"], "application/json");
+    let result = r#"{ "content":[{"type":"text","text":"echoed"}], "x":{"n":1} }"#;
+    assert_eq!(echo.text().await.unwrap(), format!(r#"{{"jsonrpc":"2.0","id":"a","result":{result}}}"#));
+
+    let version = async |version: &str| {
+        let request = post(call(1, "ping", json!({}))).header("mcp-protocol-version", version);
+        request.send().await.unwrap().status().as_u16()
+    };
+    assert_eq!((version("2025-11-25").await, version("1999-01-01").await), (200, 400));
+    let unknown = post(call(2, "nonsense", json!({}))).send().await.unwrap();
+    assert_eq!(unknown.status(), 200);
+    assert_eq!(unknown.json::<Value>().await.unwrap()["error"]["code"], -32601);
+
+    let end = async || {
+        let request = server.request(reqwest::Method::DELETE).header("mcp-session-id", &session);
+        request.send().await.unwrap().status().as_u16()
+    };
+    assert_eq!(end().await, 204);
+    server.events.expect("close").await;
+    assert_eq!(end().await, 404);
+    assert_eq!(post(call(3, "ping", json!({}))).send().await.unwrap().status(), 404);
+}
+
+#[tokio::test]
+async fn a_session_is_bound_to_its_principal() {
+    let server = Server::new().await;
+    let session = server.initialize(json!({})).await;
+    // One token makes one principal, so the table is asked directly.
+    let sessions = Sessions::default();
+    let (fake, _events) = Fake::new();
+    let hello = crate::message::Json::of(&json!({ "protocolVersion": "2025-11-25" }));
+    let open = crate::front::protocol::legacy::Legacy::open(&fake, &profile(), "one", Some(&hello)).await;
+    sessions.add(session.clone(), "one", open.ok().unwrap().0);
+    let headers: HeaderMap = [("mcp-session-id".parse().unwrap(), session.parse().unwrap())].into_iter().collect();
+    assert!(sessions.legacy("one", &headers).is_ok());
+    assert_eq!(sessions.legacy("two", &headers).err().unwrap().status, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test]
+async fn progress_comes_first_and_in_order() {
+    let server = Server::new().await;
+    let session = server.initialize(json!({})).await;
+    let body = call(7, "tools/call", json!({ "name": "progress", "_meta": { "progressToken": 9 } }));
+    let mut response = server.post(body).header("mcp-session-id", &session).send().await.unwrap();
+    assert_eq!(response.headers()["content-type"], "text/event-stream");
+    let mut held = String::new();
+    for progress in 1..=3 {
+        let event = event(&mut response, &mut held).await.unwrap();
+        assert_eq!(event["params"], json!({ "progress": progress, "progressToken": 9 }));
+    }
+    assert_eq!(event(&mut response, &mut held).await.unwrap()["id"], 7);
+    assert_eq!(event(&mut response, &mut held).await, None);
+}
+
+#[tokio::test]
+async fn a_question_goes_out_on_the_stream_and_comes_back_by_post() {
+    let server = Server::new().await;
+    let session = server.initialize(json!({ "elicitation": {} })).await;
+    let other = server.initialize(json!({ "elicitation": {} })).await;
+    let post = |session: &str, body: String| server.post(body).header("mcp-session-id", session).send();
+    let mut response = post(&session, call(1, "tools/call", json!({ "name": "ask" }))).await.unwrap();
+    let mut held = String::new();
+    let question = event(&mut response, &mut held).await.unwrap();
+    assert_eq!(question["method"], "elicitation/create");
+    let answer =
+        |action: &str| json!({ "jsonrpc": "2.0", "id": question["id"], "result": { "action": action } }).to_string();
+    assert_eq!(post(&other, answer("forged")).await.unwrap().status(), 202);
+    assert_eq!(post(&session, answer("decline")).await.unwrap().status(), 202);
+    let last = event(&mut response, &mut held).await.unwrap();
+    assert_eq!(last["result"]["answer"], json!({ "action": "decline" }));
+}
+
+#[tokio::test]
+async fn leaving_does_not_cancel_and_cancelling_does() {
+    let server = Server::new().await;
+    let session = server.initialize(json!({})).await;
+    let slow = |id: u64| {
+        let request = server.post(call(id, "tools/call", json!({ "name": "slow" }))).header("mcp-session-id", &session);
+        tokio::spawn(request.send())
+    };
+    let left = slow(1);
+    server.events.expect("slow").await;
+    left.abort();
+    let _ = left.await;
+    server.fake.release.notify_one();
+    server.events.expect("released").await;
+
+    let cancelled = slow(2);
+    server.events.expect("slow").await;
+    let cancel = r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":2}}"#;
+    let cancel = server.post(cancel).header("mcp-session-id", &session).send().await.unwrap();
+    assert_eq!(cancel.status(), 202);
+    server.events.expect("dropped").await;
+    assert_eq!(cancelled.await.unwrap().unwrap().text().await.unwrap(), "");
+}
+
+#[tokio::test]
+async fn one_stream_may_be_held_open_and_ends_with_the_front() {
+    let server = Server::new().await;
+    let session = server.initialize(json!({})).await;
+    let get = || server.request(reqwest::Method::GET).header("mcp-session-id", &session).send();
+    let mut stream = get().await.unwrap();
+    assert_eq!(
+        (stream.status().as_u16(), &stream.headers()["content-type"]),
+        (200, &"text/event-stream".parse().unwrap())
+    );
+    assert_eq!(get().await.unwrap().status(), 409);
+    let missing = server.request(reqwest::Method::GET).send().await.unwrap();
+    assert_eq!(missing.status(), 400);
+    let events = server.stop().await;
+    assert_eq!(stream.chunk().await.unwrap(), None);
+    events.expect("close").await;
+}
