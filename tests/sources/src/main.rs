@@ -179,8 +179,6 @@ fn look() -> Value {
         "group": group(rustix::process::getpgid(None)),
         "session": group(rustix::process::getsid(None)),
         "no_new_privileges": field("NoNewPrivs:"),
-        "ignored_signals": field("SigIgn:"),
-        "blocked_signals": field("SigBlk:"),
     })
 }
 

@@ -1,1 +1,206 @@
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
+use serde_json::{Value, json};
+use tokio::sync::Mutex as AsyncMutex;
+
+use super::*;
+
+/// A transport whose other end is the test.
+struct Wire {
+    out: mpsc::Sender<Value>,
+    source: AsyncMutex<mpsc::Receiver<Result<Message, TransportError>>>,
+}
+
+#[async_trait::async_trait]
+impl Transport for Wire {
+    async fn send(&self, message: &Message) -> Result<(), TransportError> {
+        let value = serde_json::from_slice(&message.to_line()).unwrap();
+        self.out.send(value).await.map_err(|_| TransportError::Closed("gone".to_owned()))
+    }
+    async fn receive(&self) -> Option<Result<Message, TransportError>> {
+        self.source.lock().await.recv().await
+    }
+    async fn close(&self) {}
+    fn obituary(&self) -> Option<String> {
+        Some("it died".to_owned())
+    }
+}
+
+/// The source's end.
+struct Far {
+    heard: mpsc::Receiver<Value>,
+    say: mpsc::Sender<Result<Message, TransportError>>,
+}
+
+impl Far {
+    async fn hear(&mut self, method: &str) -> Value {
+        let message = self.heard.recv().await.unwrap();
+        assert_eq!(message["method"], method, "{message}");
+        message
+    }
+
+    async fn say(&self, message: Value) {
+        self.say.send(Ok(Message::parse(message.to_string()).unwrap())).await.unwrap();
+    }
+
+    async fn answer(&self, request: &Value, result: Value) {
+        self.say(json!({ "jsonrpc": "2.0", "id": request["id"], "result": result })).await;
+    }
+
+    async fn refuse(&self, request: &Value) {
+        self.say(json!({ "jsonrpc": "2.0", "id": request["id"], "error": { "code": -32601, "message": "no" } })).await;
+    }
+}
+
+fn wire() -> (Arc<dyn Transport>, Far) {
+    let (out, heard) = mpsc::channel(16);
+    let (say, source) = mpsc::channel(16);
+    (Arc::new(Wire { out, source: AsyncMutex::new(source) }), Far { heard, say })
+}
+
+fn initialized(version: &str) -> Value {
+    json!({ "protocolVersion": version, "capabilities": { "tools": {} }, "serverInfo": { "name": "far" } })
+}
+
+/// An open legacy link.
+async fn linked() -> (Arc<Link>, Far) {
+    let (transport, mut far) = wire();
+    let open = Link::open(transport, Deadlines::default());
+    let serve = async {
+        let probe = far.hear("server/discover").await;
+        far.refuse(&probe).await;
+        let request = far.hear("initialize").await;
+        assert_eq!(request["params"]["capabilities"], json!({}), "a shared connection declares nothing");
+        far.answer(&request, initialized("2024-11-05")).await;
+        far.hear("notifications/initialized").await;
+        let list = far.hear("tools/list").await;
+        far.answer(&list, json!({ "tools": [{ "name": "a" }], "nextCursor": "2" })).await;
+        let list = far.hear("tools/list").await;
+        assert_eq!(list["params"], json!({ "cursor": "2" }));
+        far.answer(&list, json!({ "tools": [{ "name": "b" }] })).await;
+    };
+    let (opened, ()) = tokio::join!(open, serve);
+    let (link, discovery) = opened.unwrap();
+    assert_eq!((discovery.tools.len(), discovery.protocol.as_str()), (2, "2024-11-05"));
+    (Arc::new(link), far)
+}
+
+fn call(link: &Arc<Link>, params: &str) -> JoinHandle<Outcome> {
+    let (link, params) = (Arc::clone(link), Json::parse(params.to_owned()).unwrap());
+    tokio::spawn(async move { link.call("tools/call", &params, None, Duration::from_secs(60)).await })
+}
+
+#[tokio::test]
+async fn an_unknown_revision_is_refused_naming_both() {
+    let (transport, mut far) = wire();
+    let serve = async {
+        let request = far.hear("initialize").await;
+        far.answer(&request, initialized("1999-01-01")).await;
+    };
+    let (opened, ()) = tokio::join!(Link::open(transport, Deadlines { probe: None, ..Deadlines::default() }), serve);
+    let why = opened.err().unwrap().to_string();
+    assert!(why.contains("1999-01-01") && why.contains("2025-11-25"), "{why}");
+}
+
+#[tokio::test]
+async fn a_list_that_goes_in_circles_is_refused() {
+    let (link, mut far) = linked().await;
+    let serve = async {
+        for _ in 0..2 {
+            let list = far.hear("tools/list").await;
+            far.answer(&list, json!({ "tools": [], "nextCursor": "again" })).await;
+        }
+    };
+    let (listed, ()) = tokio::join!(link.discover(), serve);
+    assert!(listed.unwrap_err().to_string().contains("never ends"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_answer_to_the_probe_counts_when_initialize_is_refused() {
+    let (transport, mut far) = wire();
+    let serve = async {
+        let probe = far.hear("server/discover").await;
+        let request = far.hear("initialize").await;
+        far.answer(&probe, json!({ "supportedVersions": ["2026-07-28"], "capabilities": { "tools": {} } })).await;
+        far.refuse(&request).await;
+        let list = far.hear("tools/list").await;
+        let meta = &list["params"]["_meta"];
+        assert_eq!(meta["io.modelcontextprotocol/protocolVersion"], "2026-07-28");
+        far.answer(&list, json!({ "tools": [] })).await;
+    };
+    let (opened, ()) = tokio::join!(Link::open(transport, Deadlines::default()), serve);
+    assert!(opened.unwrap().0.is_modern());
+}
+
+#[tokio::test]
+async fn wrong_and_repeated_ids_change_nothing() {
+    let (link, mut far) = linked().await;
+    let waiting = call(&link, r#"{"name":"a"}"#);
+    let request = far.hear("tools/call").await;
+    far.say(json!({ "jsonrpc": "2.0", "id": 9999, "result": "wrong" })).await;
+    far.say(json!({ "jsonrpc": "2.0", "id": request["id"].to_string(), "result": "a string" })).await;
+    far.answer(&request, json!("right")).await;
+    far.answer(&request, json!("again")).await;
+    assert!(matches!(waiting.await.unwrap(), Outcome::Answered(Answer::Result(r)) if r.as_str() == r#""right""#));
+    let waiting = call(&link, r#"{"name":"a"}"#);
+    let request = far.hear("tools/call").await;
+    far.answer(&request, json!("next")).await;
+    assert!(matches!(waiting.await.unwrap(), Outcome::Answered(_)));
+    assert_eq!(link.shared.strays.load(Ordering::Relaxed), 3);
+}
+
+#[tokio::test]
+async fn the_source_is_answered_and_asks_nobody() {
+    let (_link, mut far) = linked().await;
+    far.say(json!({ "jsonrpc": "2.0", "id": "p", "method": "ping" })).await;
+    assert_eq!(far.heard.recv().await.unwrap(), json!({ "jsonrpc": "2.0", "id": "p", "result": {} }));
+    far.say(json!({ "jsonrpc": "2.0", "id": "s", "method": "sampling/createMessage", "params": {} })).await;
+    assert_eq!(far.heard.recv().await.unwrap()["error"]["code"], -32601);
+}
+
+#[tokio::test]
+async fn a_dropped_call_is_cancelled_and_frees_its_slot() {
+    let (link, mut far) = linked().await;
+    let waiting = call(&link, r#"{"name":"a"}"#);
+    let request = far.hear("tools/call").await;
+    waiting.abort();
+    let cancelled = far.hear("notifications/cancelled").await;
+    assert_eq!(cancelled["params"]["requestId"], request["id"]);
+    assert!(link.shared.pending().slots.is_empty());
+}
+
+#[tokio::test]
+async fn the_end_of_the_connection_makes_every_call_unknown() {
+    let (link, mut far) = linked().await;
+    let waiting = call(&link, r#"{"name":"a"}"#);
+    far.hear("tools/call").await;
+    drop(far.say);
+    assert!(matches!(waiting.await.unwrap(), Outcome::Unknown(why) if why == "it died"));
+    assert!(!link.is_open());
+    assert!(matches!(call(&link, "{}").await.unwrap(), Outcome::NotSent(why) if why == "it died"));
+}
+
+#[test]
+fn meta_is_spliced_and_all_else_keeps_its_bytes() {
+    let params = Json::parse(
+        &br#"{ "name":"a", "n": 1.0,"_meta":{"x":1e2,"progressToken":7,"io.modelcontextprotocol/logLevel":"debug","io.modelcontextprotocol/task":1} }"#[..],
+    )
+    .unwrap();
+    let legacy = meta::dress(&params, Era::Legacy, 5, None);
+    assert_eq!(legacy.as_str(), r#"{ "name":"a", "n": 1.0,"_meta":{"x":1e2,"io.modelcontextprotocol/task":1} }"#);
+    let modern = meta::dress(&params, Era::Modern, 5, None);
+    assert!(
+        modern.as_str().starts_with(
+            r#"{ "name":"a", "n": 1.0,"_meta":{"x":1e2,"io.modelcontextprotocol/protocolVersion":"2026-07-28","#
+        ),
+        "{}",
+        modern.as_str()
+    );
+    assert!(!modern.as_str().contains("logLevel") && !modern.as_str().contains("task"), "{}", modern.as_str());
+    let (out, _progress) = mpsc::channel(1);
+    let relay = Relay { token: Json::null(), out };
+    let relayed = meta::dress(&Json::empty_object(), Era::Legacy, 5, Some(&relay));
+    assert_eq!(relayed.as_str(), r#"{"_meta":{"progressToken":5}}"#);
+    let untouched = Json::parse(&br#"{"_meta":{"a":1}, "b":2}"#[..]).unwrap();
+    assert_eq!(meta::dress(&untouched, Era::Legacy, 5, None), untouched);
+}
