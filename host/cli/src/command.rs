@@ -4,6 +4,11 @@ pub(crate) mod completions;
 pub(crate) mod import;
 pub(crate) mod schema;
 pub(crate) mod secret;
+// Their arguments alone so far; they run nothing until the broker is there.
+#[cfg(test)]
+pub(crate) mod serve;
+#[cfg(test)]
+pub(crate) mod wrap;
 
 use std::process::ExitCode;
 
