@@ -36,7 +36,14 @@ impl ConfigError {
         faults.sort_by_key(|fault| (fault.span.start, fault.span.end));
         faults.dedup_by(|a, b| a.span == b.span && a.message == b.message);
         faults.truncate(MAX_PROBLEMS);
-        let text = file.map(|file| Arc::new(NamedSource::new(visible(&file.to_string_lossy()), printable(content))));
+        let mut content = content.to_owned();
+        for span in faults.iter().filter(|fault| fault.hidden).map(|fault| fault.span.clone()) {
+            let stars = "*".repeat(span.len());
+            if content.get(span.clone()).is_some() {
+                content.replace_range(span, &stars);
+            }
+        }
+        let text = file.map(|file| Arc::new(NamedSource::new(visible(&file.to_string_lossy()), printable(&content))));
         Self { problems: faults.into_iter().map(|fault| fault.place(text.clone())).collect() }
     }
 }
@@ -93,17 +100,24 @@ pub(super) struct Fault {
     message: String,
     label: &'static str,
     help: Option<String>,
+    hidden: bool,
 }
 
 impl Fault {
     /// Lower case, no full stop, with the value.
     pub(super) fn new(span: Range<usize>, message: impl Into<String>) -> Self {
-        Self { span, message: message.into(), label: "here", help: None }
+        Self { span, message: message.into(), label: "here", help: None, hidden: false }
     }
 
     /// The way out.
     pub(super) fn help(mut self, help: impl Into<String>) -> Self {
         self.help = Some(help.into());
+        self
+    }
+
+    /// What stands there may be a secret: no snippet shows it.
+    pub(super) fn hidden_if(mut self, hidden: bool) -> Self {
+        self.hidden = hidden;
         self
     }
 

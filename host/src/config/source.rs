@@ -98,7 +98,7 @@ fn only_in_this_version(raw: &RawSource, faults: &mut Faults) {
     {
         faults.0.push(later(at.span(), "idle", &format!("{:?}", at.as_str()), "\"10m\""));
     }
-    let words: [(&str, &Option<At<String>>, [&str; 2]); 3] = [
+    let words = [
         ("lifecycle", &raw.lifecycle, ["warm", "per-call"]),
         ("discovery", &raw.discovery, ["snapshot", "live"]),
         ("transport", &raw.transport, ["http", "sse"]),
@@ -266,7 +266,8 @@ pub(super) fn header_problem(name: &str, value: &str) -> Option<(&'static str, &
 
 fn url(at: &At<String>) -> Result<url::Url, Fault> {
     // The value is not repeated: it may hold a password.
-    let refuse = |why: &str, help: &str| Fault::new(at.span(), format!("this URL {why}")).help(help);
+    let refuse =
+        |why: &str, help: &str| Fault::new(at.span(), format!("this URL {why}")).help(help).hidden_if(at.contains('@'));
     let example = "write it like \"https://mcp.example.com/mcp\"";
     let url = url::Url::parse(at).map_err(|error| refuse(&format!("is not valid: {error}"), example))?;
     if !matches!(url.scheme(), "http" | "https") {

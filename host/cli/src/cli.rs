@@ -1,0 +1,54 @@
+//! The arguments.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::command::{completions, import, schema, secret};
+
+/// A deny-by-default broker for the Model Context Protocol.
+///
+/// An agent connects to one MCP endpoint; behind it stand tool sources, each allowed only what the configuration names,
+/// and every call passes policies, approval and an audit trail.
+#[derive(Debug, Parser)]
+#[command(
+    name = "portcullis",
+    version,
+    arg_required_else_help = true,
+    disable_help_subcommand = true,
+    max_term_width = 100
+)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) global: Global,
+
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// What every command takes.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Global {
+    /// The configuration [default: ./portcullis.toml, then the user's configuration folder]
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+
+    /// Print data as JSON, for programs
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+}
+
+impl Global {
+    /// The configuration that the arguments name.
+    pub(crate) fn load(&self) -> Result<portcullis::config::Config, portcullis::config::ConfigError> {
+        portcullis::config::Config::load(self.config.as_deref())
+    }
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    Import(import::Args),
+    Secret(secret::Args),
+    Schema(schema::Args),
+    Completions(completions::Args),
+}

@@ -1,0 +1,63 @@
+//! `portcullis import`
+
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+
+use crate::cli::Global;
+use crate::output;
+
+/// More than any client writes; the library refuses less.
+const MAX_BYTES: u64 = 4 << 20;
+
+/// Turn another client's mcpServers JSON into a portcullis.toml
+///
+/// Reads what Claude Desktop, Claude Code, Cursor and VS Code write, and mcp_servers.json. The configuration is printed;
+/// nothing is started and no file is written. Values that look like secrets are left out: the commands that set them, and
+/// everything else to look at, go to standard error.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  portcullis import ~/.cursor/mcp.json > portcullis.toml
+  portcullis import .vscode/mcp.json
+  cat claude_desktop_config.json | portcullis import -")]
+pub(crate) struct Args {
+    /// The JSON file; `-` for standard input
+    file: PathBuf,
+}
+
+pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
+    let shown = output::visible(&args.file.to_string_lossy()).into_owned();
+    let text = read(&args.file).with_context(|| format!("{shown} cannot be read"))?;
+    let imported = portcullis::config::import::import(&text).with_context(|| format!("{shown} cannot be imported"))?;
+    if global.json {
+        let secrets = imported.secrets.iter().map(|s| serde_json::json!({ "name": s.name, "origin": s.origin }));
+        output::json(&serde_json::json!({
+            "toml": imported.toml, "secrets": secrets.collect::<Vec<_>>(), "notes": imported.notes,
+        }))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    output::text(&imported.toml)?;
+    for note in &imported.notes {
+        output::note(&format!("note: {note}"));
+    }
+    if !imported.secrets.is_empty() {
+        output::note("set these secrets before the sources start (each command reads the value from standard input):");
+    }
+    for secret in &imported.secrets {
+        output::note(&format!("  portcullis secret set {}    # {}", secret.name, secret.origin));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn read(file: &Path) -> std::io::Result<String> {
+    let mut text = String::new();
+    if file == Path::new("-") {
+        std::io::stdin().take(MAX_BYTES).read_to_string(&mut text)?;
+    } else {
+        std::fs::File::open(file)?.take(MAX_BYTES).read_to_string(&mut text)?;
+    }
+    Ok(text)
+}

@@ -1,0 +1,112 @@
+//! `portcullis secret`
+
+use std::io::{BufRead as _, IsTerminal as _, Read as _};
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use clap::Subcommand;
+use portcullis::secret::{MAX_VALUE_BYTES, Secrets};
+use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
+use secrecy::SecretString;
+use secrecy::zeroize::Zeroizing;
+
+use crate::cli::Global;
+use crate::output;
+
+/// Keep the secrets that sources are given
+///
+/// A source gets a secret where the configuration says { secret = \"NAME\" }. Values are kept in a file that only you can
+/// read, in the data folder of the configuration.
+#[derive(Debug, clap::Args)]
+#[command(
+    arg_required_else_help = true,
+    after_long_help = "\
+Examples:
+  portcullis secret set files-key            # asks, and shows nothing of what is typed
+  pass show files | portcullis secret set files-key
+  portcullis secret list
+  portcullis secret remove files-key"
+)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Keep a value, read from standard input: arguments are visible to every process
+    Set {
+        /// ASCII letters, digits, `-`, `_` and `.`
+        name: String,
+    },
+    /// Print the names
+    List,
+    /// Forget a value
+    Remove {
+        /// As it was set
+        name: String,
+    },
+}
+
+pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
+    let secrets = Secrets::open(&global.load()?.data_dir)?;
+    match &args.what {
+        What::Set { name } => {
+            portcullis::secret::check_name(name)?;
+            secrets.set(name, &read_value(name).context("the value cannot be read")?)?;
+            output::note(&format!("secret {name} is set"));
+        }
+        What::Remove { name } => {
+            secrets.remove(name)?;
+            output::note(&format!("secret {name} is removed"));
+        }
+        What::List => list(&secrets.list()?, global.json)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn list(names: &[String], json: bool) -> anyhow::Result<()> {
+    if json {
+        return output::json(&serde_json::json!({ "secrets": names }));
+    }
+    if names.is_empty() {
+        output::note("there are no secrets: keep one with `portcullis secret set NAME`");
+    }
+    names.iter().try_for_each(|name| output::text(&format!("{name}\n")))
+}
+
+/// A line from the terminal, typed unseen, or everything that is piped in; without the last line break.
+fn read_value(name: &str) -> std::io::Result<SecretString> {
+    let stdin = std::io::stdin();
+    let mut value = Zeroizing::new(String::new());
+    if stdin.is_terminal() {
+        output::note(&format!("value of {name} (not shown): "));
+        let _unseen = Unseen::new()?;
+        stdin.lock().read_line(&mut value)?;
+    } else {
+        // One byte more than is allowed, and a line break, so that a longer value is refused rather than cut.
+        stdin.lock().take(MAX_VALUE_BYTES as u64 + 3).read_to_string(&mut value)?;
+    }
+    let line = value.strip_suffix('\n').unwrap_or(&value);
+    Ok(line.strip_suffix('\r').unwrap_or(line).into())
+}
+
+/// The terminal without echo, until dropped.
+struct Unseen(Termios);
+
+impl Unseen {
+    fn new() -> std::io::Result<Self> {
+        let before = tcgetattr(std::io::stdin())?;
+        let mut unseen = before.clone();
+        unseen.local_modes.remove(LocalModes::ECHO);
+        tcsetattr(std::io::stdin(), OptionalActions::Flush, &unseen)?;
+        Ok(Self(before))
+    }
+}
+
+impl Drop for Unseen {
+    fn drop(&mut self) {
+        // Nothing can be done about a terminal that is gone.
+        let _ = tcsetattr(std::io::stdin(), OptionalActions::Now, &self.0);
+    }
+}

@@ -1,0 +1,30 @@
+//! What people and programs read: data on standard output, everything about it on standard error; colours only on a
+//! terminal that wants them (`NO_COLOR`), and nothing from a source that acts on it.
+
+use std::io::Write as _;
+
+use anstyle::{Color, Style};
+
+pub(crate) use portcullis::visible::visible;
+
+/// For what is wrong.
+pub(crate) const BAD: Style = Style::new().bold().fg_color(Some(Color::Ansi(anstyle::AnsiColor::Red)));
+
+/// Data, indented, on standard output.
+pub(crate) fn json(value: &serde_json::Value) -> anyhow::Result<()> {
+    text(&format!("{value:#}\n"))
+}
+
+/// Data as it is, on standard output. A reader that has gone away is no error: `portcullis … | head`.
+pub(crate) fn text(text: &str) -> anyhow::Result<()> {
+    match anstream::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        done => Ok(done?),
+    }
+}
+
+/// A line for people, on standard error. Text from elsewhere must have passed [`visible`].
+pub(crate) fn note(line: &str) {
+    // There is nowhere left to say that this failed.
+    let _ = writeln!(anstream::stderr(), "{line}");
+}

@@ -1,0 +1,36 @@
+//! Errors, as people and programs read them.
+
+use std::process::ExitCode;
+
+use miette::{GraphicalReportHandler, GraphicalTheme};
+use portcullis::config::{ConfigError, Problem};
+
+use crate::output::{self, BAD};
+
+/// Shows why the command failed, on standard error. With `--json` it is one JSON object.
+pub(crate) fn failure(error: &anyhow::Error, json: bool) -> ExitCode {
+    let config = error.downcast_ref::<ConfigError>();
+    match config {
+        _ if json => output::note(&format!("{}", serde_json::json!({ "error": message(error) }))),
+        Some(config) => config.problems().iter().for_each(|problem| output::note(&rendered(problem))),
+        None => output::note(&format!("{BAD}error{BAD:#}: {}", message(error))),
+    }
+    ExitCode::FAILURE
+}
+
+/// The error and its causes in one line each, with nothing in it that acts on the terminal.
+fn message(error: &anyhow::Error) -> String {
+    let causes: Vec<String> = error.chain().map(ToString::to_string).collect();
+    let text = causes.join(": ");
+    text.lines().map(output::visible).collect::<Vec<_>>().join("\n")
+}
+
+/// The snippet; `anstream` takes the colours out where they are not wanted.
+fn rendered(problem: &Problem) -> String {
+    let mut shown = String::new();
+    let handler = GraphicalReportHandler::new_themed(GraphicalTheme::unicode()).with_width(100);
+    match handler.render_report(&mut shown, problem) {
+        Ok(()) => shown,
+        Err(_) => problem.to_string(),
+    }
+}
