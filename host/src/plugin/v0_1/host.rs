@@ -38,10 +38,12 @@ pub(super) mod imports {
 use imports::portcullis::plugin::{asks, calls, lines, log, types, vault};
 
 /// Stands for the one call that a store is about; it carries nothing, the facts are in the store.
-pub(crate) struct CallHandle;
+#[expect(unreachable_pub, reason = "the bindings re-export it as `pub`")]
+pub struct CallHandle;
 
 /// Stands for the one ask that a store is about.
-pub(crate) struct AskHandle;
+#[expect(unreachable_pub, reason = "the bindings re-export it as `pub`")]
+pub struct AskHandle;
 
 /// What the guest may ask for during the running call.
 #[derive(Default)]
