@@ -1,1 +1,4 @@
-//! x
+//! What is tested across crates.
+
+#[cfg(test)]
+mod semver;

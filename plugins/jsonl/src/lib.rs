@@ -1,1 +1,89 @@
-//! x
+//! A sink that appends the ledger's records to its file, one line each, byte for byte.
+//!
+//! ```toml
+//! kinds = ["call.*", "tool.completed"]   # globs over the kind of the record; without it, every record
+//! ```
+//!
+//! Delivery is at least once: after a crash or an error a batch comes again, so a reader drops what it has seen by the
+//! record's `chain` and `seq`.
+
+use portcullis_plugin::json::Json;
+use portcullis_plugin::{Audit, Lines, NameGlob, settings};
+use serde::Deserialize;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Jsonl {
+    kinds: Option<Vec<NameGlob>>,
+}
+
+impl Audit for Jsonl {
+    fn configure(settings: &str) -> Result<Self, String> {
+        settings::parse(settings)
+    }
+
+    fn deliver(&self, records: &[String], lines: &dyn Lines) -> Result<(), String> {
+        records.iter().try_for_each(|record| if self.wants(record)? { lines.append(record) } else { Ok(()) })
+    }
+}
+
+impl Jsonl {
+    fn wants(&self, record: &str) -> Result<bool, String> {
+        let Some(kinds) = &self.kinds else { return Ok(true) };
+        let json = Json::parse(record)?;
+        let kind = json.get("kind").and_then(Json::as_str).ok_or("a record without a kind")?;
+        Ok(kinds.iter().any(|glob| glob.matches(kind)))
+    }
+}
+
+portcullis_plugin::export_audit!(Jsonl);
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
+
+    use portcullis_plugin::fake::FakeLines;
+
+    use super::*;
+
+    const RECORDS: [&str; 3] = [
+        r#"{"v":1,"seq":1,"kind":"run.started"}"#,
+        r#"{ "seq":2, "kind":"call.intent" }"#,
+        r#"{"seq":3,"kind":"tool.completed"}"#,
+    ];
+
+    fn deliver(settings: &str, lines: &FakeLines) -> Result<(), String> {
+        Jsonl::configure(settings).unwrap().deliver(&RECORDS.map(String::from), lines)
+    }
+
+    #[test]
+    fn every_record_is_a_line_byte_for_byte_and_in_order() {
+        let lines = FakeLines::default();
+        deliver("{}", &lines).unwrap();
+        assert_eq!(lines.lines(), RECORDS);
+    }
+
+    #[test]
+    fn kinds_choose() {
+        let lines = FakeLines::default();
+        deliver(r#"{"kinds":["call.*","run.started"]}"#, &lines).unwrap();
+        assert_eq!(lines.lines(), RECORDS[..2]);
+        deliver(r#"{"kinds":[]}"#, &lines).unwrap();
+        assert_eq!(lines.lines().len(), 2);
+    }
+
+    #[test]
+    fn what_cannot_be_written_or_judged_is_an_error_so_that_it_comes_again() {
+        let broken = FakeLines::broken("disk full");
+        assert_eq!(deliver("{}", &broken), Err("disk full".into()));
+        let sink = Jsonl::configure(r#"{"kinds":["*"]}"#).unwrap();
+        assert!(sink.deliver(&[r#"{"seq":1}"#.into()], &FakeLines::default()).is_err());
+    }
+
+    #[test]
+    fn a_wrong_setting_is_named() {
+        let error = |settings| Jsonl::configure(settings).err().unwrap();
+        assert!(error(r#"{"only":[]}"#).starts_with("settings.only: unknown field"));
+        assert!(error(r#"{"kinds":["call.{a,b}"]}"#).starts_with("settings.kinds[0]: '{' has no place"));
+    }
+}

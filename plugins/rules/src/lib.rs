@@ -1,1 +1,122 @@
-//! x
+//! A policy made of lists. `deny` wins, then `ask`, then `allow`.
+//!
+//! ```toml
+//! deny  = ["*__delete_*", { source = "files", arguments = { path = { not = "/srv/*" } }, message = "stay under /srv" }]
+//! ask   = ["files__write_*"]
+//! allow = ["files__*", { source = "git", tool = "git_*" }]
+//! default = "deny"                       # "pass", "ask" or "deny": what becomes of the rest
+//! ```
+//!
+//! A rule is a glob over the exposed name, or a table of which everything given must match:
+//!
+//! | key | is compared with |
+//! |---|---|
+//! | `source`, `method` | the source's name, the MCP method |
+//! | `tool` | the exposed name or the source's own name for the tool; in an `allow` rule without `source` only the exposed name, because a source chooses its own names |
+//! | `arguments` | see [`arguments`] |
+//! | `message` | nothing: it is what the agent or the person reads |
+//!
+//! Without `default`, the rest passes if there is no `allow`, and is denied if there is one.
+//!
+//! When tools are listed there is no call yet, so a deny rule about `arguments` or `method` does not hide a tool, and an
+//! allow rule about them shows it.
+
+mod arguments;
+mod rule;
+
+use portcullis_plugin::json::Json;
+use portcullis_plugin::{Call, Phase, Policy, Verdict, settings};
+use rule::{Reading, Rule};
+use serde::Deserialize;
+
+struct Rules {
+    deny: Vec<Rule>,
+    ask: Vec<Rule>,
+    allow: Vec<Rule>,
+    default: Rest,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Settings {
+    #[serde(default)]
+    deny: Vec<Rule>,
+    #[serde(default)]
+    ask: Vec<Rule>,
+    #[serde(default)]
+    allow: Vec<Rule>,
+    default: Option<Rest>,
+}
+
+/// What becomes of a call that no rule matches.
+#[derive(Deserialize, Clone, Copy, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+enum Rest {
+    Pass,
+    Ask,
+    Deny,
+}
+
+impl Policy for Rules {
+    fn configure(settings: &str) -> Result<Self, String> {
+        let Settings { deny, ask, allow, default } = settings::parse(settings)?;
+        if !allow.is_empty() && default == Some(Rest::Pass) {
+            return Err("settings.default: \"pass\" makes `allow` mean nothing; leave out one of them".into());
+        }
+        let default = default.unwrap_or(if allow.is_empty() { Rest::Pass } else { Rest::Deny });
+        Ok(Self { deny, ask, allow, default })
+    }
+
+    fn check(&self, call: &dyn Call) -> Result<Verdict, String> {
+        if call.phase() == Phase::List { Ok(self.list(call)) } else { self.judge(call) }
+    }
+}
+
+impl Rules {
+    fn judge(&self, call: &dyn Call) -> Result<Verdict, String> {
+        let text = call.arguments();
+        // Read even if no rule looks at them: arguments that two parsers read differently are nothing to pass on.
+        let arguments = Json::parse(&text).map_err(|error| format!("arguments: {error}"))?;
+        let matches = |rule: &&Rule, reading| rule.matches(call, Some(&arguments), reading);
+
+        if let Some(rule) = self.deny.iter().find(|rule| matches(rule, Reading::Against)) {
+            return Ok(denied_by(rule));
+        }
+        if let Some(rule) = self.ask.iter().find(|rule| matches(rule, Reading::Against)) {
+            return Ok(Verdict::Ask(rule.message("asked for")));
+        }
+        if self.allow.iter().any(|rule| matches(&rule, Reading::For)) {
+            return Ok(Verdict::Pass);
+        }
+        Ok(match self.default {
+            Rest::Pass => Verdict::Pass,
+            Rest::Ask => Verdict::Ask(format!("no rule covers {}", call.exposed_name())),
+            Rest::Deny => not_allowed(call),
+        })
+    }
+
+    /// Hides what would be denied whatever the arguments are.
+    fn list(&self, call: &dyn Call) -> Verdict {
+        let matches = |rule: &Rule, reading| rule.matches(call, None, reading);
+        if let Some(rule) = self.deny.iter().find(|rule| !rule.needs_a_call() && matches(rule, Reading::Against)) {
+            return denied_by(rule);
+        }
+        let shown = self.default != Rest::Deny
+            || self.ask.iter().any(|rule| matches(rule, Reading::Against))
+            || self.allow.iter().any(|rule| matches(rule, Reading::For));
+        if shown { Verdict::Pass } else { not_allowed(call) }
+    }
+}
+
+fn denied_by(rule: &Rule) -> Verdict {
+    Verdict::deny("rule", rule.message("denied"))
+}
+
+fn not_allowed(call: &dyn Call) -> Verdict {
+    Verdict::deny("not-allowed", format!("no rule allows {}", call.exposed_name()))
+}
+
+portcullis_plugin::export_policy!(Rules);
+
+#[cfg(test)]
+mod tests;

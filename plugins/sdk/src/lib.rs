@@ -1,1 +1,71 @@
-//! x
+//! Write Portcullis plugins in Rust.
+//!
+//! There is one trait for each kind of plugin: [`Policy`], [`Transform`], [`Approval`], [`Audit`], [`Tools`]. Implement it,
+//! export it, build for `wasm32-unknown-unknown`:
+//!
+//! ```
+//! use portcullis_plugin::{Call, Policy, Verdict};
+//!
+//! struct NoDeletes;
+//!
+//! impl Policy for NoDeletes {
+//!     fn configure(_settings: &str) -> Result<Self, String> {
+//!         Ok(Self)
+//!     }
+//!
+//!     fn check(&self, call: &dyn Call) -> Result<Verdict, String> {
+//!         if call.tool().starts_with("delete_") {
+//!             return Ok(Verdict::deny("no-deletes", "this policy lets nothing be deleted"));
+//!         }
+//!         Ok(Verdict::Pass)
+//!     }
+//! }
+//!
+//! portcullis_plugin::export_policy!(NoDeletes);
+//! # fn main() {}
+//! ```
+//!
+//! Such a component imports what it uses and nothing else: no files, no clock, no environment. On any other target the same
+//! code is an ordinary library, and the [`fake`] module stands in for the broker in its tests.
+//!
+//! Any error, and any panic, denies the call. A panic has no text that the broker could see: prefer an error.
+
+mod approval;
+mod audit;
+#[doc(hidden)]
+pub mod bindings;
+mod call;
+#[cfg(not(target_arch = "wasm32"))]
+pub mod fake;
+mod glob;
+mod instance;
+pub mod json;
+mod log;
+mod policy;
+pub mod settings;
+mod tools;
+mod transform;
+
+pub use approval::{Approval, Ask, Grant, Offer, Scope, Settlement};
+#[doc(hidden)]
+pub use audit::HostLines;
+pub use audit::{Audit, Lines};
+pub use bindings::portcullis::plugin::types::Denial;
+pub use call::{Call, Phase, Risk, Trust};
+pub use glob::{Glob, NameGlob};
+#[doc(hidden)]
+pub use instance::{Instance, Opened};
+pub use log::{Level, log};
+pub use policy::{Policy, Verdict};
+pub use tools::{Failure, Tools};
+#[doc(hidden)]
+pub use transform::HostVault;
+pub use transform::{Change, Transform, Vault};
+
+impl Denial {
+    /// `code` is for machines (lower case, dashes), `message` for people.
+    #[must_use]
+    pub fn new(code: &str, message: impl Into<String>) -> Self {
+        Self { code: code.to_string(), message: message.into() }
+    }
+}

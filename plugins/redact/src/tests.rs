@@ -1,0 +1,183 @@
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
+
+use portcullis_plugin::fake::{FakeCall, FakeVault};
+
+use super::*;
+
+const KEY: &str = "-----BEGIN RSA PRIVATE KEY-----\nMIIEow==\n-----END RSA PRIVATE KEY-----";
+const JWT: &str = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9PlFUP0THsR8U";
+
+fn redact(settings: &str) -> Redact {
+    Redact::configure(settings).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// What becomes of a string among arguments.
+fn text(settings: &str, text: &str) -> String {
+    let call = FakeCall::new("mail", "send").with_arguments(&format!("{{\"x\":{}}}", quote(text)));
+    match redact(settings).rewrite(&call, &FakeVault::default()).unwrap() {
+        Change::Keep => text.into(),
+        Change::Replace(json) => Json::parse(&json).unwrap().get("x").unwrap().as_str().unwrap().into(),
+        Change::Refuse(denial) => panic!("{denial:?}"),
+    }
+}
+
+#[test]
+fn each_detector_finds_its_own_and_hides_exactly_that() {
+    let token = format!("ghp_{}", "a1B2".repeat(9));
+    let pat = format!("github_pat_{}", "a1B2_".repeat(12));
+    for (given, hidden) in [
+        ("to ann.b+c@mail.example.org.", "to [email:1]."),
+        ("<a@b.co>,<c@d.io>", "<[email:1]>,<[email:2]>"),
+        ("pay 4111 1111 1111 1111 12/29", "pay [credit-card:1] 12/29"),
+        ("378282246310005,5555-5555-5555-4444", "[credit-card:1],[credit-card:2]"),
+        ("DE89 3704 0044 0532 0130 00 THE END", "[iban:1] THE END"),
+        ("to GB82WEST12345698765432.", "to [iban:1]."),
+        ("id=AKIAIOSFODNN7EXAMPLE!", "id=[aws-key:1]!"),
+        (&format!("t={token};"), "t=[github-token:1];"),
+        (&pat, "[github-token:1]"),
+        (&format!("here:\n{KEY}\nthere"), "here:\n[private-key:1]\nthere"),
+        (&KEY.replace('\n', "\\n"), "[private-key:1]"),
+        ("-----BEGIN PRIVATE KEY-----\ncut off", "[private-key:1]"),
+        (&format!("Bearer {JWT}."), "Bearer [jwt:1]."),
+    ] {
+        assert_eq!(text("{}", given), hidden, "{given}");
+    }
+    let ip = r#"{"detect":["ipv4"]}"#;
+    assert_eq!(text(ip, "from 10.0.0.1:80, 192.168.255.254."), "from [ipv4:1]:80, [ipv4:2].");
+}
+
+#[test]
+fn what_only_looks_alike_stays() {
+    for same in [
+        "a@b",
+        "@example.org",
+        "a@b.c",
+        "a@-.",
+        "4111 1111 1111 1112",
+        "1763600000000",
+        "x4111111111111111",
+        "41111111111111111111",
+        "4111  1111 1111 1111",
+        "DE88 3704 0044 0532 0130 00",
+        "AKIASHORT",
+        "XAKIAIOSFODNN7EXAMPLE",
+        "AKIAIOSFODNN7EXAMPLES",
+        "ghp_short",
+        "-----BEGIN PUBLIC KEY-----\nx\n-----END PUBLIC KEY-----",
+        "eyJhbGciOi",
+        "eyJhbGciOiJIUzI1NiJ9.abc.def",
+        "10.0.0.1",
+    ] {
+        assert_eq!(text("{}", same), same);
+    }
+    for same in ["1.2.3", "1.2.3.4.5", "256.1.1.1", "v1.2.3.4", "1.2.3.400", "1..2.3.4"] {
+        assert_eq!(text(r#"{"detect":["ipv4"]}"#, same), same);
+    }
+}
+
+#[test]
+fn every_byte_that_is_no_secret_stays() {
+    let outcome = r#"{ "content" : [ {"type":"text", "text":"\u0061 caf\u00e9" }, {"text":"hi a@b.org\n\"\ud83d\ude00\""} ],
+        "a@b.org": 1.50, "big": 9007199254740993, "isError" :false }"#;
+    let vault = FakeVault::default();
+    let change = redact("{}").rewrite(&FakeCall::new("mail", "read").with_outcome(outcome), &vault).unwrap();
+    let expected = outcome.replace(r#""hi a@b.org\n\"\ud83d\ude00\"""#, r#""hi [email:1]\n\"😀\"""#);
+    assert_ne!(expected, outcome);
+    assert_eq!(change, Change::Replace(expected));
+    assert_eq!(vault.kept(), [("email".into(), "a@b.org".into(), vec![])]);
+}
+
+#[test]
+fn nothing_found_keeps_the_value() {
+    let keep = |call: &FakeCall| redact("{}").rewrite(call, &FakeVault::default()).unwrap() == Change::Keep;
+    let call = FakeCall::new("mail", "send").with_arguments(r#"{"path":"/srv","n":4111111111111111}"#);
+    assert!(keep(&call));
+    assert!(keep(&call.with_arguments(r#"{"to":"a@b.org"}"#).in_phase(Phase::List)));
+}
+
+#[test]
+fn the_same_value_has_one_placeholder_and_an_escaped_one_is_found() {
+    let arguments = r#"{"a":"a@b.org","b":["a\u0040b.org"]}"#;
+    let call = FakeCall::new("mail", "send").with_arguments(arguments);
+    let change = redact("{}").rewrite(&call, &FakeVault::default()).unwrap();
+    assert_eq!(change, Change::Replace(r#"{"a":"[email:1]","b":["[email:1]"]}"#.into()));
+}
+
+#[test]
+fn own_patterns_and_overlaps() {
+    let settings =
+        r#"{"detect":["email"],"patterns":[{"kind":"ticket","regex":"TCK-[0-9]+"},{"kind":"word","regex":"org\\w*"}]}"#;
+    assert_eq!(text(settings, "é TCK-12 TCK-x"), "é [ticket:1] TCK-x");
+    // `org_secret` begins inside the address: no half of either may stay.
+    let vault = FakeVault::default();
+    let call = FakeCall::new("mail", "send").with_arguments(r#"{"x":"a@b.org_secret!"}"#);
+    assert_eq!(redact(settings).rewrite(&call, &vault).unwrap(), Change::Replace(r#"{"x":"[email:1]!"}"#.into()));
+    assert_eq!(vault.kept()[0].1, "a@b.org_secret");
+}
+
+#[test]
+fn restore_goes_to_the_vault() {
+    let call = FakeCall::new("mail", "read").with_outcome(r#"{"content":["a@b.org"]}"#);
+    for (settings, globs) in
+        [("{}", vec![]), (r#"{"restore":"same-source"}"#, vec![]), (r#"{"restore":["mail__*"]}"#, vec!["mail__*"])]
+    {
+        let vault = FakeVault::default();
+        redact(settings).rewrite(&call, &vault).unwrap();
+        assert_eq!(vault.kept()[0].2, globs, "{settings}");
+    }
+}
+
+#[test]
+fn what_cannot_be_read_is_an_error() {
+    let rewrite = |call: FakeCall| redact("{}").rewrite(&call, &FakeVault::default());
+    assert!(rewrite(FakeCall::new("m", "t").with_arguments(r#"{"a":"x","a":"a@b.org"}"#)).is_err());
+    assert!(rewrite(FakeCall::new("m", "t").in_phase(Phase::Result)).is_err());
+    assert!(rewrite(FakeCall::new("m", "t").in_phase(Phase::Other)).is_err());
+}
+
+#[test]
+fn a_long_text_of_almost_secrets_is_read_once() {
+    // Any of these, looked at again from each of its bytes, would not end in this test's lifetime.
+    for unit in [
+        "@",
+        "eyJ",
+        "eyJ.",
+        "4111 ",
+        "-----BEGIN ",
+        "-----BEGIN PUBLIC KEY-----",
+        "a.",
+        "AKIA",
+        "1.",
+        "DE89 ",
+        "ghp_ ",
+        "xAKIA",
+        "xeyJ-",
+    ] {
+        let long = unit.repeat(1 << 16);
+        assert_eq!(
+            redact(r#"{"detect":["email","credit-card","iban","aws-key","github-token","private-key","jwt","ipv4"]}"#)
+                .find(&long)
+                .len(),
+            0,
+            "{unit}"
+        );
+    }
+}
+
+#[test]
+fn a_wrong_setting_is_named() {
+    for (settings, error) in [
+        (r#"{"detect":["email","phone"]}"#, "settings.detect[1]: unknown variant `phone`"),
+        (r#"{"patterns":[{"kind":"x","regex":"(a"}]}"#, "settings.patterns[0].regex: "),
+        (r#"{"patterns":[{"kind":"x","regex":"a*"}]}"#, "settings.patterns[0].regex: `a*` matches the empty text"),
+        (r#"{"patterns":[{"kind":"My Kind","regex":"a"}]}"#, "settings.patterns[0].kind: \"My Kind\" is no kind"),
+        (r#"{"patterns":[{"kind":"x"}]}"#, "settings.patterns[0]: missing field `regex`"),
+        (r#"{"restore":"everywhere"}"#, "settings.restore: \"everywhere\" is not"),
+        (r#"{"restore":[]}"#, "settings.restore: an empty list"),
+        (r#"{"restore":7}"#, "settings.restore: expected \"same-source\""),
+        (r#"{"redact":1}"#, "settings.redact: unknown field"),
+    ] {
+        let given = Redact::configure(settings).err().unwrap();
+        assert!(given.starts_with(error), "{settings}\n  gave  {given}\n  not   {error}");
+    }
+}

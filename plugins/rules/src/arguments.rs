@@ -1,0 +1,200 @@
+//! Matchers over arguments.
+//!
+//! A key is a dotted path (`edits.0.path`); its value is a glob over a string, a number or boolean to be equal to, or
+//! `{ not = "glob" }`.
+//!
+//! Whoever makes the call also chooses how its arguments are spelled, and a source may read more spellings than one. So:
+//!
+//! - A path finds *all* values that a lenient source could take for the argument: keys are compared without regard to case,
+//!   and a part of the path that meets an array goes into each of its items (a number into that one).
+//! - In `deny` and `ask` one value that matches is enough; in `allow` every one must match.
+//! - A value of another type than the matcher's counts against the call: it matches in `deny` and `ask`, never in `allow`.
+//!   (`"yes"` may be read as true, `["/etc"]` as a path.)
+//! - Numbers are compared by value: 5, 5.0 and 50e-1 are equal.
+//! - An argument that is missing or null does not match; only `{ not = … }` in `deny` and `ask` does, since nothing is not
+//!   what was wanted either.
+//!
+//! A glob compares text and knows nothing of files: `/srv/../etc` fits `/srv/*`. What a source may touch is its cell's business.
+
+use std::fmt;
+
+use portcullis_plugin::Glob;
+use portcullis_plugin::json::{Json, Value};
+use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor, value::MapAccessDeserializer};
+
+use crate::rule::Reading;
+
+/// Where in the arguments.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Path(String);
+
+impl Path {
+    /// Every value that could be meant; arrays at the end are opened, nulls left out.
+    pub(crate) fn find<'j>(&self, arguments: &'j Json<'j>) -> Vec<&'j Value<'j>> {
+        let mut found = vec![arguments];
+        for part in self.0.split('.') {
+            found = found.into_iter().flat_map(|json| step(json, part)).collect();
+        }
+        found.into_iter().flat_map(items).map(|json| &json.value).filter(|value| **value != Value::Null).collect()
+    }
+}
+
+fn step<'j>(json: &'j Json<'j>, part: &str) -> Vec<&'j Json<'j>> {
+    match &json.value {
+        Value::Object(members) => {
+            members.iter().filter(|(key, _)| fold(key) == fold(part)).map(|(_, value)| value).collect()
+        }
+        Value::Array(list) => match part.parse::<usize>() {
+            Ok(index) => list.get(index).into_iter().collect(),
+            Err(_) => list.iter().flat_map(|item| step(item, part)).collect(),
+        },
+        _ => vec![],
+    }
+}
+
+/// The scalars and objects of nested arrays.
+fn items<'j>(json: &'j Json<'j>) -> Vec<&'j Json<'j>> {
+    match &json.value {
+        Value::Array(list) => list.iter().flat_map(items).collect(),
+        _ => vec![json],
+    }
+}
+
+/// As lenient parsers do it: upper case first, so that `ſ` and the Kelvin sign fold to `s` and `k`.
+fn fold(key: &str) -> String {
+    if key.is_ascii() { key.to_ascii_lowercase() } else { key.to_uppercase().to_lowercase() }
+}
+
+/// What an argument must be.
+pub(crate) enum Matcher {
+    Like(Glob),
+    Unlike(Glob),
+    Bool(bool),
+    Number(String, Decimal),
+}
+
+impl Matcher {
+    pub(crate) fn matches(&self, found: &[&Value<'_>], reading: Reading) -> bool {
+        match reading {
+            Reading::Against if found.is_empty() => matches!(self, Self::Unlike(_)),
+            Reading::Against => found.iter().any(|value| self.compare(value).unwrap_or(true)),
+            Reading::For => !found.is_empty() && found.iter().all(|value| self.compare(value).unwrap_or(false)),
+        }
+    }
+
+    /// None if the two cannot be compared.
+    fn compare(&self, value: &Value<'_>) -> Option<bool> {
+        match (self, value) {
+            (Self::Like(glob), Value::String(text)) => Some(glob.matches(text)),
+            (Self::Unlike(glob), Value::String(text)) => Some(!glob.matches(text)),
+            (Self::Bool(wanted), Value::Bool(given)) => Some(wanted == given),
+            (Self::Number(_, wanted), Value::Number(spelling)) => Some(Decimal::read(spelling)? == *wanted),
+            _ => None,
+        }
+    }
+}
+
+/// A number by its value, however large and however spelled: `0.digits × 10^exponent`, no zero at either end.
+#[derive(PartialEq, Eq)]
+pub(crate) struct Decimal {
+    negative: bool,
+    digits: String,
+    exponent: i64,
+}
+
+impl Decimal {
+    /// None if the exponent has more than 18 digits.
+    fn read(spelling: &str) -> Option<Self> {
+        let (mantissa, exponent) = spelling.split_once(['e', 'E']).unwrap_or((spelling, "0"));
+        let (negative, mantissa) = mantissa.strip_prefix('-').map_or((false, mantissa), |rest| (true, rest));
+        let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+        let all = format!("{whole}{fraction}");
+        let significant = all.trim_start_matches('0');
+        let leading = i64::try_from(all.len() - significant.len()).ok()?;
+        let digits = significant.trim_end_matches('0').to_string();
+        if digits.is_empty() {
+            return Some(Self { negative: false, digits, exponent: 0 });
+        }
+        let exponent: i64 = exponent.parse().ok()?;
+        let exponent = exponent.checked_add(i64::try_from(whole.len()).ok()?)?.checked_sub(leading)?;
+        Some(Self { negative, digits, exponent })
+    }
+}
+
+impl fmt::Display for Path {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Display for Matcher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Like(glob) => write!(f, "\"{glob}\""),
+            Self::Unlike(glob) => write!(f, "{{ not = \"{glob}\" }}"),
+            Self::Bool(value) => value.fmt(f),
+            Self::Number(spelling, _) => f.write_str(spelling),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Path {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let path = String::deserialize(deserializer)?;
+        if path.split('.').any(str::is_empty) {
+            return Err(D::Error::custom(format!("`{path}` is no path; write names with single dots between them")));
+        }
+        Ok(Self(path))
+    }
+}
+
+impl<'de> Deserialize<'de> for Matcher {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(serde::Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Negated {
+            not: Glob,
+        }
+
+        struct Any;
+        impl<'de> Visitor<'de> for Any {
+            type Value = Matcher;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a glob, a number, a boolean, or { not = \"glob\" }")
+            }
+
+            fn visit_str<E: Error>(self, glob: &str) -> Result<Matcher, E> {
+                Ok(Matcher::Like(Glob::new(glob)))
+            }
+
+            fn visit_bool<E: Error>(self, value: bool) -> Result<Matcher, E> {
+                Ok(Matcher::Bool(value))
+            }
+
+            fn visit_i64<E: Error>(self, value: i64) -> Result<Matcher, E> {
+                number(value.to_string())
+            }
+
+            fn visit_u64<E: Error>(self, value: u64) -> Result<Matcher, E> {
+                number(value.to_string())
+            }
+
+            fn visit_f64<E: Error>(self, value: f64) -> Result<Matcher, E> {
+                number(format!("{value:?}"))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Matcher, A::Error> {
+                let Negated { not } = Negated::deserialize(MapAccessDeserializer::new(map))?;
+                Ok(Matcher::Unlike(not))
+            }
+        }
+        deserializer.deserialize_any(Any)
+    }
+}
+
+fn number<E: Error>(spelling: String) -> Result<Matcher, E> {
+    let value =
+        Decimal::read(&spelling).ok_or_else(|| E::custom(format!("{spelling} is no number to compare with")))?;
+    Ok(Matcher::Number(spelling, value))
+}

@@ -1,0 +1,119 @@
+//! One rule: a glob, or a table of matchers.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use portcullis_plugin::json::Json;
+use portcullis_plugin::{Call, NameGlob};
+use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor, value::MapAccessDeserializer};
+
+use crate::arguments::{Matcher, Path};
+
+/// On which side of a doubt a rule stands.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reading {
+    /// A rule that denies or asks: what cannot be compared matches.
+    Against,
+    /// A rule that allows: what cannot be compared does not match.
+    For,
+}
+
+/// A rule of any list.
+pub(crate) enum Rule {
+    Name(NameGlob),
+    Table(Box<Table>),
+}
+
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Table {
+    tool: Option<NameGlob>,
+    source: Option<NameGlob>,
+    method: Option<NameGlob>,
+    #[serde(default)]
+    arguments: BTreeMap<Path, Matcher>,
+    message: Option<String>,
+}
+
+impl Rule {
+    /// Without arguments, as in the list phase, only the matchers over names are looked at.
+    pub(crate) fn matches(&self, call: &dyn Call, arguments: Option<&Json<'_>>, reading: Reading) -> bool {
+        match self {
+            Self::Name(glob) => glob.matches(&call.exposed_name()),
+            Self::Table(table) => table.matches(call, arguments, reading),
+        }
+    }
+
+    /// Whether it depends on more than which tool it is.
+    pub(crate) fn needs_a_call(&self) -> bool {
+        matches!(self, Self::Table(table) if table.method.is_some() || !table.arguments.is_empty())
+    }
+
+    /// What the agent or the person reads.
+    pub(crate) fn message(&self, done: &str) -> String {
+        match self {
+            Self::Table(table) if table.message.is_some() => table.message.clone().unwrap_or_default(),
+            rule => format!("{done} by the rule {rule}"),
+        }
+    }
+}
+
+impl Table {
+    fn matches(&self, call: &dyn Call, arguments: Option<&Json<'_>>, reading: Reading) -> bool {
+        let fits =
+            |glob: &Option<NameGlob>, name: &dyn Fn() -> String| glob.as_ref().is_none_or(|g| g.matches(&name()));
+        let own_name_counts = reading == Reading::Against || self.source.is_some();
+        let tool = self
+            .tool
+            .as_ref()
+            .is_none_or(|glob| glob.matches(&call.exposed_name()) || (own_name_counts && glob.matches(&call.tool())));
+        tool && fits(&self.source, &|| call.source())
+            && arguments.is_none_or(|arguments| {
+                fits(&self.method, &|| call.method())
+                    && self.arguments.iter().all(|(path, matcher)| matcher.matches(&path.find(arguments), reading))
+            })
+    }
+}
+
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let table = match self {
+            Self::Name(glob) => return write!(f, "`{glob}`"),
+            Self::Table(table) => table,
+        };
+        let names = [("tool", &table.tool), ("source", &table.source), ("method", &table.method)];
+        let names = names.into_iter().filter_map(|(key, glob)| Some(format!("{key} = \"{}\"", glob.as_ref()?)));
+        let arguments = table.arguments.iter().map(|(path, matcher)| format!("arguments.{path} = {matcher}"));
+        write!(f, "`{}`", names.chain(arguments).collect::<Vec<_>>().join(", "))
+    }
+}
+
+impl<'de> Deserialize<'de> for Rule {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct GlobOrTable;
+        impl<'de> Visitor<'de> for GlobOrTable {
+            type Value = Rule;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a glob or a table with tool, source, method, arguments, message")
+            }
+
+            fn visit_str<E: Error>(self, glob: &str) -> Result<Rule, E> {
+                NameGlob::new(glob).map(Rule::Name).map_err(E::custom)
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Rule, A::Error> {
+                let table = Table::deserialize(MapAccessDeserializer::new(map))?;
+                if table.tool.is_none()
+                    && table.source.is_none()
+                    && table.method.is_none()
+                    && table.arguments.is_empty()
+                {
+                    return Err(A::Error::custom("a table without a matcher; write \"*\" for every call"));
+                }
+                Ok(Rule::Table(Box::new(table)))
+            }
+        }
+        deserializer.deserialize_any(GlobOrTable)
+    }
+}

@@ -1,0 +1,215 @@
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+use portcullis_plugin::fake::FakeCall;
+
+use super::*;
+
+fn rules(settings: &str) -> Rules {
+    Rules::configure(settings).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn check(settings: &str, call: &FakeCall) -> Verdict {
+    rules(settings).check(call).unwrap()
+}
+
+/// One word for a verdict: `pass`, `ask`, or the code of a denial.
+fn word(settings: &str, call: &FakeCall) -> String {
+    match check(settings, call) {
+        Verdict::Pass => "pass".into(),
+        Verdict::Ask(_) => "ask".into(),
+        Verdict::Deny(denial) => denial.code,
+    }
+}
+
+fn write() -> FakeCall {
+    FakeCall::new("files", "write_file")
+}
+
+/// What a deny rule over `path` or the like says of arguments: true if the call is denied.
+fn denies(matchers: &str, arguments: &str) -> bool {
+    let settings = format!(r#"{{"deny":[{{"source":"*","arguments":{matchers}}}]}}"#);
+    word(&settings, &write().with_arguments(arguments)) == "rule"
+}
+
+fn allows(matchers: &str, arguments: &str) -> bool {
+    let settings = format!(r#"{{"allow":[{{"source":"*","arguments":{matchers}}}]}}"#);
+    word(&settings, &write().with_arguments(arguments)) == "pass"
+}
+
+#[test]
+fn deny_wins_over_ask_over_allow_and_the_rest_passes() {
+    let all = r#"{"deny":["*__write_*"],"ask":["files__*"],"allow":["*"]}"#;
+    assert_eq!(word(all, &write()), "rule");
+    assert_eq!(word(all, &FakeCall::new("files", "read")), "ask");
+    assert_eq!(word(all, &FakeCall::new("git", "log")), "pass");
+    assert_eq!(word("{}", &write()), "pass");
+}
+
+#[test]
+fn a_list_of_what_is_allowed_denies_the_rest() {
+    assert_eq!(word(r#"{"allow":["git__*"]}"#, &write()), "not-allowed");
+    assert_eq!(word(r#"{"allow":["git__*"],"default":"ask"}"#, &write()), "ask");
+    assert_eq!(word(r#"{"default":"deny"}"#, &write()), "not-allowed");
+    assert_eq!(word(r#"{"default":"ask"}"#, &write()), "ask");
+    assert_eq!(word(r#"{"ask":["files__*"],"default":"deny"}"#, &write()), "ask");
+}
+
+#[test]
+fn a_denial_names_its_rule_or_says_its_message() {
+    let message = |settings| match check(settings, &write().with_arguments(r#"{"path":"/etc/x","force":true}"#)) {
+        Verdict::Deny(denial) => denial.message,
+        other => panic!("a denial, not {other:?}"),
+    };
+    assert_eq!(message(r#"{"deny":["*__write_*"]}"#), "denied by the rule `*__write_*`");
+    assert_eq!(
+        message(r#"{"deny":[{"tool":"write_*","arguments":{"path":{"not":"/srv/*"},"force":true}}]}"#),
+        "denied by the rule `tool = \"write_*\", arguments.force = true, arguments.path = { not = \"/srv/*\" }`"
+    );
+    assert_eq!(message(r#"{"deny":[{"source":"files","message":"not today"}]}"#), "not today");
+}
+
+#[test]
+fn everything_given_in_a_table_must_match() {
+    let table = r#"{"deny":[{"source":"files","tool":"write_*","method":"tools/*"}]}"#;
+    assert_eq!(word(table, &write()), "rule");
+    assert_eq!(word(table, &FakeCall::new("git", "write_file")), "pass");
+    assert_eq!(word(table, &FakeCall::new("files", "read_file")), "pass");
+    assert_eq!(word(table, &write().with_method("prompts/get")), "pass");
+    assert!(denies(r#"{"path":"/etc/*","force":true}"#, r#"{"path":"/etc/x","force":true}"#));
+    assert!(!denies(r#"{"path":"/etc/*","force":true}"#, r#"{"path":"/etc/x","force":false}"#));
+}
+
+#[test]
+fn a_source_cannot_name_its_tool_into_an_allow_rule() {
+    let evil = FakeCall::new("evil", "files__read");
+    assert_eq!(word(r#"{"allow":[{"tool":"files__read"}]}"#, &evil), "not-allowed");
+    assert_eq!(word(r#"{"allow":[{"tool":"read","source":"files"}]}"#, &FakeCall::new("files", "read")), "pass");
+    // Against a call, either name counts, however the broker exposes it.
+    let renamed = FakeCall::new("files", "delete_all").exposed_as("remove");
+    assert_eq!(word(r#"{"deny":[{"tool":"delete_*"}]}"#, &renamed), "rule");
+    assert_eq!(word(r#"{"deny":[{"tool":"rem*"}]}"#, &renamed), "rule");
+}
+
+#[test]
+fn paths_lead_into_objects_and_arrays() {
+    let nested = r#"{"a":{"b":[{"c":"x"},{"c":"y"}]}}"#;
+    assert!(denies(r#"{"a.b.1.c":"y"}"#, nested));
+    assert!(!denies(r#"{"a.b.0.c":"y"}"#, nested));
+    assert!(!denies(r#"{"a.b.7.c":"*"}"#, nested));
+    assert!(denies(r#"{"a.b.c":"y"}"#, nested));
+    assert!(!denies(r#"{"a.x.c":"*"}"#, nested));
+    assert!(!denies(r#"{"a.b.0.c.d":"*"}"#, nested));
+}
+
+#[test]
+fn another_spelling_of_the_same_argument_does_not_pass() {
+    let etc = r#"{"path":"/etc/*"}"#;
+    for same in [
+        r#"{"path":"/etc/x"}"#,
+        r#"{"Path":"/etc/x"}"#,
+        r#"{"path":"/a","PATH":"/etc/x"}"#,
+        r#"{"path":["/a",["/etc/x"]]}"#,
+        r#"{"\u0070ath":"\/etc\/x"}"#,
+        r#"{"path":{"value":"/etc/x"}}"#,
+        r#"{"path":7}"#,
+    ] {
+        assert!(denies(etc, same), "{same}");
+    }
+    assert!(denies(r#"{"tasks":"x"}"#, r#"{"taſKs":"x"}"#));
+    for spelled in ["5", "5.0", "50e-1", "0.5E+1", "\"5\"", "[5]", "true", "5e99999999999999999999"] {
+        assert!(denies(r#"{"n":5}"#, &format!("{{\"n\":{spelled}}}")), "{spelled}");
+    }
+    assert!(denies(r#"{"force":true}"#, r#"{"force":"yes"}"#));
+    for other in [r#"{"n":50}"#, r#"{"n":-5}"#, r#"{"n":5.0000000000000000001}"#, r#"{"n":null}"#, "{}"] {
+        assert!(!denies(r#"{"n":5}"#, other), "{other}");
+    }
+    assert!(denies(r#"{"n":0}"#, r#"{"n":-0.0e5}"#));
+    assert!(!denies(r#"{"n":9007199254740992}"#, r#"{"n":9007199254740993}"#));
+}
+
+#[test]
+fn an_allow_rule_takes_only_what_it_can_see_through() {
+    let srv = r#"{"path":"/srv/*"}"#;
+    assert!(allows(srv, r#"{"path":"/srv/a"}"#) && allows(srv, r#"{"path":["/srv/a","/srv/b"]}"#));
+    for not in [
+        "{}",
+        r#"{"path":null}"#,
+        r#"{"path":"/etc"}"#,
+        r#"{"path":["/srv/a","/etc"]}"#,
+        r#"{"path":[]}"#,
+        r#"{"path":"/srv/a","Path":"/etc"}"#,
+        r#"{"path":7}"#,
+        r#"{"path":{}}"#,
+    ] {
+        assert!(!allows(srv, not), "{not}");
+    }
+    assert!(!allows(r#"{"path":{"not":"/etc/*"}}"#, "{}"));
+    assert!(allows(r#"{"n":5}"#, r#"{"n":5.0}"#) && !allows(r#"{"n":5}"#, r#"{"n":"5"}"#));
+}
+
+#[test]
+fn not_means_everything_else_also_nothing() {
+    let outside = r#"{"path":{"not":"/srv/*"}}"#;
+    assert!(!denies(outside, r#"{"path":"/srv/a"}"#));
+    for outside_srv in [
+        r#"{"path":"/etc"}"#,
+        "{}",
+        r#"{"path":null}"#,
+        r#"{"path":[]}"#,
+        r#"{"path":["/srv/a","/etc"]}"#,
+        r#"{"path":1}"#,
+    ] {
+        assert!(denies(outside, outside_srv), "{outside_srv}");
+    }
+}
+
+#[test]
+fn arguments_that_can_be_read_two_ways_are_an_error() {
+    let check = |arguments| rules("{}").check(&write().with_arguments(arguments));
+    assert!(check(r#"{"path":"/srv","path":"/etc"}"#).unwrap_err().contains("same key twice"));
+    assert!(check(r#"{"path":"#).is_err());
+}
+
+#[test]
+fn a_list_hides_only_what_is_denied_whatever_the_arguments() {
+    let word = |settings| word(settings, &write().in_phase(Phase::List));
+    assert_eq!(word(r#"{"deny":["*__write_*"]}"#), "rule");
+    assert_eq!(word(r#"{"deny":[{"tool":"write_*"}]}"#), "rule");
+    assert_eq!(word(r#"{"deny":[{"tool":"write_*","arguments":{"path":{"not":"/srv/*"}}}]}"#), "pass");
+    assert_eq!(word(r#"{"deny":[{"method":"tools/call"}]}"#), "pass");
+    assert_eq!(word(r#"{"ask":["*"]}"#), "pass");
+    assert_eq!(word(r#"{"allow":["git__*"]}"#), "not-allowed");
+    assert_eq!(word(r#"{"allow":[{"source":"files","arguments":{"path":"/srv/*"}}]}"#), "pass");
+    assert_eq!(word(r#"{"allow":["git__*"],"ask":["files__*"]}"#), "pass");
+    assert_eq!(word(r#"{"default":"deny"}"#), "not-allowed");
+    assert_eq!(word(r#"{"allow":["git__*"],"default":"ask"}"#), "pass");
+}
+
+#[test]
+fn in_the_result_phase_the_call_is_judged_again() {
+    assert_eq!(word(r#"{"deny":["*__write_*"]}"#, &write().with_outcome(r#"{"content":[]}"#)), "rule");
+}
+
+#[test]
+fn a_wrong_setting_is_named() {
+    for (settings, error) in [
+        (r#"{"denny":[]}"#, "settings.denny: unknown field `denny`"),
+        (r#"{"deny":["a","files__{a,b}"]}"#, "settings.deny[1]: '{' has no place"),
+        (r#"{"deny":[""]}"#, "settings.deny[0]: an empty glob"),
+        (r#"{"ask":[{"tol":"x"}]}"#, "settings.ask[0].tol: unknown field `tol`"),
+        (r#"{"ask":[{"tool":"a b"}]}"#, "settings.ask[0].tool: ' ' has no place"),
+        (r#"{"ask":[{"message":"why"}]}"#, "settings.ask[0]: a table without a matcher"),
+        (r#"{"allow":[7]}"#, "settings.allow[0]: invalid type: integer `7`, expected a glob or a table"),
+        (r#"{"deny":[{"arguments":{"a..b":"x"}}]}"#, "settings.deny[0].arguments"),
+        (
+            r#"{"deny":[{"arguments":{"a":["x"]}}]}"#,
+            "settings.deny[0].arguments.a: invalid type: sequence, expected a glob, a number",
+        ),
+        (r#"{"deny":[{"arguments":{"a":{"nott":"x"}}}]}"#, "settings.deny[0].arguments.a.nott: unknown field"),
+        (r#"{"default":"allow"}"#, "settings.default: unknown variant `allow`"),
+        (r#"{"allow":["*"],"default":"pass"}"#, "settings.default: \"pass\" makes `allow` mean nothing"),
+    ] {
+        let given = Rules::configure(settings).err().unwrap();
+        assert!(given.starts_with(error), "{settings}\n  gave  {given}\n  not   {error}");
+    }
+}

@@ -1,0 +1,302 @@
+//! Stand-ins for the broker, to test a plugin's decisions natively.
+//!
+//! ```
+//! use portcullis_plugin::{Call, Phase, fake::FakeCall};
+//!
+//! let call = FakeCall::new("files", "write_file").with_arguments(r#"{"path":"/srv/a"}"#);
+//! assert_eq!(call.exposed_name(), "files__write_file");
+//! assert_eq!(call.phase(), Phase::Call);
+//! ```
+
+use std::cell::RefCell;
+
+use crate::{Ask, Call, Grant, Lines, Phase, Risk, Scope, Trust, Vault};
+
+/// A call that says what it was told to say. A fresh one is risky, of medium trust, in the call phase, without arguments.
+#[derive(Debug, Clone)]
+pub struct FakeCall {
+    source: String,
+    tool: String,
+    exposed_name: String,
+    method: String,
+    phase: Phase,
+    arguments: String,
+    outcome: Option<String>,
+    definition: Option<String>,
+    annotations: String,
+    principal: String,
+    profile: String,
+    trust: Trust,
+    risk: Risk,
+    tags: Vec<String>,
+}
+
+impl FakeCall {
+    /// A call of this tool of this source, exposed as `source__tool`.
+    #[must_use]
+    pub fn new(source: &str, tool: &str) -> Self {
+        Self {
+            source: source.into(),
+            tool: tool.into(),
+            exposed_name: format!("{source}__{tool}"),
+            method: "tools/call".into(),
+            phase: Phase::Call,
+            arguments: "{}".into(),
+            outcome: None,
+            definition: None,
+            annotations: "{}".into(),
+            principal: "local".into(),
+            profile: "default".into(),
+            trust: Trust::Medium,
+            risk: Risk::Risky,
+            tags: vec![],
+        }
+    }
+
+    /// With these arguments: a JSON object.
+    #[must_use]
+    pub fn with_arguments(mut self, json: &str) -> Self {
+        self.arguments = json.into();
+        self
+    }
+
+    /// In the result phase, with this answer: a `CallToolResult`.
+    #[must_use]
+    pub fn with_outcome(mut self, json: &str) -> Self {
+        self.phase = Phase::Result;
+        self.outcome = Some(json.into());
+        self
+    }
+
+    /// In this phase.
+    #[must_use]
+    pub fn in_phase(mut self, phase: Phase) -> Self {
+        self.phase = phase;
+        self
+    }
+
+    /// Exposed under this name.
+    #[must_use]
+    pub fn exposed_as(mut self, name: &str) -> Self {
+        self.exposed_name = name.into();
+        self
+    }
+
+    /// For this MCP method.
+    #[must_use]
+    pub fn with_method(mut self, method: &str) -> Self {
+        self.method = method.into();
+        self
+    }
+
+    /// Of a tool with this definition: an MCP `Tool`.
+    #[must_use]
+    pub fn with_definition(mut self, json: &str) -> Self {
+        self.definition = Some(json.into());
+        self
+    }
+
+    /// With these hints: a `ToolAnnotations`.
+    #[must_use]
+    pub fn with_annotations(mut self, json: &str) -> Self {
+        self.annotations = json.into();
+        self
+    }
+
+    /// By this caller, under this profile, trusted this far.
+    #[must_use]
+    pub fn called_by(mut self, principal: &str, profile: &str, trust: Trust) -> Self {
+        self.principal = principal.into();
+        self.profile = profile.into();
+        self.trust = trust;
+        self
+    }
+
+    /// That could do this.
+    #[must_use]
+    pub fn with_risk(mut self, risk: Risk) -> Self {
+        self.risk = risk;
+        self
+    }
+
+    /// To a source with these tags.
+    #[must_use]
+    pub fn with_tags(mut self, tags: &[&str]) -> Self {
+        self.tags = tags.iter().map(ToString::to_string).collect();
+        self
+    }
+}
+
+impl Call for FakeCall {
+    fn id(&self) -> String {
+        "01JD0000000000000000000000".into()
+    }
+
+    fn received_at(&self) -> u64 {
+        1_763_600_000_000
+    }
+
+    fn phase(&self) -> Phase {
+        self.phase
+    }
+
+    fn method(&self) -> String {
+        self.method.clone()
+    }
+
+    fn source(&self) -> String {
+        self.source.clone()
+    }
+
+    fn tool(&self) -> String {
+        self.tool.clone()
+    }
+
+    fn exposed_name(&self) -> String {
+        self.exposed_name.clone()
+    }
+
+    fn arguments(&self) -> String {
+        self.arguments.clone()
+    }
+
+    fn outcome(&self) -> Option<String> {
+        self.outcome.clone()
+    }
+
+    fn outcome_is_error(&self) -> bool {
+        let is_error = |json: String| serde_json::from_str::<serde_json::Value>(&json).ok()?.get("isError")?.as_bool();
+        self.outcome().and_then(is_error).unwrap_or(false)
+    }
+
+    fn definition(&self) -> String {
+        let default = || format!(r#"{{"name":{},"inputSchema":{{"type":"object"}}}}"#, crate::json::quote(&self.tool));
+        self.definition.clone().unwrap_or_else(default)
+    }
+
+    fn definition_digest(&self) -> String {
+        format!("sha256:{}", "0".repeat(64))
+    }
+
+    fn annotations(&self) -> String {
+        self.annotations.clone()
+    }
+
+    fn principal(&self) -> String {
+        self.principal.clone()
+    }
+
+    fn profile(&self) -> String {
+        self.profile.clone()
+    }
+
+    fn session(&self) -> String {
+        "01JD0000000000000000000001".into()
+    }
+
+    fn client(&self) -> String {
+        "fake/1".into()
+    }
+
+    fn trust(&self) -> Trust {
+        self.trust
+    }
+
+    fn risk(&self) -> Risk {
+        self.risk
+    }
+
+    fn tags(&self) -> Vec<String> {
+        self.tags.clone()
+    }
+}
+
+/// A question that says what it was told to say.
+#[derive(Debug, Clone, Default)]
+pub struct FakeAsk {
+    /// Why.
+    pub reasons: Vec<String>,
+    /// Earlier answers.
+    pub grants: Vec<Grant>,
+    /// Whether the tool may be destructive or reach an open world.
+    pub grave: bool,
+}
+
+impl FakeAsk {
+    /// Adds an earlier answer.
+    #[must_use]
+    pub fn grant(mut self, id: &str, scope: Scope, age: u32) -> Self {
+        self.grants.push(Grant { id: id.into(), scope, age });
+        self
+    }
+}
+
+impl Ask for FakeAsk {
+    fn reasons(&self) -> Vec<String> {
+        self.reasons.clone()
+    }
+
+    fn grants(&self) -> Vec<Grant> {
+        self.grants.clone()
+    }
+
+    fn grave(&self) -> bool {
+        self.grave
+    }
+}
+
+/// A vault whose placeholders are `[kind:n]`, counted over all kinds.
+#[derive(Debug, Default)]
+pub struct FakeVault(RefCell<Vec<(String, String, Vec<String>)>>);
+
+impl FakeVault {
+    /// What it keeps: kind, value and where it may be put back.
+    #[must_use]
+    pub fn kept(&self) -> Vec<(String, String, Vec<String>)> {
+        self.0.borrow().clone()
+    }
+}
+
+impl Vault for FakeVault {
+    fn protect(&self, kind: &str, value: &str, restore_to: &[String]) -> String {
+        let mut kept = self.0.borrow_mut();
+        let known = kept.iter().position(|(k, v, _)| k == kind && v == value);
+        let place = known.unwrap_or_else(|| {
+            kept.push((kind.into(), value.into(), restore_to.to_vec()));
+            kept.len() - 1
+        });
+        format!("[{kind}:{}]", place + 1)
+    }
+}
+
+/// A file that is a list of lines.
+#[derive(Debug, Default)]
+pub struct FakeLines {
+    lines: RefCell<Vec<String>>,
+    broken: Option<String>,
+}
+
+impl FakeLines {
+    /// A file on which every append fails with this text.
+    #[must_use]
+    pub fn broken(why: &str) -> Self {
+        Self { lines: RefCell::default(), broken: Some(why.into()) }
+    }
+
+    /// What was appended.
+    #[must_use]
+    pub fn lines(&self) -> Vec<String> {
+        self.lines.borrow().clone()
+    }
+}
+
+impl Lines for FakeLines {
+    fn append(&self, line: &str) -> Result<(), String> {
+        match &self.broken {
+            Some(why) => return Err(why.clone()),
+            None if line.contains('\n') => return Err("a line with a line feed".into()),
+            None => self.lines.borrow_mut().push(line.into()),
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,75 @@
+//! Policies: may a call go on?
+
+pub use crate::bindings::policy::exports::portcullis::plugin::policy::Verdict;
+use crate::{Call, Denial};
+
+/// Decides whether a call may go on. Pure: the same call and settings give the same verdict, so history can be replayed.
+pub trait Policy: Sized + 'static {
+    /// Takes the `settings` table as JSON. Every decision has a fresh instance, so this is on its way: keep it quick.
+    ///
+    /// # Errors
+    /// Which field is wrong and why; the broker does not start. See [`crate::settings::parse`].
+    fn configure(settings: &str) -> Result<Self, String>;
+
+    /// Judges one call. Any deny of any policy denies, else any ask asks.
+    ///
+    /// # Errors
+    /// Why it could not judge; the call is denied.
+    fn check(&self, call: &dyn Call) -> Result<Verdict, String>;
+}
+
+impl Verdict {
+    /// Refuses, with a code for machines and a message for people.
+    #[must_use]
+    pub fn deny(code: &str, message: impl Into<String>) -> Self {
+        Self::Deny(Denial::new(code, message))
+    }
+}
+
+/// Makes the component export a [`Policy`]. Once per crate.
+#[macro_export]
+macro_rules! export_policy {
+    ($plugin:ty) => {
+        $crate::__component! { $plugin: Policy, policy, export_policy_world, {
+            fn check(
+                call: &$crate::bindings::portcullis::plugin::calls::Call,
+            ) -> ::std::result::Result<$crate::Verdict, ::std::string::String> {
+                PLUGIN.with(|plugin| $crate::Policy::check(plugin.get()?, call))
+            }
+        } }
+    };
+}
+
+/// The part that the export macros share. On other targets it only checks that the trait is implemented.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __component {
+    ($plugin:ty: $trait:ident, $world:ident, $export:ident, { $($body:tt)* } $({ $($more:tt)* })?) => {
+        #[cfg(target_arch = "wasm32")]
+        const _: () = {
+            ::std::thread_local! {
+                static PLUGIN: $crate::Instance<$plugin> = const { $crate::Instance::new() };
+            }
+
+            struct Exported;
+
+            impl $crate::bindings::$world::exports::portcullis::plugin::$world::Guest for Exported {
+                fn configure(settings: ::std::string::String) -> ::std::result::Result<(), ::std::string::String> {
+                    PLUGIN.with(|plugin| plugin.configure(<$plugin as $crate::$trait>::configure(&settings)))
+                }
+
+                $($body)*
+            }
+
+            $($($more)*)?
+
+            $crate::bindings::$world::$export!(Exported with_types_in $crate::bindings::$world);
+        };
+
+        #[cfg(not(target_arch = "wasm32"))]
+        const _: () = {
+            const fn implements<P: $crate::$trait>() {}
+            implements::<$plugin>();
+        };
+    };
+}
