@@ -1,1 +1,117 @@
-fn main(){ std::fs::write(std::path::Path::new(&std::env::var("OUT_DIR").unwrap()).join("builtins.rs"), "static BUILTINS: [(&str, &[u8]); 0] = [];").unwrap(); }
+//! Builds the reference plugins as WebAssembly components and hands them to `src/plugin/builtin.rs`.
+#![allow(clippy::panic, reason = "a build script has nobody else to tell")]
+
+use std::env;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// `builtin:NAME`, from the package `portcullis-NAME`.
+const PLUGINS: [&str; 6] = ["rules", "approval-memory", "redact", "jsonl", "calculator", "saboteur"];
+
+const TARGET: &str = "wasm32-unknown-unknown";
+
+/// The profile for plugins in the workspace's Cargo.toml.
+const PROFILE: &str = "guest";
+
+/// Bytes of a guest's stack. The default of 1 MiB is memory to be cleared for each decision; no plugin nests deeply.
+const STACK: &str = "131072";
+
+fn main() {
+    let root = variable("CARGO_MANIFEST_DIR").join("..");
+    let out = variable("OUT_DIR");
+    for input in ["plugins", "wit", "Cargo.toml", "Cargo.lock", "rust-toolchain.toml"] {
+        println!("cargo::rerun-if-changed={}", root.join(input).display());
+    }
+    println!("cargo::rerun-if-changed=build.rs");
+
+    ensure_target();
+    let modules = build(&root, &guest_folder(&out));
+    let mut list = format!("static BUILTINS: [(&str, &[u8]); {}] = [\n", PLUGINS.len());
+    for name in PLUGINS {
+        let module = modules.join(format!("portcullis_{}.wasm", name.replace('-', "_")));
+        let file = out.join(format!("{name}.wasm"));
+        fs::write(&file, component(&module)).unwrap_or_else(|error| panic!("cannot write {}: {error}", file.display()));
+        let _ = writeln!(list, "    ({name:?}, include_bytes!({:?})),", file.display().to_string());
+    }
+    list.push_str("];\n");
+    fs::write(out.join("builtins.rs"), list).unwrap_or_else(|error| panic!("cannot write builtins.rs: {error}"));
+}
+
+/// A folder of its own, because the cargo that runs this script holds the lock of its own one. It stands beside the folders
+/// of the profiles, so that dev and release share what is built for guests.
+fn guest_folder(out: &Path) -> PathBuf {
+    // OUT_DIR is TARGET_DIR[/TRIPLE]/PROFILE/build/PACKAGE-HASH/out.
+    let profile =
+        out.ancestors().find(|path| path.file_name().is_some_and(|name| name == "build")).and_then(Path::parent);
+    profile.and_then(Path::parent).unwrap_or(out).join("guests")
+}
+
+/// Cargo builds the plugins; it decides itself what is up to date.
+fn build(root: &Path, target: &Path) -> PathBuf {
+    let mut cargo = clean(Command::new(variable("CARGO")));
+    cargo
+        .current_dir(root)
+        .args(["build", "--locked", "--target", TARGET, "--profile", PROFILE, "--target-dir"])
+        .arg(target);
+    for name in PLUGINS {
+        cargo.arg("--package").arg(format!("portcullis-{name}"));
+    }
+    cargo.env("CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_RUSTFLAGS", format!("-Clink-arg=-zstack-size={STACK}"));
+    run(cargo, "the reference plugins do not build");
+    target.join(TARGET).join(PROFILE)
+}
+
+fn component(module: &Path) -> Vec<u8> {
+    let bytes = fs::read(module).unwrap_or_else(|error| panic!("cannot read {}: {error}", module.display()));
+    let mut encoder = wit_component::ComponentEncoder::default();
+    let encoded = encoder.validate(true).module(&bytes).and_then(|encoder| encoder.encode());
+    encoded.unwrap_or_else(|error| panic!("{} is no plugin: {error:#}", module.display()))
+}
+
+/// Adds the target where rustup manages the compiler and has not installed it with the toolchain file.
+fn ensure_target() {
+    let mut rustc = clean(Command::new(variable("RUSTC")));
+    rustc.args(["--print", "target-libdir", "--target", TARGET]);
+    let folder = rustc.output().ok().map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
+    if folder.is_some_and(|folder| Path::new(&folder).is_dir()) {
+        return;
+    }
+    println!("cargo::warning=the plugins need the target {TARGET}: running `rustup target add {TARGET}`");
+    let mut rustup = Command::new("rustup");
+    rustup.args(["target", "add", TARGET]);
+    run(rustup, &format!("the target {TARGET} is missing and cannot be added; install it, then build again"));
+}
+
+/// Without what the outer cargo, or a clippy or coverage run, sets for the host's own build.
+fn clean(mut command: Command) -> Command {
+    for (name, _) in env::vars_os() {
+        let leaks = name.to_str().is_some_and(|name| {
+            name.contains("RUSTFLAGS")
+                || name.contains("WRAPPER")
+                || name.starts_with("CARGO_PROFILE")
+                || name.starts_with("CARGO_FEATURE")
+                || name.starts_with("CARGO_CFG")
+                || name.starts_with("CARGO_PKG")
+                || name.starts_with("CLIPPY")
+                || matches!(name, "CARGO_TARGET_DIR" | "CARGO_BUILD_TARGET" | "CARGO_MANIFEST_DIR" | "CARGO_MAKEFLAGS")
+                || matches!(name, "RUSTC" | "RUSTDOC" | "TARGET" | "PROFILE" | "OPT_LEVEL" | "DEBUG" | "OUT_DIR")
+        });
+        if leaks {
+            command.env_remove(name);
+        }
+    }
+    command
+}
+
+fn run(mut command: Command, failed: &str) {
+    let output = command.output().unwrap_or_else(|error| panic!("{failed}: {:?}: {error}", command.get_program()));
+    if !output.status.success() {
+        panic!("{failed}:\n{}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+fn variable(name: &str) -> PathBuf {
+    env::var_os(name).unwrap_or_else(|| panic!("cargo did not set {name}")).into()
+}

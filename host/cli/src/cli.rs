@@ -4,7 +4,9 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::command::{completions, import, schema, secret};
+use crate::command::{
+    approvals, audit, call, check, completions, demo, import, lock, plugin, schema, secret, serve, status, tools, wrap,
+};
 
 /// A deny-by-default broker for the Model Context Protocol.
 ///
@@ -47,6 +49,17 @@ impl Global {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    Demo(demo::Args),
+    Serve(serve::Args),
+    Wrap(wrap::Args),
+    Check(check::Args),
+    Tools(tools::Args),
+    Call(call::Args),
+    Status(status::Args),
+    Lock(lock::Args),
+    Approvals(approvals::Args),
+    Audit(audit::Args),
+    Plugin(plugin::Args),
     Import(import::Args),
     Secret(secret::Args),
     Schema(schema::Args),

@@ -1,13 +1,19 @@
 //! One module per command: its arguments, its help, what it does.
 
+pub(crate) mod approvals;
+pub(crate) mod audit;
+pub(crate) mod call;
+pub(crate) mod check;
 pub(crate) mod completions;
+pub(crate) mod demo;
 pub(crate) mod import;
+pub(crate) mod lock;
+pub(crate) mod plugin;
 pub(crate) mod schema;
 pub(crate) mod secret;
-// Their arguments alone so far; they run nothing until the broker is there.
-#[cfg(test)]
 pub(crate) mod serve;
-#[cfg(test)]
+pub(crate) mod status;
+pub(crate) mod tools;
 pub(crate) mod wrap;
 
 use std::process::ExitCode;
@@ -18,6 +24,17 @@ use crate::cli::{Cli, Command};
 pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     let Cli { global, command } = cli;
     match command {
+        Command::Demo(args) => demo::run(&args, &global),
+        Command::Serve(args) => serve::run(&args, &global),
+        Command::Wrap(args) => wrap::run(&args, &global),
+        Command::Check(args) => check::run(&args, &global),
+        Command::Tools(args) => tools::run(&args, &global),
+        Command::Call(args) => call::run(&args, &global),
+        Command::Status(args) => status::run(&args, &global),
+        Command::Lock(args) => lock::run(&args, &global),
+        Command::Approvals(args) => approvals::run(&args, &global),
+        Command::Audit(args) => audit::run(&args, &global),
+        Command::Plugin(args) => plugin::run(&args, &global),
         Command::Import(args) => import::run(&args, &global),
         Command::Secret(args) => secret::run(&args, &global),
         Command::Schema(args) => schema::run(&args),

@@ -1,9 +1,11 @@
 //! The command line of Portcullis: arguments → `Config` → `Broker`, and what people read of it.
 
+mod banner;
 mod cli;
 mod command;
 mod output;
 mod report;
+mod run;
 #[cfg(test)]
 mod tests;
 
@@ -12,7 +14,10 @@ use std::process::ExitCode;
 use clap::Parser as _;
 
 fn main() -> ExitCode {
+    // A process source is launched through this very program; there is nothing to do before that.
+    portcullis_jail::main_if_asked();
     let cli = cli::Cli::parse();
+    output::log();
     let json = cli.global.json;
     match command::run(cli) {
         Ok(code) => code,

@@ -10,6 +10,14 @@ pub(crate) use portcullis::visible::visible;
 /// For what is wrong.
 pub(crate) const BAD: Style = Style::new().bold().fg_color(Some(Color::Ansi(anstyle::AnsiColor::Red)));
 
+/// The program's own log, on standard error: warnings and errors, or what `PORTCULLIS_LOG` asks for (`info`,
+/// `portcullis=debug`). Payloads are never in it.
+pub(crate) fn log() {
+    let wanted = tracing_subscriber::EnvFilter::try_from_env("PORTCULLIS_LOG");
+    let filter = wanted.unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false).init();
+}
+
 /// Data, indented, on standard output.
 pub(crate) fn json(value: &serde_json::Value) -> anyhow::Result<()> {
     text(&format!("{value:#}\n"))

@@ -127,7 +127,8 @@ fn key(folder: &Path) -> io::Result<[u8; KEY_BYTES]> {
     }
     let mut key = Vec::with_capacity(KEY_BYTES);
     file.take(2 * KEY_BYTES as u64).read_to_end(&mut key)?;
-    key.try_into().map_err(|_| io::Error::other(format!("{} is damaged: remove it, and a new one is made", path.display())))
+    key.try_into()
+        .map_err(|_| io::Error::other(format!("{} is damaged: remove it, and a new one is made", path.display())))
 }
 
 /// The name of the entry: 64 hexadecimal digits.

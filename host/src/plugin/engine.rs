@@ -28,12 +28,14 @@ fn config() -> Config {
 fn pool() -> PoolingAllocationConfig {
     let slots = limits::DECISION_SLOTS + limits::TOOL_SLOTS;
     let mut pool = PoolingAllocationConfig::new();
-    // Memories and tables are what a slot is; core instances cost nothing until used, and wit-component makes several of each.
+    // A slot is a memory, the one thing that is dear: it reserves gigabytes of addresses. Tables and core instances are cheap, and
+    // there are as many as the slots can ever need; wit-component makes several of each.
     pool.total_component_instances(slots)
         .total_memories(slots)
-        .total_tables(slots)
+        .total_tables(slots * limits::MEMORIES_PER_COMPONENT)
         .total_stacks(slots)
-        .total_core_instances(slots * 8)
+        .total_core_instances(slots * limits::CORE_INSTANCES_PER_COMPONENT)
+        .max_core_instances_per_component(limits::CORE_INSTANCES_PER_COMPONENT)
         .max_memories_per_component(limits::MEMORIES_PER_COMPONENT)
         .max_tables_per_component(limits::MEMORIES_PER_COMPONENT)
         .max_memory_size(limits::MEMORY_BYTES)

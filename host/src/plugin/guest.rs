@@ -94,10 +94,7 @@ pub(crate) fn arm(store: &mut Store<State>, limits: Limits) {
 }
 
 /// Waits for a call into a guest, and no longer than its limits allow. Dropping the future ends the guest.
-pub(crate) async fn guard<T>(
-    limits: Limits,
-    call: impl Future<Output = wasmtime::Result<T>>,
-) -> Result<T, Failure> {
+pub(crate) async fn guard<T>(limits: Limits, call: impl Future<Output = wasmtime::Result<T>>) -> Result<T, Failure> {
     match tokio::time::timeout(limits.deadline + limits::WALL_CLOCK_GRACE, call).await {
         Ok(result) => result.map_err(|error| failure(limits, &error)),
         Err(_) => Err(deadline(limits)),

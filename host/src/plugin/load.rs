@@ -48,8 +48,7 @@ pub(crate) fn read(plugin: &PluginRef) -> Result<Wasm, PluginError> {
             let name = path.display().to_string();
             let mut bytes = Vec::new();
             // One byte more than may be, to tell a large file from a cut one.
-            let read = File::open(path)
-                .and_then(|file| file.take(limits::COMPONENT_BYTES + 1).read_to_end(&mut bytes));
+            let read = File::open(path).and_then(|file| file.take(limits::COMPONENT_BYTES + 1).read_to_end(&mut bytes));
             read.map_err(|error| PluginError::Read { plugin: name.clone(), reason: error.to_string() })?;
             (name, bytes)
         }
@@ -128,7 +127,8 @@ pub(crate) fn link<W: World>(
         let import = refused.iter().map(|name| name.as_str()).collect::<Vec<_>>().join(", ");
         return Err(PluginError::NotGranted { plugin, import, remedy: remedy(first) });
     }
-    let contract = |error: wasmtime::Error| PluginError::Contract { plugin: plugin.clone(), reason: format!("{error:#}") };
+    let contract =
+        |error: wasmtime::Error| PluginError::Contract { plugin: plugin.clone(), reason: format!("{error:#}") };
     let mut linker = Linker::new(engine);
     for interface in W::IMPORTS.iter().copied().chain(grant.iter().map(String::as_str)) {
         v0_1::link(&mut linker, interface).map_err(contract)?;
@@ -165,7 +165,9 @@ pub(crate) fn remedy(import: &str) -> String {
     match interface(import) {
         Some(name) if GRANTS.contains(&name) => format!("add `grant = [\"{name}\"]` to its table"),
         Some(_) => "it belongs to another kind of plugin".into(),
-        None => "no grant exists for it; a Rust plugin built for wasm32-unknown-unknown imports nothing of the kind".into(),
+        None => {
+            "no grant exists for it; a Rust plugin built for wasm32-unknown-unknown imports nothing of the kind".into()
+        }
     }
 }
 
@@ -183,7 +185,7 @@ fn package(name: &str) -> String {
     name.split_once('@').map_or_else(|| PACKAGE.to_owned(), |(_, version)| format!("{PACKAGE}@{version}"))
 }
 
-/// Slots are counted in memories and tables, which is what the pool runs out of.
+/// Slots are counted in memories, which is what the pool runs out of.
 fn weight(plugin: &str, component: &Component) -> Result<u32, PluginError> {
     let too_large = |needs: String, limit: u32| {
         Err(PluginError::TooLarge { plugin: plugin.to_owned(), needs, limit: limit.to_string() })
@@ -193,6 +195,6 @@ fn weight(plugin: &str, component: &Component) -> Result<u32, PluginError> {
         None => too_large("modules from outside".into(), 0),
         Some(needs) if needs.num_memories > most => too_large(format!("{} memories", needs.num_memories), most),
         Some(needs) if needs.num_tables > most => too_large(format!("{} tables", needs.num_tables), most),
-        Some(needs) => Ok(needs.num_memories.max(needs.num_tables).max(1)),
+        Some(needs) => Ok(needs.num_memories.max(1)),
     }
 }

@@ -68,7 +68,9 @@ impl<W: World> Stock<W> {
             None => self.0.fresh().await.map_err(|unready| match unready {
                 Unready::Failed(failure) => failure,
                 // It took them at its start, and a decision must not depend on anything else.
-                Unready::Refused(text) => Failure::new(FailureCode::Error, format!("it now refuses its settings: {text}")),
+                Unready::Refused(text) => {
+                    Failure::new(FailureCode::Error, format!("it now refuses its settings: {text}"))
+                }
             }),
         }
     }
@@ -108,7 +110,8 @@ impl<W: World> Shared<W> {
     async fn fresh(&self) -> Result<Live<W>, Unready> {
         let busy = |_| Failure::new(FailureCode::Busy, "every slot for plugin instances is in use");
         let slot = self.slots.clone().acquire_many_owned(self.linked.weight);
-        let slot = tokio::time::timeout(limits::SLOT_WAIT, slot).await.map_err(|_| ()).and_then(|slot| slot.map_err(|_| ()));
+        let slot =
+            tokio::time::timeout(limits::SLOT_WAIT, slot).await.map_err(|_| ()).and_then(|slot| slot.map_err(|_| ()));
         self.instance(slot.map_err(busy).map_err(Unready::Failed)?).await
     }
 

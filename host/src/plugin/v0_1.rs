@@ -14,9 +14,7 @@ mod worlds;
 
 pub(crate) use convert::object;
 pub(crate) use host::{Facts, link};
-pub(crate) use worlds::{
-    ApprovalWorld, PolicyWorld, SinkWorld, ToolSession, ToolsWorld, TransformWorld,
-};
+pub(crate) use worlds::{ApprovalWorld, PolicyWorld, SinkWorld, ToolSession, ToolsWorld, TransformWorld};
 
 /// The package that plugins of this track are built for, without its patch version.
 pub(crate) const PACKAGE: &str = "portcullis:plugin";

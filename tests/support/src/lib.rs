@@ -41,7 +41,10 @@ fn cargo(root: &Path, target: &Path, arguments: &[&str]) {
     // What the outer cargo, or a clippy, sets for the host's own build is not meant for guests.
     for (name, _) in std::env::vars_os() {
         let leaks = name.to_str().is_some_and(|name| {
-            name.contains("RUSTFLAGS") || name.contains("WRAPPER") || name.starts_with("CARGO_PROFILE") || name == "RUSTC"
+            name.contains("RUSTFLAGS")
+                || name.contains("WRAPPER")
+                || name.starts_with("CARGO_PROFILE")
+                || name == "RUSTC"
         });
         if leaks || name == "CARGO_TARGET_DIR" || name == "CARGO_BUILD_TARGET" {
             command.env_remove(name);

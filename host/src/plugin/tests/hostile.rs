@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Poll;
 
 use portcullis_test_support::guest;
 use serde_json::json;
@@ -131,22 +132,21 @@ async fn no_innocent_is_killed_under_load() {
 
 #[tokio::test]
 async fn dropping_a_call_frees_its_slot() {
-    let free = || plugins().0.tools.available_permits();
-    let reference = crate::config::PluginRef::Path(guest("counter"));
     let host = Plugins::new(None).unwrap();
-    let tools = host.tools(&reference, &json!({}), &[]).await.unwrap();
-    let before = free();
-    let session = crate::call::SessionId::new();
-    let arguments = Json::empty_object();
-    {
-        let call = tools.call(&session, "spin", &arguments);
-        tokio::pin!(call);
-        tokio::select! {
-            biased;
-            _ = &mut call => panic!("it spins"),
-            () = tokio::time::sleep(std::time::Duration::from_millis(5)) => {}
-        }
+    let tools = host.tools(&crate::config::PluginRef::Path(guest("counter")), &json!({}), &[]).await.unwrap();
+    let (session, arguments) = (crate::call::SessionId::new(), Json::empty_object());
+    let mut call = Box::pin(tools.call(&session, "spin", &arguments));
+    for _ in 0..3 {
+        // Each poll runs the guest until it has seen a tick.
+        let running = std::future::poll_fn(|context| Poll::Ready(call.as_mut().poll(context).is_pending())).await;
+        assert!(running);
     }
-    assert_eq!(free(), before);
+    drop(call);
+    let only_the_stock_is_held = async {
+        while host.0.tools.available_permits() != limits::TOOL_SLOTS as usize - limits::STOCK {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(std::time::Duration::from_secs(20), only_the_stock_is_held).await.unwrap();
     assert!(tools.call(&session, "count", &arguments).await.unwrap().is_ok());
 }

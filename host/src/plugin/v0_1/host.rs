@@ -38,11 +38,11 @@ pub(super) mod imports {
 use imports::portcullis::plugin::{asks, calls, lines, log, types, vault};
 
 /// Stands for the one call that a store is about; it carries nothing, the facts are in the store.
-#[expect(unreachable_pub, reason = "generated code re-exports it")]
+#[expect(unreachable_pub, reason = "the bindings re-export it as `pub`")]
 pub struct CallHandle;
 
 /// Stands for the one ask that a store is about.
-#[expect(unreachable_pub, reason = "generated code re-exports it")]
+#[expect(unreachable_pub, reason = "the bindings re-export it as `pub`")]
 pub struct AskHandle;
 
 /// What the guest may ask for during the running call.

@@ -22,7 +22,12 @@ impl Guest for Lie {
             return Ok(Change::Replace("[1]".into()));
         }
         if says("huge") {
-            return Ok(Change::Replace(format!("{{\"a\":\"{}\"}}", "x".repeat(9 << 20))));
+            // In one allocation, so that it is the size of the answer that is met, not the limit on memory.
+            let mut text = String::with_capacity((9 << 20) + 16);
+            text.push_str("{\"a\":\"");
+            text.extend(std::iter::repeat_n('x', 9 << 20));
+            text.push_str("\"}");
+            return Ok(Change::Replace(text));
         }
         if says("bad code") {
             return Ok(Change::Refuse(Denial { code: "Not A Code\n".into(), message: "no".into() }));

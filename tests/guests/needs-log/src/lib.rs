@@ -3,7 +3,7 @@
 wit_bindgen::generate!({ path: "../../../wit", world: "policy-plugin" });
 
 use exports::portcullis::plugin::policy::{Call, Guest, Verdict};
-use portcullis::plugin::log::{write, Level};
+use portcullis::plugin::log::{Level, write};
 
 struct NeedsLog;
 
