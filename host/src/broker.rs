@@ -137,7 +137,10 @@ impl Broker {
         let ledger = Ledger::open(&config.data_dir, started).await?;
         for (name, profile) in profiles.iter().filter(|(_, p)| p.config.approve == crate::config::Approve::Never) {
             tracing::warn!(profile = %name, "`approve = \"never\"`: risky calls run without asking");
-            ledger.note(Event::new(Kind::ProfileUnguarded, json!({ "profile": name, "sources": profile.config.sources })));
+            ledger.note(Event::new(
+                Kind::ProfileUnguarded,
+                json!({ "profile": name, "sources": profile.config.sources }),
+            ));
         }
         let inbox = Arc::new(Inbox::new(ledger.clone(), config.ask_timeout));
         let gate = Gate::new(policies, transforms, approvals, inbox.clone(), ledger.clone());

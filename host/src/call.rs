@@ -180,7 +180,8 @@ impl View {
     /// Whether the source says that the outcome is an error.
     #[must_use]
     pub fn outcome_is_error(&self) -> bool {
-        self.failed || self.outcome.as_ref().and_then(|json| json.get("isError")).is_some_and(|json| json.as_str() == "true")
+        self.failed
+            || self.outcome.as_ref().and_then(|json| json.get("isError")).is_some_and(|json| json.as_str() == "true")
     }
 }
 

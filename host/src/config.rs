@@ -68,7 +68,7 @@ impl Config {
             Some(path) => path.to_owned(),
             None => search::candidates().into_iter().find(|path| path.is_file()).ok_or_else(|| {
                 let places: Vec<_> = search::candidates().iter().map(|path| path.display().to_string()).collect();
-                ConfigError::without_place(
+                ConfigError::missing(
                     format!("there is no configuration: looked for {}", places.join(" and ")),
                     "write one, name one with `--config FILE`, or run `portcullis wrap -- COMMAND`, which needs none",
                 )

@@ -101,12 +101,8 @@ impl Gate {
         };
         let mut body = self.describe(&call, around, trail);
         body["approval"] = approved.describe();
-        let event = Event {
-            kind: Kind::CallIntent,
-            run: Some(call.caller.session.clone()),
-            call: Some(call.id.clone()),
-            body,
-        };
+        let event =
+            Event { kind: Kind::CallIntent, run: Some(call.caller.session.clone()), call: Some(call.id.clone()), body };
         self.ledger.intent(event, approved.consume).await.map_err(Refusal::from_ledger)?;
         let ticket = Ticket::new(call.clone(), around.record, around.vault.clone(), self.ledger.clone());
         Ok((Permit::new(call, around.vault), ticket))
@@ -194,12 +190,8 @@ impl Gate {
         let mut body = self.describe(call, around, trail);
         body["code"] = json!(code);
         body["message"] = json!(message);
-        let event = Event {
-            kind: Kind::CallDenied,
-            run: Some(call.caller.session.clone()),
-            call: Some(call.id.clone()),
-            body,
-        };
+        let event =
+            Event { kind: Kind::CallDenied, run: Some(call.caller.session.clone()), call: Some(call.id.clone()), body };
         self.ledger.append(event).await.map(drop).map_err(Refusal::from_ledger)
     }
 

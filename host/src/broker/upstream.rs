@@ -86,7 +86,8 @@ impl Upstream {
                 return Ok(tools);
             }
             let tools = catalog::tools_of(&self.config, &discovery.tools);
-            let tools: Arc<[_]> = tools.map_err(|error| SourceError::Protocol(unprefixed(&error.to_string(), &self.config)))?.into();
+            let tools: Arc<[_]> =
+                tools.map_err(|error| SourceError::Protocol(unprefixed(&error.to_string(), &self.config)))?.into();
             *last = Last {
                 definitions: discovery.tools,
                 tools: Some(tools.clone()),

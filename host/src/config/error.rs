@@ -17,6 +17,7 @@ const MAX_PROBLEMS: usize = 20;
 #[error("{}", .problems.iter().map(Problem::line).collect::<Vec<_>>().join("\n"))]
 pub struct ConfigError {
     problems: Vec<Problem>,
+    missing: bool,
 }
 
 impl ConfigError {
@@ -26,9 +27,20 @@ impl ConfigError {
         &self.problems
     }
 
+    /// Whether there is no configuration at all, as opposed to a bad one.
+    #[must_use]
+    pub fn is_missing(&self) -> bool {
+        self.missing
+    }
+
+    /// No configuration was found.
+    pub(super) fn missing(message: impl Into<String>, help: impl Into<String>) -> Self {
+        Self { missing: true, ..Self::without_place(message, help) }
+    }
+
     /// A problem that has no place in a file.
     pub(super) fn without_place(message: impl Into<String>, help: impl Into<String>) -> Self {
-        Self { problems: vec![Fault::new(0..0, message).help(help).place(None)] }
+        Self { problems: vec![Fault::new(0..0, message).help(help).place(None)], missing: false }
     }
 
     /// The faults found in a text. None means that it was made in memory.
@@ -44,7 +56,7 @@ impl ConfigError {
             }
         }
         let text = file.map(|file| Arc::new(NamedSource::new(visible(&file.to_string_lossy()), printable(&content))));
-        Self { problems: faults.into_iter().map(|fault| fault.place(text.clone())).collect() }
+        Self { problems: faults.into_iter().map(|fault| fault.place(text.clone())).collect(), missing: false }
     }
 }
 

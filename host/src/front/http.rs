@@ -6,11 +6,11 @@
 mod guard;
 mod headers;
 mod listener;
-pub mod token;
 mod params;
 mod post;
 mod reply;
 mod sessions;
+pub mod token;
 
 use std::fmt;
 use std::future::Future;

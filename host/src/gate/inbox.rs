@@ -189,7 +189,11 @@ impl Inbox {
             return Err(error.into());
         }
         let by = by.to_owned();
-        pending.state.send_replace(if approve { State::Approved { scope: word(scope), by } } else { State::Refused { by } });
+        pending.state.send_replace(if approve {
+            State::Approved { scope: word(scope), by }
+        } else {
+            State::Refused { by }
+        });
         let (ask, tool) = (pending.id.clone(), pending.summary.tool.clone());
         Ok(Answered { ask, tool, approved: approve, scope: word(scope), waited })
     }
@@ -281,19 +285,21 @@ impl Inbox {
         let Some(remembered) = remembered.filter(|_| approve) else {
             return self.ledger.append(event).await.map(drop);
         };
-        let valid_for = if scope == Scope::Once { LATE_VALIDITY } else { Duration::from_secs(pending.offer.valid_for.into()) };
+        let valid_for =
+            if scope == Scope::Once { LATE_VALIDITY } else { Duration::from_secs(pending.offer.valid_for.into()) };
         let uses = NonZeroU32::new(pending.offer.uses);
-        let grant = Grant::new(&pending.binding, remembered, valid_for, uses).map_err(|error| {
-            LedgerError::Body(format!("no randomness for a grant: {error}"))
-        })?;
+        let grant = Grant::new(&pending.binding, remembered, valid_for, uses)
+            .map_err(|error| LedgerError::Body(format!("no randomness for a grant: {error}")))?;
         self.ledger.append(event).await?;
-        let added = json!({ "ask": pending.id, "grant": grant.id, "scope": remembered.as_str(), "expires": grant.expires_at });
+        let added =
+            json!({ "ask": pending.id, "grant": grant.id, "scope": remembered.as_str(), "expires": grant.expires_at });
         self.ledger.add_grant(grant, pending.event(Kind::GrantAdded, added)).await
     }
 
     fn find(&self, id: &str) -> Result<Arc<Pending>, InboxError> {
         let open = self.lock();
-        let mut found = open.values().filter(|pending| !id.is_empty() && pending.id.starts_with(&id.to_ascii_uppercase()));
+        let mut found =
+            open.values().filter(|pending| !id.is_empty() && pending.id.starts_with(&id.to_ascii_uppercase()));
         let first = found.next().ok_or_else(|| InboxError::Unknown(id.to_owned()))?;
         if found.next().is_some() { Err(InboxError::Ambiguous(id.to_owned())) } else { Ok(first.clone()) }
     }
@@ -372,5 +378,7 @@ pub(super) fn word(scope: Scope) -> &'static str {
 
 fn key(binding: &Binding) -> Digest {
     let Binding { principal, source, definition, tool, policies, arguments, session } = binding;
-    Digest::of(json!([principal, source, definition, tool, policies, arguments, session.as_str()]).to_string().as_bytes())
+    Digest::of(
+        json!([principal, source, definition, tool, policies, arguments, session.as_str()]).to_string().as_bytes(),
+    )
 }

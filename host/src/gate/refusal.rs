@@ -36,7 +36,9 @@ impl Refusal {
 
     pub(super) fn from_ledger(error: LedgerError) -> Self {
         match error {
-            LedgerError::GrantSpent(_) => Self::denied("grant-spent", "the approval was used by another call meanwhile"),
+            LedgerError::GrantSpent(_) => {
+                Self::denied("grant-spent", "the approval was used by another call meanwhile")
+            }
             error => Self::Ledger(error.to_string()),
         }
     }

@@ -47,7 +47,8 @@ impl Ticket {
 impl Drop for Ticket {
     fn drop(&mut self) {
         if !self.settled {
-            self.ledger.note(self.event("unknown", json!({ "error": "the caller went away before the source answered" })));
+            self.ledger
+                .note(self.event("unknown", json!({ "error": "the caller went away before the source answered" })));
         }
     }
 }
@@ -139,7 +140,9 @@ impl Gate {
     async fn judge_outcome(&self, view: &View, trail: &mut Vec<Value>) -> Result<(), Refusal> {
         match judge::judge(&self.policies, view, &self.ledger, trail).await?.first() {
             None => Ok(()),
-            Some(reason) => Err(Refusal::denied("result-asked", format!("a policy has doubts about the result: {reason}"))),
+            Some(reason) => {
+                Err(Refusal::denied("result-asked", format!("a policy has doubts about the result: {reason}")))
+            }
         }
     }
 }

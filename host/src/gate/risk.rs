@@ -32,7 +32,8 @@ pub(super) fn reason(call: &Call, around: &Circumstances<'_>) -> Option<String> 
     match around.approve {
         Approve::Never => None,
         Approve::Always => Some("the profile asks before every call".to_owned()),
-        Approve::Risky => (call.risk == Risk::Risky)
-            .then(|| "its source is not sealed off, and nobody accepted the tool with `portcullis lock accept`".to_owned()),
+        Approve::Risky => (call.risk == Risk::Risky).then(|| {
+            "its source is not sealed off, and nobody accepted the tool with `portcullis lock accept`".to_owned()
+        }),
     }
 }

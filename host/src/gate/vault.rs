@@ -67,7 +67,8 @@ impl SessionVault {
             out.push_str(before);
             // In JSON text `[[kind:` can stand only inside a string, and a placeholder holds nothing that JSON escapes.
             let end = from.find(CLOSE).map(|end| end + CLOSE.len());
-            let value = end.and_then(|end| kept.by_placeholder.get(from.get(..end)?)).filter(|value| value.goes_to(call));
+            let value =
+                end.and_then(|end| kept.by_placeholder.get(from.get(..end)?)).filter(|value| value.goes_to(call));
             match (value, end) {
                 (Some(value), Some(end)) => {
                     out.push_str(&value.escaped);

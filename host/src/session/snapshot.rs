@@ -83,7 +83,8 @@ pub(super) async fn take(broker: &Inner, caller: &Arc<Caller>, profile: &Profile
     if let Some(error) = failure {
         return Err(error);
     }
-    let catalog = Catalog::merge(usable.iter().map(|(_, _, tools)| tools.to_vec())).map_err(|error| error.to_string())?;
+    let catalog =
+        Catalog::merge(usable.iter().map(|(_, _, tools)| tools.to_vec())).map_err(|error| error.to_string())?;
     let of_source: HashMap<_, _> = usable.iter().map(|(up, filter, _)| (&up.config.name, (up, filter))).collect();
 
     let mut snapshot = Snapshot { shown: HashMap::new(), hidden: HashSet::new(), listing: Arc::new([]) };

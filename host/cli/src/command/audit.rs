@@ -148,7 +148,9 @@ fn verify(folder: &Path, json: bool) -> anyhow::Result<ExitCode> {
     }
     let records: u64 = found.chains.iter().map(|chain| chain.records).sum();
     let (code, line) = match &found.verdict {
-        Verdict::Good => (0, format!("good: {records} records in {} chains, every hash as it was written", found.chains.len())),
+        Verdict::Good => {
+            (0, format!("good: {records} records in {} chains, every hash as it was written", found.chains.len()))
+        }
         Verdict::Tampered { chain, seq, reason } => {
             let at = match (chain, seq) {
                 (Some(chain), Some(seq)) => format!("record {seq} of chain {chain}"),

@@ -99,9 +99,18 @@ fn print(report: &Data) -> anyhow::Result<()> {
         Data::String(text) => visible(text).into_owned(),
         other => visible(&other.to_string()).into_owned(),
     };
-    output::text(&format!("configuration  {}\ndata folder    {}\n", text(&report["configuration"]), text(&report["dataDir"])))?;
+    output::text(&format!(
+        "configuration  {}\ndata folder    {}\n",
+        text(&report["configuration"]),
+        text(&report["dataDir"])
+    ))?;
     for plugin in report["plugins"].as_array().into_iter().flatten() {
-        output::text(&format!("{:13}  {}  {}\n", text(&plugin["role"]), text(&plugin["plugin"]), text(&plugin["digest"])))?;
+        output::text(&format!(
+            "{:13}  {}  {}\n",
+            text(&plugin["role"]),
+            text(&plugin["plugin"]),
+            text(&plugin["digest"])
+        ))?;
     }
     for profile in report["profiles"].as_array().into_iter().flatten() {
         let (name, trust, approve) = (text(&profile["name"]), text(&profile["trust"]), text(&profile["approve"]));

@@ -3,9 +3,8 @@
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, bail, ensure};
 use async_trait::async_trait;
 use portcullis::broker::Broker;
 use portcullis::config::Config;
@@ -20,23 +19,165 @@ use crate::output::{self, BOLD, visible};
 use crate::run;
 
 /// What the tour runs on. It is printed, so it is written to be read.
-const CONFIGURATION: &str = r#"[sources.calc]                        # a tool source, itself a sealed WebAssembly component
+const CONFIGURATION: &str = r#"[sources.calc]                   # a tool source: here a sealed WebAssembly component
 component = "builtin:calculator"
 
-[[policies]]                          # decides every call
+[sources.spare]                  # a second one; names never clash: calc__add, spare__add
+component = "builtin:calculator"
+
+[[policies]]                     # decides every call
 plugin = "builtin:rules"
-settings = { deny = ["calc__subtract"], ask = ["calc__divide"] }
+settings.ask  = ["calc__divide"]
+settings.deny = [{ tool = "calc__subtract", arguments = { b = 1000 }, message = "that much may not be taken away" }]
 
-[[policies]]                          # breaks on purpose
+[[policies]]                     # breaks on purpose
 plugin = "builtin:saboteur"
-settings = { loop = ["calc__multiply"], trap = [{ECHO}] }
+settings = { loop = ["calc__multiply"], trap = ["spare__add"] }
 
-[[approvals]]                         # how a question is put, and what may be remembered of the answer
+[[approvals]]                    # how a question is put, and what may be remembered of the answer
 plugin = "builtin:approval-memory"
 "#;
 
-/// Take a tour: one agent, one source, and everything that can happen to a call
+/// Take a tour: one agent, two sources, and everything that can happen to a call
 ///
 /// Runs entirely inside this program, on a ledger in a temporary folder. Nothing is installed, started or left behind.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {}
+
+pub(crate) fn run(_: &Args, _: &Global) -> anyhow::Result<ExitCode> {
+    let folder = tempfile::tempdir().context("no temporary folder can be made")?;
+    run::block_on(tour(folder.path()))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn tour(folder: &Path) -> anyhow::Result<()> {
+    say("Portcullis stands between an agent and its tools. The agent connects to one endpoint; behind it stand tool")?;
+    say(
+        "sources that nobody has reason to trust. Every call passes a gate of sandboxed plugins, and all is recorded.",
+    )?;
+    chapter("The configuration of this tour")?;
+    output::text(CONFIGURATION)?;
+
+    let config = Config::parse(CONFIGURATION, &folder.join("portcullis.toml"))?;
+    let data_dir = config.data_dir.clone();
+    let broker = run::broker(config).await?;
+    let told = story(&broker).await;
+    broker.close().await;
+    told?;
+
+    chapter("The ledger")?;
+    let found = ledger::verify(&data_dir)?;
+    let records: u64 = found.chains.iter().map(|chain| chain.records).sum();
+    ensure!(found.verdict == Verdict::Good, "the ledger does not verify: {:?}", found.verdict);
+    say(&format!("All of this stands in the ledger: {records} records, each with the hash of the one before."))?;
+    say(
+        "Verified: every record is as it was written. Change one byte, and `portcullis audit verify` names the record.",
+    )?;
+
+    chapter("Next")?;
+    say("Put Portcullis in front of a server you use; in your client's configuration it is one word:")?;
+    output::text("  portcullis wrap -- npx -y @modelcontextprotocol/server-everything\n")
+}
+
+async fn story(broker: &Broker) -> anyhow::Result<()> {
+    let session = broker.open_session(&run::profile(None)?, "demo", "demo").await.map_err(failed)?;
+
+    chapter("The agent lists its tools")?;
+    let tools = session.tools().await.map_err(failed)?;
+    let names: Vec<_> = tools.iter().filter_map(|tool| tool.get_str("name")).collect();
+    say(&format!("  {}", names.join("  ")))?;
+
+    chapter("A call that nobody objects to")?;
+    call(&session, "calc__add", json!({ "a": 20, "b": 22 }), Person::Absent, Ending::Answered).await?;
+
+    chapter("A call that a policy denies")?;
+    call(&session, "calc__subtract", json!({ "a": 1001, "b": 1000 }), Person::Absent, Ending::Denied("rule")).await?;
+
+    chapter("A call that needs a person, who says yes")?;
+    call(&session, "calc__divide", json!({ "a": 84, "b": 2 }), Person::Says("once"), Ending::Answered).await?;
+
+    chapter("The same call again: the yes was for once, and now the person says no")?;
+    let no = Ending::Denied("approval-refused");
+    call(&session, "calc__divide", json!({ "a": 84, "b": 2 }), Person::Says("refuse"), no).await?;
+
+    chapter("A policy that never answers")?;
+    let stopped = Ending::Denied("plugin-deadline");
+    call(&session, "calc__multiply", json!({ "a": 6, "b": 7 }), Person::Absent, stopped).await?;
+    say("The clock stopped it. A plugin's silence is a no.")?;
+
+    chapter("A policy that crashes")?;
+    let crashed = Ending::Denied("plugin-trap");
+    call(&session, "spare__add", json!({ "a": 1, "b": 2 }), Person::Absent, crashed).await?;
+    say("So is its crash. And the next call finds everything in order:")?;
+    call(&session, "calc__add", json!({ "a": 1, "b": 2 }), Person::Absent, Ending::Answered).await?;
+
+    session.close().await;
+    Ok(())
+}
+
+/// How a call is meant to end. A tour that shows something else is a failure, not a story.
+#[derive(Clone, Copy)]
+enum Ending {
+    Answered,
+    Denied(&'static str),
+}
+
+async fn call(
+    session: &Session,
+    tool: &str,
+    arguments: serde_json::Value,
+    person: Person,
+    ending: Ending,
+) -> anyhow::Result<()> {
+    say(&format!("agent   {BOLD}{tool}{BOLD:#} {arguments}"))?;
+    let params = Json::of(&json!({ "name": tool, "arguments": arguments }));
+    let answer = session.call_tool(params, Arc::new(person)).await;
+    match (&answer, ending) {
+        (Answer::Result(result), Ending::Answered) => {
+            let blocks = result.get("content").and_then(|content| content.items()).unwrap_or_default();
+            let text = blocks.first().and_then(|block| block.get_str("text")).unwrap_or_default();
+            say(&format!("source  {}", visible(&text)))
+        }
+        (Answer::Error(error), Ending::Denied(code)) => {
+            let found = error.get("data").and_then(|data| data.get_str("code"));
+            ensure!(found.as_deref() == Some(code), "{tool} was denied as {found:?}, not as {code:?}");
+            say(&format!("gate    {} [{code}]", visible(&error.get_str("message").unwrap_or_default())))
+        }
+        (answer, _) => bail!("{tool} ended otherwise than the tour says: {answer:?}"),
+    }
+}
+
+/// The person at the agent's side.
+enum Person {
+    Absent,
+    Says(&'static str),
+}
+
+#[async_trait]
+impl Contact for Person {
+    async fn notify(&self, _: Notification) {}
+
+    fn elicitation(&self) -> Elicitation {
+        match self {
+            Self::Absent => Elicitation::None,
+            Self::Says(_) => Elicitation::Request,
+        }
+    }
+
+    async fn request(&self, _: &str, params: Json) -> Result<Json, RpcError> {
+        let Self::Says(answer) = self else { return Ok(Json::of(&json!({ "action": "cancel" }))) };
+        let question = params.get_str("message").unwrap_or_default();
+        // A reader that went away is no reason to answer otherwise.
+        let _ = say(&format!("gate    {}", visible(&question)));
+        let _ = say(&format!("person  {answer}"));
+        Ok(Json::of(&json!({ "action": "accept", "content": { "answer": answer } })))
+    }
+}
+
+fn chapter(title: &str) -> anyhow::Result<()> {
+    output::text(&format!("\n{BOLD}{title}{BOLD:#}\n"))
+}
+
+fn say(line: &str) -> anyhow::Result<()> {
+    output::text(&format!("{line}\n"))
+}

@@ -91,7 +91,8 @@ async fn accept(broker: &Broker, names: &[String], json: bool) -> anyhow::Result
     let by = format!("cli (uid {})", rustix::process::getuid().as_raw());
     broker.accept(&chosen, &by).await?;
     if json {
-        let accepted: Vec<_> = chosen.iter().map(|tool| json!({ "tool": &*tool.exposed, "digest": tool.digest })).collect();
+        let accepted: Vec<_> =
+            chosen.iter().map(|tool| json!({ "tool": &*tool.exposed, "digest": tool.digest })).collect();
         let left: Vec<_> = left.iter().map(|tool| &*tool.exposed).collect();
         output::json(&json!({ "accepted": accepted, "left": left }))?;
         return Ok(ExitCode::SUCCESS);
@@ -126,7 +127,9 @@ async fn diff(broker: &Broker, json: bool) -> anyhow::Result<ExitCode> {
     let gone = lock.tools().iter().filter(|entry| {
         discovered.get(&entry.source).is_some_and(|tools| !tools.iter().any(|tool| *tool.name == *entry.tool))
     });
-    rows.extend(gone.map(|entry| json!({ "tool": entry.tool, "source": entry.source, "state": "gone", "changes": [] })));
+    rows.extend(
+        gone.map(|entry| json!({ "tool": entry.tool, "source": entry.source, "state": "gone", "changes": [] })),
+    );
     if json {
         output::json(&json!(rows))?;
     }

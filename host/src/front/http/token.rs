@@ -56,7 +56,9 @@ fn generated(path: &Path) -> std::io::Result<SecretString> {
     match std::fs::File::open(path) {
         Ok(file) => {
             if file.metadata()?.permissions().mode() & 0o077 != 0 {
-                return Err(std::io::Error::other("others can read it: run `chmod 600` on it, or better make a new one"));
+                return Err(std::io::Error::other(
+                    "others can read it: run `chmod 600` on it, or better make a new one",
+                ));
             }
             let mut token = String::new();
             file.take(MAX_BYTES).read_to_string(&mut token)?;
