@@ -39,7 +39,8 @@ pub(crate) trait World: Sized + Send + 'static {
     /// Makes an instance.
     fn instantiate(pre: &Self::Pre, store: &mut Store<State>) -> impl Future<Output = wasmtime::Result<Self>> + Send;
 
-    /// Hands over the settings (a `String`, as the bindings have it); the inner error is the plugin's own text.
+    /// Hands over the settings; the inner error is the plugin's own text.
+    #[expect(clippy::ptr_arg, reason = "the bindings take it so")]
     fn configure(
         &self,
         store: &mut Store<State>,

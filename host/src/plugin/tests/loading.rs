@@ -148,3 +148,22 @@ fn a_key_that_others_can_read_is_refused() {
     let error = Plugins::new(Some(folder.path())).map(drop).unwrap_err().to_string();
     assert!(error.contains("others can read"), "{error}");
 }
+
+#[tokio::test]
+async fn the_built_in_plugins_fit_their_worlds_and_need_no_grant() {
+    for (name, world) in [
+        ("rules", "policy"),
+        ("approval-memory", "approval"),
+        ("redact", "transform"),
+        ("jsonl", "audit"),
+        ("calculator", "tools"),
+    ] {
+        let found = plugins().inspect(&PluginRef::Builtin(name.into())).await.unwrap();
+        assert_eq!(found.world, world, "{name}");
+        let wants = found.imports.iter().find(|import| import.grant.is_some() || import.refused.is_some());
+        assert_eq!(wants, None, "{name}");
+    }
+    let calculator = PluginRef::Builtin("calculator".into());
+    let tools = plugins().tools(&calculator, &json!({}), &[]).await.unwrap();
+    assert!(!tools.definitions().await.unwrap().is_empty());
+}
