@@ -256,6 +256,15 @@ pub enum PluginRef {
     Path(PathBuf),
 }
 
+impl std::fmt::Display for PluginRef {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Builtin(name) => write!(f, "builtin:{name}"),
+            Self::Path(path) => path.display().fmt(f),
+        }
+    }
+}
+
 /// One entry of `[[policies]]`, `[[transforms]]`, `[[approvals]]` or `[[sinks]]`.
 #[derive(Debug, Clone)]
 pub struct PluginConfig {

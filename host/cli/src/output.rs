@@ -7,6 +7,8 @@ use anstyle::{Color, Style};
 
 pub(crate) use portcullis::visible::visible;
 
+/// For headings.
+pub(crate) const BOLD: Style = Style::new().bold();
 /// For what is wrong.
 pub(crate) const BAD: Style = Style::new().bold().fg_color(Some(Color::Ansi(anstyle::AnsiColor::Red)));
 

@@ -10,7 +10,7 @@ use crate::digest::Digest;
 use crate::message::Json;
 
 /// The file's name in the data folder.
-pub const FILE_NAME: &str = "portcullis.lock";
+pub(super) const FILE_NAME: &str = "portcullis.lock";
 
 /// The largest lock file that is read, in bytes: 10,000 definitions of 5 KiB.
 const MAX_BYTES: u64 = 64 * 1024 * 1024;

@@ -59,18 +59,18 @@ pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
     let folders = run::data_dirs(global, args.data_dir.as_ref())?;
     run::block_on(async {
         match args.action.as_ref().unwrap_or(&Action::List) {
-            Action::List => list(&asks(&folders).await, global.json),
-            Action::Show { id } => show(&asks(&folders).await, id, global.json),
+            Action::List => list(&asks(&folders).await?, global.json),
+            Action::Show { id } => show(&asks(&folders).await?, id, global.json),
             Action::Approve { id, scope } => answer(&folders, id, true, scope.clone(), global.json).await,
             Action::Refuse { id } => answer(&folders, id, false, None, global.json).await,
         }
     })
 }
 
-async fn asks(folders: &[PathBuf]) -> Vec<Value> {
+async fn asks(folders: &[PathBuf]) -> anyhow::Result<Vec<Value>> {
     let mut asks = Vec::new();
     for folder in folders {
-        for (chain, answer) in control::all(folder, &Request::Asks).await {
+        for (chain, answer) in control::all(folder, &Request::Asks).await? {
             match answer {
                 Ok(Value::Array(open)) => asks.extend(open),
                 Ok(_) => {}
@@ -78,7 +78,7 @@ async fn asks(folders: &[PathBuf]) -> Vec<Value> {
             }
         }
     }
-    asks
+    Ok(asks)
 }
 
 fn list(asks: &[Value], json: bool) -> anyhow::Result<ExitCode> {
@@ -136,13 +136,13 @@ async fn answer(
     json: bool,
 ) -> anyhow::Result<ExitCode> {
     // The full id, so that a prefix is unique over all brokers and not only within one.
-    let asks = asks(folders).await;
+    let asks = asks(folders).await?;
     let id = find(&asks, id)?["id"].as_str().unwrap_or_default().to_owned();
     let by = format!("cli (uid {})", rustix::process::getuid().as_raw());
     let request = Request::Answer { ask: id.clone(), approve, scope, by };
     let mut refusal = None;
     for folder in folders {
-        for (_, answer) in control::all(folder, &request).await {
+        for (_, answer) in control::all(folder, &request).await? {
             match answer {
                 Ok(answered) => {
                     report(&answered, json)?;

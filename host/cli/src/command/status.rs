@@ -25,7 +25,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
     let brokers = run::block_on(async {
         let mut brokers = Vec::new();
         for folder in folders {
-            for (chain, answer) in control::all(&folder, &Request::Status).await {
+            for (chain, answer) in control::all(&folder, &Request::Status).await? {
                 brokers.push(answer.unwrap_or_else(|error| json!({ "chain": chain, "error": error.to_string() })));
             }
         }
