@@ -2,3 +2,5 @@
 
 #[cfg(test)]
 mod semver;
+#[cfg(test)]
+mod documents;
