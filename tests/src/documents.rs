@@ -17,8 +17,13 @@ fn every_test_that_a_document_names_exists() {
     }
     for document in ["ARCHITECTURE.md", "SECURITY.md"] {
         let text = fs::read_to_string(root.join(document)).unwrap();
-        let named: Vec<_> = text.lines().filter_map(|line| line.split_once(TESTS)).flat_map(|(_, l)| quoted(l)).collect();
-        assert!(named.len() > 10, "{document} names {} tests; is `{TESTS}` still what stands before them?", named.len());
+        let named: Vec<_> =
+            text.lines().filter_map(|line| line.split_once(TESTS)).flat_map(|(_, l)| quoted(l)).collect();
+        assert!(
+            named.len() > 10,
+            "{document} names {} tests; is `{TESTS}` still what stands before them?",
+            named.len()
+        );
         let missing: Vec<_> = named.into_iter().filter(|name| !functions.contains(*name)).collect();
         assert!(missing.is_empty(), "{document} names tests that do not exist: {missing:?}");
     }

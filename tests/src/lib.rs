@@ -1,6 +1,6 @@
 //! What is tested across crates.
 
 #[cfg(test)]
-mod semver;
-#[cfg(test)]
 mod documents;
+#[cfg(test)]
+mod semver;
