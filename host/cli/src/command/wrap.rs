@@ -13,13 +13,14 @@ use crate::{banner, run};
 /// Put the broker in front of one command, over stdio, without a configuration file
 ///
 /// A one-word change in a client's configuration: `npx -y some-server` becomes `portcullis wrap -- npx -y some-server`.
-/// Tool names stay as they are. Of the environment the server sees PATH, HOME, LANG, TMPDIR and what --env names. Ledger,
-/// questions and accepted tools are kept in the user's data folder.
+/// Tool names stay as they are. Of the environment the server sees PATH, HOME, LANG, TMPDIR and what --env names. It starts
+/// in a private home unless --read or --write names the folder you are in, so give it absolute paths. Ledger, questions and
+/// accepted tools are kept in the user's data folder; --config is not read.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:
   portcullis wrap -- npx -y @modelcontextprotocol/server-everything
-  portcullis wrap --read ./docs -- npx -y @modelcontextprotocol/server-filesystem ./docs
+  portcullis wrap --read ~/docs -- npx -y @modelcontextprotocol/server-filesystem ~/docs
   portcullis wrap --env API_KEY=… --network api.example.com:443 --approve never -- uvx some-server")]
 pub(crate) struct Args {
     /// A file or folder that the server may read (cells are declared, not yet enforced)
