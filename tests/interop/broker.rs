@@ -99,7 +99,8 @@ impl Place {
 
     /// What must hold when all is done: every chain of the ledger is whole, and no process of this place is left.
     pub(crate) async fn verify(&self, data_dir: Option<&str>) {
-        let arguments: Vec<&str> = ["audit", "verify"].into_iter().chain(data_dir.iter().flat_map(|d| ["--data-dir", d])).collect();
+        let arguments: Vec<&str> =
+            ["audit", "verify"].into_iter().chain(data_dir.iter().flat_map(|d| ["--data-dir", d])).collect();
         let said = self.run(&arguments).await;
         assert!(said.starts_with("good: "), "{said}");
         assert_eq!(self.processes(), Vec::<PathBuf>::new(), "left alive");

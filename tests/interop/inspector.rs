@@ -34,9 +34,8 @@ async fn the_inspector_lists_calls_is_denied_and_is_approved_in_both_eras() {
         assert_eq!(result["content"][1]["type"], "image");
         let result = inspector.result("everything__get-structured-content", json!({ "location": "Chicago" })).await;
         assert!(result["structuredContent"]["temperature"].is_number(), "{result}");
-        let result = inspector
-            .result("everything__trigger-long-running-operation", json!({ "duration": 1, "steps": 2 }))
-            .await;
+        let result =
+            inspector.result("everything__trigger-long-running-operation", json!({ "duration": 1, "steps": 2 })).await;
         assert!(text(&result).contains("completed"), "{result}");
         let result = inspector.result("files__read_text_file", json!({ "path": place.at("docs/hello.txt") })).await;
         assert_eq!(text(&result), "hello, café\n");

@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 
 /// The servers by the name that their source has in these tests, and how many tools each shows to a client that declares
 /// no capabilities.
-pub(crate) const TOOLS: [(&str, usize); 5] = [("everything", 13), ("files", 14), ("git", 12), ("memory", 9), ("time", 2)];
+pub(crate) const TOOLS: [(&str, usize); 5] =
+    [("everything", 13), ("files", 14), ("git", 12), ("memory", 9), ("time", 2)];
 
 /// Program and arguments of a server. `place` holds `docs/`, a folder, and `repo/`, a git repository.
 pub(crate) fn command(server: &str, place: &Path) -> Vec<String> {

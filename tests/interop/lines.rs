@@ -1,4 +1,4 @@
-//! A client that keeps the bytes: lines of JSON-RPC over a program's standard streams, the legacy way.
+//! A client that keeps the bytes: lines of JSON-RPC over a program's standard streams.
 
 use std::process::Stdio;
 
@@ -11,8 +11,16 @@ use tokio::time::timeout;
 
 use crate::broker::PATIENCE;
 
-/// A started server, initialised.
+/// Which of the protocol's two shapes is spoken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Era {
+    Legacy,
+    Modern,
+}
+
+/// A started server, ready for requests.
 pub(crate) struct Lines {
+    era: Era,
     child: Child,
     input: ChildStdin,
     output: TokioLines<BufReader<ChildStdout>>,
@@ -28,21 +36,33 @@ struct Answer {
 }
 
 impl Lines {
-    /// Starts the program and initialises it, as a client without any capability.
-    pub(crate) async fn start(mut command: Command) -> Self {
+    /// Starts the program, as a client without any capability.
+    pub(crate) async fn start(mut command: Command, era: Era) -> Self {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         let input = child.stdin.take().unwrap();
         let output = BufReader::new(child.stdout.take().unwrap()).lines();
-        let mut lines = Self { child, input, output, next: 0 };
-        let client = json!({ "name": "interop", "version": "1" });
-        let params = json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": client });
-        lines.ask("initialize", params).await;
-        lines.send(json!({ "jsonrpc": "2.0", "method": "notifications/initialized" })).await;
+        let mut lines = Self { era, child, input, output, next: 0 };
+        match era {
+            Era::Legacy => {
+                let client = json!({ "name": "interop", "version": "1" });
+                let params = json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": client });
+                lines.ask("initialize", params).await;
+                lines.send(json!({ "jsonrpc": "2.0", "method": "notifications/initialized" })).await;
+            }
+            Era::Modern => drop(lines.ask("server/discover", json!({})).await),
+        }
         lines
     }
 
     /// The bytes of the `result`, or of the `error`.
-    pub(crate) async fn ask(&mut self, method: &str, params: Value) -> String {
+    pub(crate) async fn ask(&mut self, method: &str, mut params: Value) -> String {
+        if self.era == Era::Modern {
+            params["_meta"] = json!({
+                "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+                "io.modelcontextprotocol/clientInfo": { "name": "interop", "version": "1" },
+                "io.modelcontextprotocol/clientCapabilities": {},
+            });
+        }
         self.next += 1;
         let id = self.next;
         self.send(json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params })).await;

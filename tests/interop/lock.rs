@@ -12,7 +12,10 @@ async fn a_tool_asks_until_it_is_accepted() {
     assert_eq!(String::from_utf8_lossy(&asked.stdout), "Echo: hi\n");
 
     let accepted = place.json(&["lock", "accept"]).await;
-    assert!(accepted["accepted"].as_array().unwrap().iter().any(|tool| tool["tool"] == "everything__echo"), "{accepted}");
+    assert!(
+        accepted["accepted"].as_array().unwrap().iter().any(|tool| tool["tool"] == "everything__echo"),
+        "{accepted}"
+    );
     assert!(accepted["left"].as_array().unwrap().iter().any(|tool| tool == "files__write_file"), "{accepted}");
     let accepted = output(&mut echo).await;
     assert_eq!(String::from_utf8_lossy(&accepted.stdout), "Echo: hi\n");

@@ -58,7 +58,11 @@ async fn over_stdio_in_both_eras() {
 async fn works(client: &Client, place: &Place) {
     let tools = client.list_all_tools().await.unwrap();
     for (server, expected) in TOOLS {
-        assert_eq!(tools.iter().filter(|tool| tool.name.starts_with(&format!("{server}__"))).count(), expected, "{server}");
+        assert_eq!(
+            tools.iter().filter(|tool| tool.name.starts_with(&format!("{server}__"))).count(),
+            expected,
+            "{server}"
+        );
     }
 
     let result = call(client, "files__read_text_file", json!({ "path": place.at("docs/hello.txt") })).await.unwrap();
@@ -82,7 +86,8 @@ async fn works(client: &Client, place: &Place) {
 
     let sum = call(client, "everything__get-sum", json!({ "a": 2, "b": 3 })).await.unwrap();
     assert!(text(&sum).contains("is 5"), "{sum:?}");
-    let refused = call(client, "everything__get-annotated-message", json!({ "messageType": "error" })).await.unwrap_err();
+    let refused =
+        call(client, "everything__get-annotated-message", json!({ "messageType": "error" })).await.unwrap_err();
     assert!(refused.contains("refused"), "{refused}");
 }
 
