@@ -1,4 +1,6 @@
 //! What is tested across crates.
 
 #[cfg(test)]
+mod documents;
+#[cfg(test)]
 mod semver;
