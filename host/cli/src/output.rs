@@ -17,7 +17,10 @@ pub(crate) const BAD: Style = Style::new().bold().fg_color(Some(Color::Ansi(anst
 pub(crate) fn log() {
     let wanted = tracing_subscriber::EnvFilter::try_from_env("PORTCULLIS_LOG");
     let filter = wanted.unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false).init();
+    // What `anstream` decides for everything else that is written there.
+    let colours = anstream::AutoStream::choice(&std::io::stderr()) != anstream::ColorChoice::Never;
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false);
+    log.with_ansi(colours).init();
 }
 
 /// Data, indented, on standard output.

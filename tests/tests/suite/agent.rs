@@ -141,6 +141,9 @@ impl Agent {
         if self.era == Era::Modern {
             params["_meta"] = meta(&self.capabilities);
         }
+        if method == "tools/call" {
+            params["_meta"]["progressToken"] = json!(self.last + 1);
+        }
         self.send_raw(method, &params.to_string())
     }
 
@@ -211,6 +214,17 @@ impl Agent {
         outcome(&self.request("tools/call", retry))
     }
 
+    /// Waits until the broker says that a call waits for a person at another terminal. Gives the question's id.
+    pub(crate) fn question(&self) -> String {
+        loop {
+            let message = self.next().expect("the broker ended");
+            assert_ne!(message["method"], "elicitation/create", "this must not be asked on the agent's own channel");
+            if let Some(id) = question_in(&message) {
+                return id;
+            }
+        }
+    }
+
     /// Ends the broker as an agent that goes does: by closing its input.
     pub(crate) fn leave(self) {
         let (code, err) = self.running.end();
@@ -250,4 +264,10 @@ pub(crate) fn outcome(answer: &Value) -> Value {
     let error = &answer["error"];
     let code = error["data"].get("code").unwrap_or(&error["code"]);
     json!({ "refused": code, "message": error["message"] })
+}
+
+/// The question's id, if the message says that a call waits for a person at another terminal.
+pub(crate) fn question_in(message: &Value) -> Option<String> {
+    let text = message["params"]["message"].as_str()?;
+    Some(text.strip_prefix("waiting for a person: portcullis approvals approve ")?.to_owned())
 }

@@ -73,8 +73,7 @@ impl Place {
 
     /// The same for any program.
     pub(crate) fn settle(&self, command: &mut Command) {
-        let path = std::env::var_os("PATH").unwrap_or_default();
-        command.current_dir(self.dir.path()).env_clear().env("PATH", path).env("HOME", self.path("home"));
+        command.current_dir(self.dir.path()).env_clear().env("PATH", "/usr/bin:/bin").env("HOME", self.path("home"));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     }
 
