@@ -56,7 +56,7 @@ async fn the_order_of_policies_never_changes_a_verdict() {
     for (policies, expected) in cases {
         let folder = tempfile::tempdir().unwrap();
         let broker = broker(folder.path(), policies).await;
-        let found = add(&*session(&broker).await, r#"{"a":1,"b":2}"#).await;
+        let found = add(&session(&broker).await, r#"{"a":1,"b":2}"#).await;
         broker.close().await;
         assert_eq!(found, expected, "{policies:?}");
     }

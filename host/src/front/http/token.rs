@@ -40,7 +40,7 @@ pub fn file(data_dir: &Path) -> PathBuf {
     data_dir.join("token")
 }
 
-/// The token that [serve] names, or else the generated one of the data folder, which is made on first use.
+/// The token that `[serve]` names, or else the generated one of the data folder, which is made on first use.
 ///
 /// # Errors
 /// See [`TokenError`].
