@@ -70,7 +70,7 @@ impl Upstream {
             Endpoint::Component { component, settings, grant } => {
                 let tools = plugins.tools(component, settings, grant).await?;
                 let identity = json!({ "component": tools.identity().digest, "settings": settings, "grant": grant });
-                (Box::new(ComponentSource::new(tools)), identity)
+                (Box::new(ComponentSource::new(tools, config.timeout)), identity)
             }
         };
         let identity = Digest::of(identity.to_string().as_bytes());
@@ -120,7 +120,7 @@ impl Upstream {
             "state": state,
             "tools": last.tools.as_ref().map(|tools| tools.len()),
             "protocol": last.protocol,
-            "server": last.server,
+            "server": last.server.as_ref().map(Json::to_value),
             "error": last.error,
             "required": self.config.required,
         })
