@@ -65,7 +65,8 @@ impl Upstream {
                     resolved.push((name.clone(), resolve(value)?));
                 }
                 let source = HttpSource::new(config, resolved).map_err(failed)?;
-                (Box::new(source), json!({ "url": url.as_str() }))
+                let headers: Vec<_> = headers.iter().map(|(name, value)| json!([name, written(value)])).collect();
+                (Box::new(source), json!({ "url": url.as_str(), "headers": headers }))
             }
             Endpoint::Component { component, settings, grant } => {
                 let tools = plugins.tools(component, settings, grant).await?;
@@ -73,7 +74,8 @@ impl Upstream {
                 (Box::new(ComponentSource::new(tools, config.timeout)), identity)
             }
         };
-        let identity = Digest::of(identity.to_string().as_bytes());
+        // With its name: the same program twice may stand for two accounts, and a yes to one is none to the other.
+        let identity = Digest::of(json!([config.name, identity]).to_string().as_bytes());
         Ok(Self { config: config.clone(), identity, source, last: Mutex::default() })
     }
 

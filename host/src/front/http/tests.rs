@@ -159,6 +159,7 @@ async fn a_malformed_body_is_answered_with_its_id() {
     assert_eq!(answer.status(), 400);
     let answer: Value = answer.json().await.unwrap();
     assert_eq!((&answer["id"], &answer["error"]["code"]), (&json!("mine"), &json!(-32600)));
+    assert_eq!(*server.rejected.lock().unwrap(), ["malformed"]);
 }
 
 #[tokio::test]
