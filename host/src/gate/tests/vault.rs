@@ -1,5 +1,4 @@
 use super::*;
-use crate::plugin::Vault as _;
 
 /// What the source gets for these arguments, once `[[p]]` in them stands for the placeholder of `value`.
 fn sent(value: &str, from: &str, restore_to: &[&str], arguments: &str) -> String {
