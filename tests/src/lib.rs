@@ -1,5 +1,7 @@
 //! What is tested across crates.
 
+pub mod fuzz;
+
 #[cfg(test)]
 mod documents;
 #[cfg(test)]

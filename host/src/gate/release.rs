@@ -69,7 +69,13 @@ impl Gate {
             Outcome::NotSent(cause) => (source_error(&cause, "not-sent"), "not-sent", json!({ "error": cause })),
         };
         ticket.settled = true;
-        self.ledger.note(ticket.event(word, body));
+        // Durable before the agent hears of it, so that what was answered reads as answered after a crash. In a task of its
+        // own, so that an agent that goes away now takes no record with it.
+        let (ledger, event) = (self.ledger.clone(), ticket.event(word, body));
+        let recorded = tokio::spawn(async move { ledger.append(event).await }).await;
+        if let Ok(Err(error)) = recorded {
+            tracing::error!(call = %ticket.call.id, %error, "the outcome of a call is not recorded; it will read `unknown`");
+        }
         answer
     }
 

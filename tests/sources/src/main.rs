@@ -104,7 +104,7 @@ impl Server {
             "duplicate-tools" => ["echo", "echo"].map(String::from).to_vec(),
             // A Cyrillic letter, a space, too long, the separator.
             "bad-names" => vec!["\u{435}cho".into(), "e cho".into(), "e".repeat(65), "e__cho".into(), String::new()],
-            _ => ["echo", "add", "slow", "hang", "cancelled", "big", "look", "meta", "exit"].map(String::from).to_vec(),
+            _ => ["echo", "add", "slow", "hang", "cancelled", "big", "look", "meta", "exit", "measure", "gate"].map(String::from).to_vec(),
         };
         let described = if self.mode == "rug-pull" { format!("version {}", self.lists) } else { "a tool".to_owned() };
         let tool = |name| json!({ "name": name, "description": described, "inputSchema": { "type": "object" } });
@@ -137,6 +137,13 @@ impl Server {
             "look" => look(),
             "meta" => params.get("_meta").cloned().unwrap_or_default(),
             "exit" => exit(0),
+            // Answers when the named pipe at `path` was written and closed: its writer knows that the call has arrived.
+            "gate" => {
+                let path = arguments.get("path").and_then(Value::as_str).unwrap_or_default();
+                json!(std::fs::read_to_string(path).unwrap_or_default())
+            }
+            // What a placeholder cannot hide: how long the value is that arrived here.
+            "measure" => json!(arguments.get("text").and_then(Value::as_str).map_or(0, str::len)),
             _ => return Some(Err((-32602, "unknown tool"))),
         };
         let text = match said {
