@@ -20,7 +20,5 @@ async fn a_tool_asks_until_it_is_accepted() {
     let accepted = output(&mut echo).await;
     assert_eq!(String::from_utf8_lossy(&accepted.stdout), "Echo: hi\n");
 
-    let tools = place.json(&["tools"]).await;
-    assert!(!tools.to_string().is_empty());
     place.verify(None).await;
 }

@@ -16,7 +16,7 @@ use tokio::process::Child;
 use tokio::time::timeout;
 
 use crate::broker::{PATIENCE, Place, Served};
-use crate::installed::TOOLS;
+use crate::installed::{self, TOOLS};
 
 const CONFIG: &str = r#"
 [[policies]]
@@ -52,6 +52,28 @@ async fn over_stdio_in_both_eras() {
         assert!(ended.success(), "{ended}");
     }
     place.verify(None).await;
+}
+
+/// What a client's configuration holds after the one-word change: names stay, and a person is asked.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wrapped_server() {
+    let place = Place::new("").await;
+    let data_dir = place.at("data");
+    let mut command = place.portcullis(&["wrap", "--data-dir", &data_dir, "--env", "GREETING=hi", "--"]);
+    command.args(installed::command("everything", place.path()));
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let client = over_stdio(&mut child, Era::Legacy).await;
+
+    assert_eq!(client.list_all_tools().await.unwrap().len(), 13);
+    let sum = call(&client, "get-sum", json!({ "a": 2, "b": 3 })).await.unwrap();
+    assert!(text(&sum).contains("is 5"), "{sum:?}");
+    let refused = call(&client, "get-env", json!({})).await.unwrap_err();
+    assert!(refused.contains("refused"), "{refused}");
+
+    client.cancel().await.unwrap();
+    let ended = timeout(PATIENCE, child.wait()).await.expect("it ends with its client").unwrap();
+    assert!(ended.success(), "{ended}");
+    place.verify(Some(&data_dir)).await;
 }
 
 /// Every server answers, the rules hold, questions reach the person at the client.
