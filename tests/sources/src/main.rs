@@ -79,6 +79,7 @@ impl Server {
             })),
             ("tools/list", _) => self.list(),
             ("tools/call", "hang-call") => return,
+            ("tools/call", _) if params.get("name").is_some_and(|name| name == "gate") => return gate(message),
             ("tools/call", _) => match self.call(params) {
                 Some(answer) => answer,
                 None => return,
@@ -133,11 +134,6 @@ impl Server {
             "look" => look(),
             "meta" => params.get("_meta").cloned().unwrap_or_default(),
             "exit" => exit(0),
-            // Answers when the named pipe at `path` was written and closed: its writer knows that the call has arrived.
-            "gate" => {
-                let path = arguments.get("path").and_then(Value::as_str).unwrap_or_default();
-                json!(std::fs::read_to_string(path).unwrap_or_default())
-            }
             // What a placeholder cannot hide: how long the value is that arrived here.
             "measure" => json!(arguments.get("text").and_then(Value::as_str).map_or(0, str::len)),
             _ => return Some(Err((-32602, "unknown tool"))),
@@ -148,6 +144,16 @@ impl Server {
         };
         Some(Ok(json!({ "content": [{ "type": "text", "text": text }] })))
     }
+}
+
+/// Answers when the named pipe at `path` was written and closed. Its writer knows that the call has arrived; other calls go on.
+fn gate(message: &Value) {
+    let path = message.pointer("/params/arguments/path").and_then(Value::as_str).unwrap_or_default().to_owned();
+    let id = message.get("id").cloned().unwrap_or_default();
+    std::thread::spawn(move || {
+        let text = std::fs::read_to_string(path).unwrap_or_default();
+        send(&json!({ "jsonrpc": "2.0", "id": id, "result": { "content": [{ "type": "text", "text": text }] } }));
+    });
 }
 
 fn discovered() -> Result<Value, (i32, &'static str)> {
@@ -211,8 +217,7 @@ fn send(message: &Value) {
 }
 
 fn line(text: &str) {
-    raw(text.as_bytes());
-    raw(b"\n");
+    raw(format!("{text}\n").as_bytes());
 }
 
 fn raw(bytes: &[u8]) {

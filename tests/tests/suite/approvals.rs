@@ -83,7 +83,7 @@ fn a_question_that_expires_under_elicitation_is_a_no_and_is_withdrawn() {
 fn a_request_state_counts_once_for_the_call_it_was_given_for() {
     let place = Place::new(FILES);
     let mut agent = Agent::start(&place, Era::Modern);
-    let mut retry = |agent: &mut Agent, arguments: Value, state: &Value| {
+    let retry = |agent: &mut Agent, arguments: Value, state: &Value| {
         let params = json!({
             "name": "files__add", "arguments": arguments,
             "requestState": state, "inputResponses": { QUESTION: elicited(Some("once")) },
