@@ -101,7 +101,9 @@ impl Server {
             "duplicate-tools" => ["echo", "echo"].map(String::from).to_vec(),
             // A Cyrillic letter, a space, too long, the separator.
             "bad-names" => vec!["\u{435}cho".into(), "e cho".into(), "e".repeat(65), "e__cho".into(), String::new()],
-            _ => ["echo", "add", "slow", "hang", "cancelled", "big", "look", "meta", "exit", "measure", "gate"].map(String::from).to_vec(),
+            _ => ["echo", "add", "slow", "hang", "cancelled", "big", "look", "meta", "exit", "measure", "gate"]
+                .map(String::from)
+                .to_vec(),
         };
         let described = if self.mode == "rug-pull" { format!("version {}", self.lists) } else { "a tool".to_owned() };
         let tool = |name| json!({ "name": name, "description": described, "inputSchema": { "type": "object" } });

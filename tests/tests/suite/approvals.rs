@@ -29,7 +29,10 @@ fn another_terminal_approves_or_refuses() {
             let question = agent.question();
             let shown = place.run(&["approvals", "show", &question, "--json"]);
             let shown: Value = serde_json::from_str(&shown.out).unwrap();
-            assert_eq!((&shown["tool"], &shown["arguments"], &shown["waiting"]), (&json!("files__add"), &sum(), &json!(1)));
+            assert_eq!(
+                (&shown["tool"], &shown["arguments"], &shown["waiting"]),
+                (&json!("files__add"), &sum(), &json!(1))
+            );
             let ran = place.run(&["approvals", word, &question]);
             assert_eq!(ran.code, Some(0), "{}", ran.err);
             assert_eq!(outcome(&agent.answer(id, None)), expected);
@@ -138,7 +141,10 @@ fn an_answer_for_the_session_holds_for_its_tool_in_that_session() {
         let mut agent = Agent::start(&place, era);
         assert_eq!(agent.call("calc__add", &sum(), Some("session")), json!({ "ok": "3" }));
         for b in 0..3 {
-            assert_eq!(agent.call("calc__add", &json!({ "a": 0, "b": b }), Some("refuse")), json!({ "ok": b.to_string() }));
+            assert_eq!(
+                agent.call("calc__add", &json!({ "a": 0, "b": b }), Some("refuse")),
+                json!({ "ok": b.to_string() })
+            );
         }
         assert_eq!(agent.call("calc__divide", &sum(), Some("refuse"))["refused"], "approval-refused");
         agent.leave();

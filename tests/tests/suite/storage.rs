@@ -119,7 +119,8 @@ fn one_changed_byte_is_named() {
     assert_eq!(beside, 0, "all of it is in the one file");
     let bytes = fs::read(&file).unwrap();
     // In the arguments of the second call, wherever it stands.
-    let at: Vec<_> = bytes.windows(8).enumerate().filter(|(_, window)| window == b"number 1").map(|(at, _)| at).collect();
+    let at: Vec<_> =
+        bytes.windows(8).enumerate().filter(|(_, window)| window == b"number 1").map(|(at, _)| at).collect();
     assert!(!at.is_empty());
     let mut changed = bytes.clone();
     changed[at[0] + 7] = b'9';
