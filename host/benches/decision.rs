@@ -64,6 +64,7 @@ fn view() -> View {
         exposed: "files__read".into(),
         digest: Digest::of_json(&definition).unwrap(),
         definition,
+        hints: Default::default(),
         tags: Arc::from([]),
     };
     let caller = Caller {
@@ -83,7 +84,7 @@ fn view() -> View {
         arguments: Json::of(&serde_json::json!({ "text": "x".repeat(1000) })),
         params: Json::empty_object(),
     };
-    View { call: Arc::new(call), phase: Phase::Call, outcome: None }
+    View::before(&Arc::new(call), Phase::Call)
 }
 
 criterion_group!(benches, decision);

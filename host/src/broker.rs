@@ -344,3 +344,6 @@ where
 fn default_sink_file(data_dir: &Path, index: usize) -> std::path::PathBuf {
     data_dir.join(if index == 0 { "audit.jsonl".to_owned() } else { format!("audit-{}.jsonl", index + 1) })
 }
+
+#[cfg(test)]
+mod tests;

@@ -361,7 +361,8 @@ impl Response {
 }
 
 /// A JSON-RPC error that the broker itself gives.
-#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+#[derive(Clone, Debug, PartialEq, serde::Serialize, thiserror::Error)]
+#[error("{message}")]
 pub struct RpcError {
     /// JSON-RPC or MCP error code.
     pub code: i64,

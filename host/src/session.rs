@@ -189,6 +189,24 @@ pub trait Contact: Send + Sync {
     async fn request(&self, method: &str, params: Json) -> Result<Json, RpcError>;
 }
 
+/// No person at the agent's side, for programs that call by themselves. Progress is dropped; a question waits for an answer
+/// from another terminal or from [`Inbox::answer`](crate::gate::Inbox::answer).
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Nobody;
+
+#[async_trait]
+impl Contact for Nobody {
+    async fn notify(&self, _: Notification) {}
+
+    fn elicitation(&self) -> Elicitation {
+        Elicitation::None
+    }
+
+    async fn request(&self, _: &str, _: Json) -> Result<Json, RpcError> {
+        Err(RpcError::new(RpcError::METHOD_NOT_FOUND, "there is nobody to ask"))
+    }
+}
+
 /// In which way an agent can put a question to a person.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Elicitation {

@@ -1,5 +1,6 @@
 //! Builds what tests run: the guests of `tests/guests`, a policy from outside the workspace, and, where the cargo that runs
 //! the tests has not built them already, the programs.
+#![expect(clippy::disallowed_methods, reason = "tests build guests and programs with cargo")]
 #![allow(clippy::panic, reason = "a test without its guests has nothing to report but why")]
 
 use std::path::{Path, PathBuf};

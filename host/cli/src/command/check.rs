@@ -27,6 +27,7 @@ pub(crate) fn run(_: &Args, global: &Global) -> anyhow::Result<ExitCode> {
             sources.push(json!({
                 "name": name,
                 "source": endpoint(source),
+                "folder": folder(source),
                 "environment": environment(source),
                 "cell": cell(source),
                 "required": source.required,
@@ -61,6 +62,15 @@ fn endpoint(source: &SourceConfig) -> String {
     }
 }
 
+/// Where a process starts: what relative paths among its arguments are relative to.
+fn folder(source: &SourceConfig) -> Option<String> {
+    match &source.endpoint {
+        Endpoint::Command { cwd: Some(cwd), .. } => Some(cwd.display().to_string()),
+        Endpoint::Command { cwd: None, .. } => Some("a private home (`cwd` names another)".to_owned()),
+        _ => None,
+    }
+}
+
 /// Names of the variables that the source sees; never their values.
 fn environment(source: &SourceConfig) -> Vec<String> {
     match &source.endpoint {
@@ -77,7 +87,7 @@ fn environment(source: &SourceConfig) -> Vec<String> {
 
 /// What the cell declares, and what is made of it.
 fn cell(source: &SourceConfig) -> Data {
-    let declared = &source.cell != &CellConfig::default();
+    let declared = source.cell != CellConfig::default();
     let enforced = match &source.endpoint {
         Endpoint::Command { .. } => {
             "NOT ENFORCED by this version: files, network, memory and processor are open to this process; environment \
@@ -122,12 +132,16 @@ fn print(report: &Data) -> anyhow::Result<()> {
             Some(error) => output::text(&format!("  {BAD}fails{BAD:#}        {}\n", visible(error)))?,
             None => output::text(&format!("  tools        {}\n", source["tools"]))?,
         }
+        if source["folder"].is_string() {
+            output::text(&format!("  starts in    {}\n", text(&source["folder"])))?;
+        }
         let names: Vec<_> = source["environment"].as_array().into_iter().flatten().map(text).collect();
         if !names.is_empty() {
             output::text(&format!("  environment  {}\n", names.join(" ")))?;
         }
-        output::text(&format!("  cell         {}\n", text(&source["cell"]["enforced"])))?;
-        if source["cell"]["declared"] == true && text(&source["cell"]["enforced"]).starts_with("NOT") {
+        let cell = &source["cell"];
+        output::text(&format!("  cell         {}\n", text(&cell["enforced"])))?;
+        if cell["declared"] == true && text(&cell["enforced"]).starts_with("NOT") {
             output::text("               the `cell` table is read and checked, and not yet applied\n")?;
         }
     }

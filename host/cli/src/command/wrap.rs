@@ -13,50 +13,51 @@ use crate::{banner, run};
 /// Put the broker in front of one command, over stdio, without a configuration file
 ///
 /// A one-word change in a client's configuration: `npx -y some-server` becomes `portcullis wrap -- npx -y some-server`.
-/// Tool names stay as they are. The server sees PATH, HOME, LANG, TMPDIR and what --env names, nothing else. Ledger,
-/// questions and accepted tools are kept in the user's data folder.
+/// Tool names stay as they are. Of the environment the server sees PATH, HOME, LANG, TMPDIR and what --env names. It starts
+/// in a private home unless --read or --write names the folder you are in, so give it absolute paths. Ledger, questions and
+/// accepted tools are kept in the user's data folder; --config is not read.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:
   portcullis wrap -- npx -y @modelcontextprotocol/server-everything
-  portcullis wrap --read ./docs -- npx -y @modelcontextprotocol/server-filesystem ./docs
+  portcullis wrap --read ~/docs -- npx -y @modelcontextprotocol/server-filesystem ~/docs
   portcullis wrap --env API_KEY=… --network api.example.com:443 --approve never -- uvx some-server")]
 pub(crate) struct Args {
-    /// A file or folder that the server may read
+    /// A file or folder that the server may read (cells are declared, not yet enforced)
     #[arg(long, value_name = "P")]
-    read: Vec<String>,
+    pub(crate) read: Vec<String>,
 
-    /// A file or folder that the server may read and write
+    /// A file or folder that the server may read and write (declared, not yet enforced)
     #[arg(long, value_name = "P")]
-    write: Vec<String>,
+    pub(crate) write: Vec<String>,
 
-    /// A host and port that the server may reach
+    /// A host and port that the server may reach (declared, not yet enforced)
     #[arg(long, value_name = "HOST:PORT")]
-    network: Vec<String>,
+    pub(crate) network: Vec<String>,
 
     /// A variable that the server sees
     #[arg(long, value_name = "K=V", value_parser = variable)]
-    env: Vec<(String, String)>,
+    pub(crate) env: Vec<(String, String)>,
 
     /// How tools are named for the agent [default: as the server names them]
-    #[arg(long, value_name = "source")]
-    names: Option<Names>,
+    #[arg(long, value_name = "STYLE")]
+    pub(crate) names: Option<Names>,
 
-    /// When a person is asked
+    /// When a person is asked [default: risky]
     #[arg(long, value_name = "WHEN")]
-    approve: Option<When>,
+    pub(crate) approve: Option<When>,
 
     /// Where ledger and questions are kept [default: the user's data folder]
     #[arg(long, value_name = "DIR")]
-    data_dir: Option<PathBuf>,
+    pub(crate) data_dir: Option<PathBuf>,
 
     /// The server's program and its arguments
     #[arg(required = true, last = true, value_name = "CMD")]
-    command: Vec<String>,
+    pub(crate) command: Vec<String>,
 }
 
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
-enum Names {
+pub(crate) enum Names {
     /// As the server names them
     Plain,
     /// `server__tool`
@@ -65,8 +66,8 @@ enum Names {
     Mcp,
 }
 
-#[derive(Debug, Clone, Copy, clap::ValueEnum)]
-enum When {
+#[derive(Debug, Clone, Copy, PartialEq, clap::ValueEnum)]
+pub(crate) enum When {
     /// Before risky calls
     Risky,
     /// Before every call
