@@ -33,12 +33,13 @@ pub fn guest(name: &str) -> PathBuf {
 #[must_use]
 pub fn outside_policy() -> PathBuf {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    BUILT.get_or_init(|| {
-        let target = root().join("target/outside");
-        cargo(&root().join("examples/write-a-policy"), &target, &["--target", "wasm32-unknown-unknown"]);
-        target.join("wasm32-unknown-unknown/release/stay_inside.wasm")
-    })
-    .clone()
+    BUILT
+        .get_or_init(|| {
+            let target = root().join("target/outside");
+            cargo(&root().join("examples/write-a-policy"), &target, &["--target", "wasm32-unknown-unknown"]);
+            target.join("wasm32-unknown-unknown/release/stay_inside.wasm")
+        })
+        .clone()
 }
 
 /// A program of the workspace, `portcullis` or `portcullis-test-source`, in the profile of the running test. `cargo test` in

@@ -66,7 +66,13 @@ impl Running {
 
     pub(crate) fn ended(&mut self) -> (Option<i32>, String) {
         // Its output ends when it does.
-        while self.out.recv_timeout(DEADLINE) != Err(RecvTimeoutError::Disconnected) {}
+        loop {
+            match self.out.recv_timeout(DEADLINE) {
+                Ok(_) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Timeout) => panic!("the broker does not end"),
+            }
+        }
         let status = self.child.wait().unwrap();
         (status.code(), self.err.iter().collect::<Vec<_>>().join("\n"))
     }

@@ -29,7 +29,10 @@ fn another_terminal_approves_or_refuses() {
             let question = agent.question();
             let shown = place.run(&["approvals", "show", &question, "--json"]);
             let shown: Value = serde_json::from_str(&shown.out).unwrap();
-            assert_eq!((&shown["tool"], &shown["arguments"], &shown["waiting"]), (&json!("files__add"), &sum(), &json!(1)));
+            assert_eq!(
+                (&shown["tool"], &shown["arguments"], &shown["waiting"]),
+                (&json!("files__add"), &sum(), &json!(1))
+            );
             let ran = place.run(&["approvals", word, &question]);
             assert_eq!(ran.code, Some(0), "{}", ran.err);
             assert_eq!(outcome(&agent.answer(id, None)), expected);
@@ -83,7 +86,7 @@ fn a_question_that_expires_under_elicitation_is_a_no_and_is_withdrawn() {
 fn a_request_state_counts_once_for_the_call_it_was_given_for() {
     let place = Place::new(FILES);
     let mut agent = Agent::start(&place, Era::Modern);
-    let mut retry = |agent: &mut Agent, arguments: Value, state: &Value| {
+    let retry = |agent: &mut Agent, arguments: Value, state: &Value| {
         let params = json!({
             "name": "files__add", "arguments": arguments,
             "requestState": state, "inputResponses": { QUESTION: elicited(Some("once")) },
@@ -138,7 +141,10 @@ fn an_answer_for_the_session_holds_for_its_tool_in_that_session() {
         let mut agent = Agent::start(&place, era);
         assert_eq!(agent.call("calc__add", &sum(), Some("session")), json!({ "ok": "3" }));
         for b in 0..3 {
-            assert_eq!(agent.call("calc__add", &json!({ "a": 0, "b": b }), Some("refuse")), json!({ "ok": b.to_string() }));
+            assert_eq!(
+                agent.call("calc__add", &json!({ "a": 0, "b": b }), Some("refuse")),
+                json!({ "ok": b.to_string() })
+            );
         }
         assert_eq!(agent.call("calc__divide", &sum(), Some("refuse"))["refused"], "approval-refused");
         agent.leave();

@@ -55,8 +55,7 @@ fn play(case: &Path, requests: &[Value], era: Era) -> Value {
     let mut outcomes = Vec::new();
     for request in requests {
         let profile = request["profile"].as_str().unwrap_or("default");
-        let agent =
-            agents.entry(profile.to_owned()).or_insert_with(|| Agent::under(&place, profile, era));
+        let agent = agents.entry(profile.to_owned()).or_insert_with(|| Agent::under(&place, profile, era));
         let seen = if request["list"] == true { agent.list() } else { call(agent, request, era, &names) };
         outcomes.push(names.shorten(&place.plain(&seen.to_string())));
     }

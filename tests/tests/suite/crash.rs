@@ -67,7 +67,8 @@ fn a_killed_broker_loses_no_call_that_it_answered() {
     assert!(ran.out.starts_with("incomplete"), "{}", ran.out);
     let calls = calls(&place);
     for number in &numbers {
-        let (_, outcome) = calls.get(number).unwrap_or_else(|| panic!("call {number} was answered and is not recorded"));
+        let (_, outcome) =
+            calls.get(number).unwrap_or_else(|| panic!("call {number} was answered and is not recorded"));
         assert_eq!(*outcome, json!("ok"), "call {number} was answered");
     }
     // Whatever has an intent and no end reads unknown.

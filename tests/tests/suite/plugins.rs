@@ -8,8 +8,7 @@ use serde_json::{Value, json};
 use crate::agent::{Agent, ERAS, Era};
 use crate::place::Place;
 
-const FILES: &str =
-    "[sources.files]\ncommand = [\"@source@\", \"plain\"]\n[profiles.default]\napprove = \"never\"\n";
+const FILES: &str = "[sources.files]\ncommand = [\"@source@\", \"plain\"]\n[profiles.default]\napprove = \"never\"\n";
 
 #[test]
 fn a_component_from_outside_the_workspace_changes_a_decision_without_a_rebuild() {
@@ -56,7 +55,8 @@ fn sinks_get_every_record_in_order() {
         assert!(agent.call("files__echo", &json!({ "n": n }), None)["ok"].is_string());
     }
     agent.leave();
-    let recorded: Vec<_> = place.records().iter().map(|record| (record["seq"].clone(), record["kind"].clone())).collect();
+    let recorded: Vec<_> =
+        place.records().iter().map(|record| (record["seq"].clone(), record["kind"].clone())).collect();
     for file in [place.data("audit.jsonl"), place.path("scribe.jsonl")] {
         let text = fs::read_to_string(&file).unwrap();
         let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -75,14 +75,16 @@ fn a_plugin_that_fails_leaves_every_other_call_undisturbed() {
     let mut agent = Agent::start(&place, Era::Modern);
     agent.list();
     let words = ["hello", "panic", "chatter", "recurse"];
-    let ids: Vec<_> = (0..40).map(|n| (n, agent.send_call("files__echo", &json!({ "say": words[n % 4], "n": n })))).collect();
+    let ids: Vec<_> =
+        (0..40).map(|n| (n, agent.send_call("files__echo", &json!({ "say": words[n % 4], "n": n })))).collect();
     let mut answers = std::collections::HashMap::new();
     while answers.len() < ids.len() {
         let message = agent.next().unwrap();
         answers.insert(message["id"].as_u64().unwrap(), crate::agent::outcome(&message));
     }
     for (n, id) in ids {
-        let expected = [Value::Null, json!("plugin-trap"), json!("plugin-host-calls"), json!("plugin-trap")][n % 4].clone();
+        let expected =
+            [Value::Null, json!("plugin-trap"), json!("plugin-host-calls"), json!("plugin-trap")][n % 4].clone();
         assert_eq!(answers[&id]["refused"], expected, "call {n}: {}", answers[&id]);
     }
     agent.leave();

@@ -159,8 +159,11 @@ fn a_term_signal_ends_a_broker_over_stdio_and_its_stubborn_source() {
 fn two_brokers_share_a_data_folder() {
     let place = Place::new("[sources.files]\ncommand = [\"@source@\", \"plain\"]\n");
     let mut agents = [Agent::alone(&place, Era::Legacy), Agent::alone(&place, Era::Modern)];
-    let ids: Vec<_> =
-        agents.iter_mut().enumerate().map(|(n, agent)| agent.send_call("files__add", &json!({ "a": n, "b": 1 }))).collect();
+    let ids: Vec<_> = agents
+        .iter_mut()
+        .enumerate()
+        .map(|(n, agent)| agent.send_call("files__add", &json!({ "a": n, "b": 1 })))
+        .collect();
     let questions: Vec<_> = agents.iter().map(Agent::question).collect();
     let status: Value = serde_json::from_str(&place.run(&["status", "--json"]).out).unwrap();
     assert_eq!(status.as_array().unwrap().len(), 2);

@@ -30,7 +30,6 @@ pub(crate) struct Session {
 
 /// The head of an answer, and the messages in its body.
 pub(crate) struct Reply {
-    pub(crate) status: u16,
     session: String,
     body: BufReader<TcpStream>,
     events: bool,
@@ -124,13 +123,12 @@ impl Reply {
             }
             head.push(line.trim().to_owned());
         }
-        let status = head[0].split(' ').nth(1)?.parse().ok()?;
         let header = |name: &str| {
             let found = head.iter().filter_map(|line| line.split_once(": "));
             found.filter(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value.to_owned()).next()
         };
         let events = header("content-type").is_some_and(|kind| kind.starts_with("text/event-stream"));
-        Some(Self { status, session: header("mcp-session-id").unwrap_or_default(), body, events })
+        Some(Self { session: header("mcp-session-id").unwrap_or_default(), body, events })
     }
 
     /// The next message. None at the end of the body, or of the broker.
