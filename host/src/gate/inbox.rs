@@ -1,7 +1,8 @@
 //! Questions that wait for a person.
 
+mod settle;
+
 use std::collections::HashMap;
-use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -11,7 +12,7 @@ use tokio::sync::watch;
 
 use crate::call::{CallId, SessionId};
 use crate::digest::Digest;
-use crate::ledger::{self, Binding, Event, Grant, Kind, Ledger, LedgerError};
+use crate::ledger::{Binding, Event, Kind, Ledger, LedgerError};
 use crate::plugin::{Offer, Scope};
 
 /// The most questions that may be open at once. More than a person can read; beyond it calls are denied.
@@ -192,7 +193,7 @@ impl Inbox {
         let scope = pending.scope(scope)?;
         // On a task of its own: once it is begun, an answer is recorded and told whoever goes away meanwhile.
         let (open, ledger, by) = (self.open.clone(), self.ledger.clone(), by.to_owned());
-        let settled = tokio::spawn(settle(open, ledger, pending, approve, scope, by)).await;
+        let settled = tokio::spawn(settle::settle(open, ledger, pending, approve, scope, by)).await;
         settled.unwrap_or_else(|error| Err(InboxError::Ledger(error.to_string())))
     }
 
@@ -289,69 +290,6 @@ impl Inbox {
 
 fn lock(open: &Open) -> MutexGuard<'_, HashMap<String, Arc<Pending>>> {
     open.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Takes a question out, records the answer, and tells whoever waits.
-async fn settle(
-    open: Arc<Open>,
-    ledger: Ledger,
-    pending: Arc<Pending>,
-    approve: bool,
-    scope: Scope,
-    by: String,
-) -> Result<Answered, InboxError> {
-    // Whoever takes it out of the map is the one who answers.
-    if lock(&open).remove(&pending.id).is_none() {
-        return Err(InboxError::Unknown(pending.id.clone()));
-    }
-    let waited = pending.waiting.load(Ordering::SeqCst) > 0;
-    if let Err(error) = record(&ledger, &pending, approve, scope, &by, waited).await {
-        lock(&open).insert(pending.id.clone(), pending);
-        return Err(error.into());
-    }
-    let passes = match scope {
-        Scope::Session | Scope::Principal => usize::MAX,
-        Scope::Once | Scope::Arguments => usize::from(waited),
-    };
-    pending.passes.store(passes, Ordering::SeqCst);
-    pending.state.send_replace(if approve {
-        State::Approved { scope: word(scope), by }
-    } else {
-        State::Refused { by }
-    });
-    let (ask, tool) = (pending.id.clone(), pending.summary.tool.clone());
-    Ok(Answered { ask, tool, approved: approve, scope: word(scope), waited })
-}
-
-async fn record(
-    ledger: &Ledger,
-    pending: &Pending,
-    approve: bool,
-    scope: Scope,
-    by: &str,
-    waited: bool,
-) -> Result<(), LedgerError> {
-    let body = json!({ "ask": pending.id, "approved": approve, "scope": word(scope), "by": by });
-    let event = pending.event(Kind::CallAnswered, body);
-    // An answer that nobody waits for is kept for the one call that comes back for it.
-    let remembered = match scope {
-        Scope::Once if waited => None,
-        Scope::Once | Scope::Arguments => Some(ledger::Scope::Arguments),
-        Scope::Session => Some(ledger::Scope::Session),
-        Scope::Principal => Some(ledger::Scope::Principal),
-    };
-    let Some(remembered) = remembered.filter(|_| approve) else {
-        return ledger.append(event).await.map(drop);
-    };
-    let valid_for =
-        if scope == Scope::Once { LATE_VALIDITY } else { Duration::from_secs(pending.offer.valid_for.into()) };
-    let uses = NonZeroU32::new(pending.offer.uses);
-    let grant = Grant::new(&pending.binding, remembered, valid_for, uses)
-        .map_err(|error| LedgerError::Body(format!("no randomness for a grant: {error}")))?;
-    ledger.append(event).await?;
-    let added =
-        json!({ "ask": pending.id, "grant": grant.id, "scope": remembered.as_str(), "expires": grant.expires_at });
-    ledger.add_grant(grant, pending.event(Kind::GrantAdded, added)).await
 }
 
 impl Pending {
