@@ -215,8 +215,9 @@ fn numbers_only(notification: Notification) -> Notification {
     let kept = ["progressToken", "progress", "total"];
     let params = notification.params.and_then(|params| {
         let kept = kept.iter().filter_map(|key| Some((*key, params.get(key)?)));
-        let plain = kept.filter(|(key, value)| *key == "progressToken" || value.read::<serde_json::Number>().is_ok());
-        plain.fold(Some(Json::empty_object()), |object, (key, value)| object?.with(key, &value))
+        let mut plain =
+            kept.filter(|(key, value)| *key == "progressToken" || value.read::<serde_json::Number>().is_ok());
+        plain.try_fold(Json::empty_object(), |object, (key, value)| object.with(key, &value))
     });
     Notification { params, ..notification }
 }

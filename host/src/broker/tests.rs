@@ -32,7 +32,7 @@ async fn session(broker: &Broker) -> Arc<Session> {
 }
 
 /// `ok`, or the code of the refusal.
-async fn add(session: &Session, arguments: &str) -> String {
+async fn add(session: &Arc<Session>, arguments: &str) -> String {
     let params = format!(r#"{{"name":"calc__add","arguments":{arguments}}}"#);
     match session.call_tool(Json::parse(params).unwrap(), Arc::new(Nobody)).await {
         Answer::Result(_) => "ok".to_owned(),

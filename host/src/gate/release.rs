@@ -110,7 +110,7 @@ impl Gate {
         code: &str,
     ) -> (Answer, &'static str, Value) {
         let (answer, _, mut body) = self.judge_result(ticket, source_error(cause, code)).await;
-        body["error"] = json!(without_last_words(cause));
+        put(&mut body, "error", json!(without_last_words(cause)));
         (answer, word, body)
     }
 
