@@ -26,6 +26,10 @@ interop:
     cargo test --no-run
     cargo test --features portcullis-tests/interop --test interop
 
+# The fuzzers' own functions on their corpus and on random bytes, with stable Rust
+fuzz-smoke:
+    cargo test --package portcullis-tests --lib fuzz
+
 # What a decision, a record and a whole call cost
 bench:
     cargo bench --package portcullis
