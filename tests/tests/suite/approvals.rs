@@ -23,7 +23,7 @@ fn another_terminal_approves_or_refuses() {
         let mut agent = Agent::alone(&place, era);
         for (word, expected) in [
             ("approve", json!({ "ok": "3" })),
-            ("refuse", json!({ "refused": "approval-refused", "message": "denied: a person refused it" })),
+            ("refuse", json!({ "refused": "approval-refused", "message": "a person refused it" })),
         ] {
             let id = agent.send_call("files__add", &sum());
             let question = agent.question();
