@@ -23,7 +23,7 @@ fn another_terminal_approves_or_refuses() {
         let mut agent = Agent::alone(&place, era);
         for (word, expected) in [
             ("approve", json!({ "ok": "3" })),
-            ("refuse", json!({ "refused": "approval-refused", "message": "denied: a person refused it" })),
+            ("refuse", json!({ "refused": "approval-refused", "message": "a person refused it" })),
         ] {
             let id = agent.send_call("files__add", &sum());
             let question = agent.question();
@@ -98,11 +98,8 @@ fn a_request_state_counts_once_for_the_call_it_was_given_for() {
 
     let forged = retry(&mut agent, sum(), &json!("AAAA"));
     assert_eq!(forged["refused"], "request-state", "{forged}");
-    let mut changed = state.as_str().unwrap().to_owned();
-    let last = if changed.pop() == Some('A') { 'B' } else { 'A' };
-    changed.push(last);
-    // The last character may hold bits that mean nothing; the first never does.
-    let changed = changed.strip_prefix('A').map_or_else(|| format!("A{}", &changed[1..]), |rest| format!("B{rest}"));
+    let sealed = state.as_str().unwrap();
+    let changed = format!("{}{}", if sealed.starts_with('A') { 'B' } else { 'A' }, &sealed[1..]);
     assert_eq!(retry(&mut agent, sum(), &json!(changed))["refused"], "request-state");
     let moved = retry(&mut agent, json!({ "a": 40, "b": 2 }), &state);
     assert_eq!(moved, json!({ "asked": true }), "a yes to one call is none to another");
