@@ -152,6 +152,8 @@ fn write_string(text: &str, out: &mut String) -> Result<(), CanonicalError> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
     use super::*;
 
     fn form(text: &'static str) -> Result<String, CanonicalError> {

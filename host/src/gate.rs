@@ -100,7 +100,7 @@ impl Gate {
             }
         };
         let mut body = self.describe(&call, around, trail);
-        body["approval"] = approved.describe();
+        put(&mut body, "approval", approved.describe());
         let event =
             Event { kind: Kind::CallIntent, run: Some(call.caller.session.clone()), call: Some(call.id.clone()), body };
         self.ledger.intent(event, approved.consume).await.map_err(Refusal::from_ledger)?;
@@ -188,8 +188,8 @@ impl Gate {
         // A question that is still open is recorded as asked, by the inbox; its call has not ended.
         let Refusal::Denied { code, message, .. } = refusal else { return Ok(()) };
         let mut body = self.describe(call, around, trail);
-        body["code"] = json!(code);
-        body["message"] = json!(message);
+        put(&mut body, "code", json!(code));
+        put(&mut body, "message", json!(message));
         let event =
             Event { kind: Kind::CallDenied, run: Some(call.caller.session.clone()), call: Some(call.id.clone()), body };
         self.ledger.append(event).await.map(drop).map_err(Refusal::from_ledger)
@@ -228,5 +228,12 @@ fn payload(ledger: &Ledger, json: &Json, detail: Detail) -> serde_json::Value {
     match detail {
         Detail::Shape => json!({ "bytes": bytes, "hash": hash, "shape": shape(json) }),
         Detail::Full => json!({ "bytes": bytes, "hash": hash, "body": json }),
+    }
+}
+
+/// Sets a member of a record's body.
+fn put(body: &mut serde_json::Value, key: &str, value: serde_json::Value) {
+    if let serde_json::Value::Object(members) = body {
+        members.insert(key.to_owned(), value);
     }
 }

@@ -41,8 +41,8 @@ fn everything_after_the_dashes_is_the_wrapped_command() {
     let words = ["wrap", "--read", ".", "--env", "A=b=c", "--approve", "never", "--", "npx", "--read", "x"];
     let args = Wrap::try_parse_from(words).unwrap().args;
     assert_eq!((args.command, args.read), (vec!["npx".into(), "--read".into(), "x".into()], vec![".".to_owned()]));
-    assert_eq!((args.env, args.approve), (vec![("A".into(), "b=c".into())], Some(portcullis::config::Approve::Never)));
-    assert_eq!((args.names.as_str(), args.write.len(), args.network.len()), ("plain", 0, 0));
+    assert_eq!((args.env, args.approve), (vec![("A".into(), "b=c".into())], Some(crate::command::wrap::When::Never)));
+    assert_eq!((args.names.is_none(), args.write.len(), args.network.len()), (true, 0, 0));
     assert!(Wrap::try_parse_from(["wrap", "npx"]).is_err(), "the dashes tell the options of both apart");
 }
 
@@ -50,5 +50,5 @@ fn everything_after_the_dashes_is_the_wrapped_command() {
 fn a_broker_serves_one_front() {
     assert!(Serve::try_parse_from(["serve", "--stdio", "--listen", "127.0.0.1:1"]).is_err());
     let args = Serve::try_parse_from(["serve", "--listen", "[::1]:9"]).unwrap().args;
-    assert_eq!((args.stdio, args.listen.map(|at| at.port()), args.profile.as_str()), (false, Some(9), "default"));
+    assert_eq!((args.stdio, args.listen.map(|at| at.port()), args.profile), (false, Some(9), None));
 }

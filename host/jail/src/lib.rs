@@ -3,6 +3,10 @@
 //! The broker never starts a source itself. It starts this launcher, a fresh and single-threaded process, which takes off
 //! whatever it could have inherited and then becomes the source by `exec`. [`Launch`] is the broker's side: what is to be
 //! started, as a command line. [`main_if_asked`] is the launcher's side.
+#![expect(
+    clippy::disallowed_methods,
+    reason = "this is where processes are started, and their environment is looked at"
+)]
 
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;

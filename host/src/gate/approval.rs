@@ -105,11 +105,7 @@ impl Approvals {
     async fn plan(&self, question: &Question<'_>, binding: &Binding) -> Result<Plan, Refusal> {
         let grants = self.ledger.grants(binding).await.map_err(Refusal::from_ledger)?;
         let grave = question.call.tool.hints.grave() || question.out_of_band;
-        let facts = AskFacts {
-            reasons: question.reasons.clone(),
-            grants: grants.iter().map(|grant| facts(grant)).collect(),
-            grave,
-        };
+        let facts = AskFacts { reasons: question.reasons.clone(), grants: grants.iter().map(facts).collect(), grave };
         let mut remembered = Vec::new();
         let mut offer = Offer { scopes: all_scopes(grave), valid_for: MAX_VALIDITY, uses: 0 };
         for plugin in &self.plugins {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::Refusal;
+use super::{Refusal, put};
 use crate::call::View;
 use crate::ledger::{Event, Kind, Ledger};
 use crate::plugin::{Change, Denial, Failure, Identity, Policy, Transform, Vault, Verdict};
@@ -87,7 +87,7 @@ fn entry(plugin: &Identity, view: &View, shadow: bool, verdict: Value) -> Value 
         "verdict": verdict,
     });
     if shadow {
-        entry["shadow"] = json!(true);
+        put(&mut entry, "shadow", json!(true));
     }
     entry
 }

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 
-use super::{Gate, Refusal, SessionVault, judge, payload};
+use super::{Gate, Refusal, SessionVault, judge, payload, put};
 use crate::call::{Call, Outcome, Phase, View};
 use crate::config::Detail;
 use crate::ledger::{Event, Kind, Ledger};
@@ -31,10 +31,10 @@ impl Ticket {
     }
 
     fn event(&self, outcome: &str, mut body: Value) -> Event {
-        body["tool"] = json!(&*self.call.tool.exposed);
-        body["source"] = json!(self.call.source());
-        body["outcome"] = json!(outcome);
-        body["micros"] = json!(u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX));
+        put(&mut body, "tool", json!(&*self.call.tool.exposed));
+        put(&mut body, "source", json!(self.call.source()));
+        put(&mut body, "outcome", json!(outcome));
+        put(&mut body, "micros", json!(u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX)));
         Event {
             kind: Kind::ToolCompleted,
             run: Some(self.call.caller.session.clone()),
@@ -88,7 +88,7 @@ impl Gate {
         match passed {
             Ok(None) => (answer, word, body),
             Ok(Some(replaced)) => {
-                body["replaced"] = payload(&self.ledger, &replaced, ticket.record);
+                put(&mut body, "replaced", payload(&self.ledger, &replaced, ticket.record));
                 let answer = match answer {
                     Answer::Result(_) => Answer::Result(replaced),
                     Answer::Error(_) => Answer::Error(replaced),
@@ -97,7 +97,7 @@ impl Gate {
             }
             Err(refusal) => {
                 if let Refusal::Denied { code, message } = &refusal {
-                    body["withheld"] = json!({ "code": code, "message": message });
+                    put(&mut body, "withheld", json!({ "code": code, "message": message }));
                 }
                 (refusal.to_answer(), "withheld", body)
             }

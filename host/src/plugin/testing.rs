@@ -42,6 +42,7 @@ pub(crate) fn view(arguments: &str) -> View {
         exposed: "files__read".into(),
         digest: Digest::of_json(&definition).unwrap(),
         definition,
+        hints: Default::default(),
         tags: Arc::from([]),
     };
     let caller = Caller {
@@ -61,5 +62,5 @@ pub(crate) fn view(arguments: &str) -> View {
         arguments: Json::parse(arguments.to_owned()).unwrap(),
         params: Json::empty_object(),
     };
-    View { call: Arc::new(call), phase: Phase::Call, outcome: None }
+    View::before(&Arc::new(call), Phase::Call)
 }

@@ -1,4 +1,5 @@
 //! Builds the guests of `tests/guests` for whoever tests with them.
+#![expect(clippy::disallowed_methods, reason = "tests build guests with cargo")]
 #![allow(clippy::panic, reason = "a test without its guests has nothing to report but why")]
 
 use std::path::{Path, PathBuf};

@@ -89,7 +89,7 @@ fn tail(folder: &Path, n: usize, kind: Option<String>, follow: bool, json: bool)
 }
 
 fn print(entry: &Entry, json: bool) -> anyhow::Result<()> {
-    let value = serde_json::to_value(entry)?;
+    let value = &serde_json::to_value(entry)?;
     if json {
         return output::text(&format!("{value}\n"));
     }
@@ -126,7 +126,7 @@ fn show(folder: &Path, id: &str, json: bool) -> anyhow::Result<ExitCode> {
         output::text(&format!("{key:10}  {}\n", visible(&value)))?;
     }
     for event in events {
-        let event = serde_json::to_value(event)?;
+        let event = &serde_json::to_value(event)?;
         output::text(&format!("{BOLD}{}{BOLD:#}\n", visible(event["kind"].as_str().unwrap_or_default())))?;
         let body = format!("{:#}", event["body"]);
         output::text(&format!("{}\n", body.lines().map(visible).collect::<Vec<_>>().join("\n")))?;

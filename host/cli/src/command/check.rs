@@ -77,7 +77,7 @@ fn environment(source: &SourceConfig) -> Vec<String> {
 
 /// What the cell declares, and what is made of it.
 fn cell(source: &SourceConfig) -> Data {
-    let declared = &source.cell != &CellConfig::default();
+    let declared = source.cell != CellConfig::default();
     let enforced = match &source.endpoint {
         Endpoint::Command { .. } => {
             "NOT ENFORCED by this version: files, network, memory and processor are open to this process; environment \
@@ -126,8 +126,9 @@ fn print(report: &Data) -> anyhow::Result<()> {
         if !names.is_empty() {
             output::text(&format!("  environment  {}\n", names.join(" ")))?;
         }
-        output::text(&format!("  cell         {}\n", text(&source["cell"]["enforced"])))?;
-        if source["cell"]["declared"] == true && text(&source["cell"]["enforced"]).starts_with("NOT") {
+        let cell = &source["cell"];
+        output::text(&format!("  cell         {}\n", text(&cell["enforced"])))?;
+        if cell["declared"] == true && text(&cell["enforced"]).starts_with("NOT") {
             output::text("               the `cell` table is read and checked, and not yet applied\n")?;
         }
     }

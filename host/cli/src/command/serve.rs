@@ -27,15 +27,15 @@ Examples:
 pub(crate) struct Args {
     /// Serve one agent over standard input and output instead of HTTP
     #[arg(long)]
-    stdio: bool,
+    pub(crate) stdio: bool,
 
     /// Listen here instead of where [serve] says
     #[arg(long, value_name = "ADDR", conflicts_with = "stdio")]
-    listen: Option<SocketAddr>,
+    pub(crate) listen: Option<SocketAddr>,
 
     /// Serve callers under this profile [default: default]
     #[arg(long, value_name = "P")]
-    profile: Option<String>,
+    pub(crate) profile: Option<String>,
 }
 
 pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {

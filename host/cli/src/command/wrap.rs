@@ -24,39 +24,39 @@ Examples:
 pub(crate) struct Args {
     /// A file or folder that the server may read
     #[arg(long, value_name = "P")]
-    read: Vec<String>,
+    pub(crate) read: Vec<String>,
 
     /// A file or folder that the server may read and write
     #[arg(long, value_name = "P")]
-    write: Vec<String>,
+    pub(crate) write: Vec<String>,
 
     /// A host and port that the server may reach
     #[arg(long, value_name = "HOST:PORT")]
-    network: Vec<String>,
+    pub(crate) network: Vec<String>,
 
     /// A variable that the server sees
     #[arg(long, value_name = "K=V", value_parser = variable)]
-    env: Vec<(String, String)>,
+    pub(crate) env: Vec<(String, String)>,
 
     /// How tools are named for the agent [default: as the server names them]
     #[arg(long, value_name = "source")]
-    names: Option<Names>,
+    pub(crate) names: Option<Names>,
 
     /// When a person is asked
     #[arg(long, value_name = "WHEN")]
-    approve: Option<When>,
+    pub(crate) approve: Option<When>,
 
     /// Where ledger and questions are kept [default: the user's data folder]
     #[arg(long, value_name = "DIR")]
-    data_dir: Option<PathBuf>,
+    pub(crate) data_dir: Option<PathBuf>,
 
     /// The server's program and its arguments
     #[arg(required = true, last = true, value_name = "CMD")]
-    command: Vec<String>,
+    pub(crate) command: Vec<String>,
 }
 
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
-enum Names {
+pub(crate) enum Names {
     /// As the server names them
     Plain,
     /// `server__tool`
@@ -65,8 +65,8 @@ enum Names {
     Mcp,
 }
 
-#[derive(Debug, Clone, Copy, clap::ValueEnum)]
-enum When {
+#[derive(Debug, Clone, Copy, PartialEq, clap::ValueEnum)]
+pub(crate) enum When {
     /// Before risky calls
     Risky,
     /// Before every call

@@ -3,19 +3,31 @@
 use portcullis_test_support::guest;
 use serde_json::json;
 
+use std::sync::Arc;
+
 use super::*;
+use crate::call::Call;
+use crate::catalog::Tool;
+use crate::config::PluginRef;
 use crate::plugin::testing::{plugins, view};
 
-fn source(settings: serde_json::Value) -> ComponentSource {
-    ComponentSource::new(plugins().clone(), PluginRef::Path(guest("counter")), settings, vec![])
+async fn source(settings: serde_json::Value) -> ComponentSource {
+    ComponentSource::new(plugins().tools(&PluginRef::Path(guest("counter")), &settings, &[]).await.unwrap())
 }
 
-fn permit(params: serde_json::Value) -> Permit {
-    Permit { call: view("{}").call, source_params: Json::of(&params) }
+/// A permit for this tool in this session.
+fn permit_in(call: &Call, tool: &str, arguments: serde_json::Value) -> Permit {
+    let tool = Arc::new(Tool { name: tool.into(), ..Tool::clone(&call.tool) });
+    let params = Json::of(&json!({ "name": "exposed", "arguments": arguments }));
+    Permit::unchecked(Arc::new(Call { tool, params, arguments: Json::of(&arguments), ..call.clone() }))
+}
+
+fn permit(tool: &str, arguments: serde_json::Value) -> Permit {
+    permit_in(&view("{}").call, tool, arguments)
 }
 
 async fn call(source: &ComponentSource, tool: &str) -> Answer {
-    match source.call(permit(json!({ "name": tool, "arguments": {} })), None).await {
+    match source.call(permit(tool, json!({})), None).await {
         Outcome::Answered(answer) => answer,
         other => panic!("{other:?}"),
     }
@@ -34,7 +46,7 @@ fn code(answer: &Answer) -> i64 {
 
 #[tokio::test]
 async fn its_tools_are_discovered() {
-    let found = source(json!({})).discover().await.unwrap();
+    let found = source(json!({})).await.discover().await.unwrap();
     assert_eq!(found.protocol, "component");
     assert_eq!(found.tools.len(), 5);
     assert_eq!(found.tools[0].get_str("name").unwrap(), "count");
@@ -42,18 +54,18 @@ async fn its_tools_are_discovered() {
 
 #[tokio::test]
 async fn its_answers_become_what_mcp_says() {
-    let source = source(json!({}));
+    let source = source(json!({})).await;
     assert_eq!(text(&call(&source, "count").await), (false, "1".into()));
     assert_eq!(text(&call(&source, "fail").await), (true, "told to".into()));
     assert_eq!(code(&call(&source, "missing").await), RpcError::INVALID_PARAMS);
-    let wrong = source.call(permit(json!({ "name": "count", "arguments": { "by": 2 } })), None).await;
+    let wrong = source.call(permit("count", json!({ "by": 2 })), None).await;
     let Outcome::Answered(wrong) = wrong else { panic!("{wrong:?}") };
     assert_eq!(code(&wrong), RpcError::INVALID_PARAMS);
 }
 
 #[tokio::test]
 async fn a_failure_is_a_result_that_names_it_and_the_next_call_works() {
-    let source = source(json!({}));
+    let source = source(json!({})).await;
     for (tool, named) in [("spin", "plugin-deadline"), ("panic", "plugin-trap"), ("lie", "plugin-output")] {
         let (is_error, text) = text(&call(&source, tool).await);
         assert!(is_error && text.contains(named), "{tool}: {text}");
@@ -65,20 +77,18 @@ async fn a_failure_is_a_result_that_names_it_and_the_next_call_works() {
 async fn a_component_that_cannot_be_loaded_says_why() {
     let file = tempfile::NamedTempFile::new().unwrap();
     let reference = PluginRef::Path(file.path().to_owned());
-    let source = ComponentSource::new(plugins().clone(), reference, json!({}), vec![]);
-    let error = source.discover().await.unwrap_err().to_string();
+    let error = plugins().tools(&reference, &json!({}), &[]).await.unwrap_err().to_string();
     assert!(error.contains("is not a WebAssembly component"), "{error}");
-    let outcome = source.call(permit(json!({ "name": "count" })), None).await;
-    assert!(matches!(outcome, Outcome::NotSent(_)), "{outcome:?}");
 }
 
 #[tokio::test]
 async fn closing_ends_what_sessions_kept() {
-    let source = source(json!({ "state": true }));
-    let call_of = permit(json!({ "name": "count" })).call;
+    let source = source(json!({ "state": true })).await;
+    let call_of = view("{}").call;
     let again = || async {
-        let permit = Permit { call: call_of.clone(), source_params: Json::of(&json!({ "name": "count" })) };
-        let Outcome::Answered(answer) = source.call(permit, None).await else { panic!() };
+        let Outcome::Answered(answer) = source.call(permit_in(&call_of, "count", json!({})), None).await else {
+            panic!()
+        };
         text(&answer).1
     };
     assert_eq!((again().await, again().await), ("1".into(), "2".into()));

@@ -26,6 +26,10 @@ pub(super) fn launch(
     env: &[(String, String)],
     folder: &Path,
 ) -> Result<Launch, SourceError> {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "where programs are found; the source itself sees only what is listed"
+    )]
     let search = std::env::var_os("PATH").unwrap_or_default();
     let (program, arguments) =
         argv.split_first().ok_or_else(|| SourceError::Start("an empty `command`; name a program".to_owned()))?;

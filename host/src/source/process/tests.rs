@@ -1,4 +1,11 @@
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::disallowed_methods,
+    reason = "tests"
+)]
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
@@ -105,6 +112,7 @@ fn permit(tool: &str, arguments: Data) -> Permit {
         exposed: format!("test__{tool}").into(),
         digest: crate::digest::Digest::of_json(&definition).unwrap(),
         definition,
+        hints: Default::default(),
         tags: Vec::new().into(),
     };
     let call = Call {
@@ -117,7 +125,7 @@ fn permit(tool: &str, arguments: Data) -> Permit {
         tool: tool.into(),
         risk: Risk::Risky,
     };
-    Permit { call: call.into() }
+    Permit::unchecked(call.into())
 }
 
 /// Waits until the process with this number is gone, or is a zombie that somebody else has yet to reap.
