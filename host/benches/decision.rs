@@ -23,7 +23,7 @@ fn decision(criterion: &mut Criterion) {
     let view = view();
     let plain = config(PluginRef::Path(guest("plain")), json!({ "refuse": "evil" }));
     let rules = config(
-        "builtin:rules".parse().unwrap(),
+        PluginRef::Builtin("rules".to_owned()),
         json!({
             "allow": ["files__*", "git__*"],
             "ask": ["*__write_*", { "tool": "*__move", "arguments": { "to": { "not": "/srv/*" } } }],
