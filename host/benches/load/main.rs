@@ -66,13 +66,18 @@ fn main() {
     if !options.measure {
         return;
     }
-    println!("{:<28} {:>4} {:>9} {:>9} {:>9} | µs of CPU a call: broker, source | broker MiB", "", "open", "calls/s", "p50 µs", "p99 µs");
+    println!(
+        "{:<28} {:>4} {:>9} {:>9} {:>9} | µs of CPU a call: broker, source | broker MiB",
+        "", "open", "calls/s", "p50 µs", "p99 µs"
+    );
     for payload in payloads() {
         for concurrency in CONCURRENCY {
             run(&options, "direct", &payload, concurrency, || Box::new(Direct::start(&options.source)));
-            for (name, plugins) in
-                [("no plugin", NO_PLUGIN.to_owned()), ("rules", RULES.to_owned()), ("rules+redact+jsonl", format!("{RULES}{ALL}"))]
-            {
+            for (name, plugins) in [
+                ("no plugin", NO_PLUGIN.to_owned()),
+                ("rules", RULES.to_owned()),
+                ("rules+redact+jsonl", format!("{RULES}{ALL}")),
+            ] {
                 run(&options, name, &payload, concurrency, || Box::new(Http::start(&options, &plugins)));
             }
         }
