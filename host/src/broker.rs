@@ -219,12 +219,14 @@ impl Broker {
             "principal": principal, "profile": profile, "client": client, "trust": caller.trust.as_str(),
         });
         let event = Event { kind: Kind::RunStarted, run: Some(caller.session.clone()), call: None, body };
+        let id = caller.session.clone();
+        // Made before the record, so that a run whose opener goes away meanwhile is ended by its drop.
+        let session = Arc::new(Session::new(caller, known.config.clone(), self.inner.clone()));
         self.inner.ledger.append(event).await.map_err(|error| {
+            session.forget();
             tracing::error!(%error, "a session cannot be recorded and is therefore not opened");
             RpcError::new(RpcError::INTERNAL, "the session cannot be recorded; the operator's log has the cause")
         })?;
-        let id = caller.session.clone();
-        let session = Arc::new(Session::new(caller, known.config.clone(), self.inner.clone()));
         let mut sessions = self.inner.sessions.lock().unwrap_or_else(PoisonError::into_inner);
         sessions.retain(|_, session| session.strong_count() > 0);
         sessions.insert(id, Arc::downgrade(&session));
@@ -344,3 +346,6 @@ where
 fn default_sink_file(data_dir: &Path, index: usize) -> std::path::PathBuf {
     data_dir.join(if index == 0 { "audit.jsonl".to_owned() } else { format!("audit-{}.jsonl", index + 1) })
 }
+
+#[cfg(test)]
+mod tests;

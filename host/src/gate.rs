@@ -8,6 +8,7 @@ mod approval;
 mod inbox;
 mod judge;
 mod permit;
+mod plain;
 mod refusal;
 mod release;
 mod risk;
@@ -84,17 +85,20 @@ impl Gate {
 
     /// Takes a call the whole way to its permit, and records the intent or the refusal durably.
     ///
-    /// Cancellation: an open question loses this waiter; an intent that was recorded gets its outcome `unknown`.
+    /// Cancellation: an open question loses this waiter, and the call is recorded as denied; an intent that was recorded
+    /// gets the outcome `not-sent`.
     ///
     /// # Errors
     /// [`Refusal`]: denied, waiting for a person, or not recordable.
     pub async fn admit(&self, call: Call, around: &Circumstances<'_>) -> Result<(Permit, Ticket), Refusal> {
         let mut trail = Vec::new();
         let mut call = Arc::new(call);
+        let mut undecided = Undecided { call: call.clone(), ledger: &self.ledger, decided: false };
         let outcome = self.pass(&mut call, around, &mut trail).await;
         let approved = match outcome {
             Ok(approved) => approved,
             Err(refusal) => {
+                undecided.decided = true;
                 self.record_refusal(&call, around, &refusal, trail).await?;
                 return Err(refusal);
             }
@@ -103,9 +107,24 @@ impl Gate {
         put(&mut body, "approval", approved.describe());
         let event =
             Event { kind: Kind::CallIntent, run: Some(call.caller.session.clone()), call: Some(call.id.clone()), body };
-        self.ledger.intent(event, approved.consume).await.map_err(Refusal::from_ledger)?;
-        let ticket = Ticket::new(call.clone(), around.record, around.vault.clone(), self.ledger.clone());
+        // Made before the intent, so that an intent whose caller goes away while it is written gets an outcome too.
+        let mut ticket = Ticket::new(call.clone(), around.record, around.vault.clone(), self.ledger.clone());
+        undecided.decided = true;
+        if let Err(error) = self.ledger.intent(event, approved.consume).await {
+            ticket.void();
+            let refusal = Refusal::from_ledger(error);
+            self.record_refusal(&call, around, &refusal, Vec::new()).await?;
+            return Err(refusal);
+        }
+        ticket.intent_is_durable();
         Ok((Permit::new(call, around.vault), ticket))
+    }
+
+    /// Whether what a source says is looked at before the agent gets it.
+    #[must_use]
+    pub fn inspects_results(&self) -> bool {
+        let policies = self.policies.iter().any(|policy| policy.on(Phase::Result) && !policy.shadow());
+        policies || self.transforms.iter().any(|transform| transform.on(Phase::Result) && !transform.shadow())
     }
 
     /// The plugins by role, in the order in which they are asked.
@@ -129,6 +148,8 @@ impl Gate {
         trail: &mut Vec<serde_json::Value>,
     ) -> Result<Approved, Refusal> {
         // Duplicate keys mean one thing to a policy and another to a source.
+        plain::check(&call.params)
+            .map_err(|why| Refusal::denied("params-ambiguous", format!("the parameters are ambiguous: {why}")))?;
         let mut arguments = canonical(&call.arguments)
             .map_err(|error| Refusal::denied("arguments-ambiguous", format!("the arguments are ambiguous: {error}")))?;
         let mut asks = self.judge_call(call, trail).await?;
@@ -220,6 +241,31 @@ impl Gate {
     }
 }
 
+/// A call that the gate has taken and not decided. Dropped so, its caller went away.
+struct Undecided<'a> {
+    call: Arc<Call>,
+    ledger: &'a Ledger,
+    decided: bool,
+}
+
+impl Drop for Undecided<'_> {
+    fn drop(&mut self) {
+        if self.decided {
+            return;
+        }
+        let body = json!({
+            "code": "cancelled",
+            "message": "the caller went away before the call was decided",
+            "tool": &*self.call.tool.exposed,
+            "source": self.call.source(),
+            "principal": &*self.call.caller.principal,
+            "profile": self.call.caller.profile,
+        });
+        let run = Some(self.call.caller.session.clone());
+        self.ledger.note(Event { kind: Kind::CallDenied, run, call: Some(self.call.id.clone()), body });
+    }
+}
+
 /// A payload as the ledger keeps it: size, keyed hash of the bytes received, and the redacted shape or, where the profile
 /// says so, the body.
 fn payload(ledger: &Ledger, json: &Json, detail: Detail) -> serde_json::Value {
@@ -227,7 +273,7 @@ fn payload(ledger: &Ledger, json: &Json, detail: Detail) -> serde_json::Value {
     let bytes = json.as_bytes().len();
     match detail {
         Detail::Shape => json!({ "bytes": bytes, "hash": hash, "shape": shape(json) }),
-        Detail::Full => json!({ "bytes": bytes, "hash": hash, "body": json }),
+        Detail::Full => json!({ "bytes": bytes, "hash": hash, "body": json.to_value() }),
     }
 }
 
@@ -237,3 +283,6 @@ fn put(body: &mut serde_json::Value, key: &str, value: serde_json::Value) {
         members.insert(key.to_owned(), value);
     }
 }
+
+#[cfg(test)]
+mod tests;

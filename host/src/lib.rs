@@ -1,7 +1,52 @@
 //! Portcullis is a deny-by-default broker for the Model Context Protocol.
 //!
-//! An agent connects to one endpoint; behind it stand many tool sources that nobody has reason to trust. The modules stand
-//! in the order in which a call takes them.
+//! An agent connects to one endpoint; behind it stand many tool sources that nobody has reason to trust. Every call passes
+//! a gate of WebAssembly plugins, and nothing reaches a source before the ledger has it.
+//!
+//! # The way of a call
+//! 1. [`config`] and [`secret`] say what there is. [`broker::Broker::build`] loads the plugins and opens the ledger; it
+//!    starts no source and binds no address.
+//! 2. A [`front`] reads envelopes from an agent ([`message`]: the only place that knows their bytes), says who is asking,
+//!    and opens a [`session`] under a profile.
+//! 3. The session takes its [`catalog`] once: every [`source`] is discovered, every definition gets a [`digest`], filters
+//!    and trust decide what is shown. A tool is called by its exposed [`name`].
+//! 4. The [`gate`] asks the policies, lets transforms rewrite the arguments, asks the policies again if they did, and
+//!    settles whatever must be asked with a person. What a [`plugin`] cannot answer properly is a no.
+//! 5. The [`ledger`] makes the intent durable. Only then is there a [`gate::Permit`].
+//! 6. The source takes the permit by value: one permit, one call. What goes out to the network goes through [`egress`].
+//! 7. The outcome passes the gate too ([`gate::Gate::release`]), the ledger gets it, and the agent gets what is left of it.
+//!
+//! Beside the way: [`control`] is how the command line of the same user reaches a live broker, and [`visible`] makes text
+//! from elsewhere safe to show.
+//!
+//! # Example
+//! ```
+//! use std::sync::Arc;
+//! use portcullis::{Launcher, broker::Broker, config::Config, message::{Answer, Json}, session::Nobody};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let folder = tempfile::tempdir()?;
+//! # tokio::runtime::Runtime::new()?.block_on(async {
+//! let text = r#"
+//!     sources.calc.component = "builtin:calculator"
+//!     policies = [{ plugin = "builtin:rules", settings = { deny = ["calc__divide"] } }]
+//! "#;
+//! let config = Config::parse(text, &folder.path().join("portcullis.toml"))?;
+//! let broker = Broker::build(config, Launcher::SelfExec).await?;
+//! let session = broker.open_session(&"default".parse()?, "me", "my-program").await?;
+//! let params = Json::parse(r#"{"name":"calc__add","arguments":{"a":20,"b":22}}"#)?;
+//! let answer = session.call_tool(params, Arc::new(Nobody)).await;
+//! # assert!(matches!(&answer, Answer::Result(result) if result.as_str().contains("42")), "{answer:?}");
+//! # let params = Json::parse(r#"{"name":"calc__divide","arguments":{"a":84,"b":2}}"#)?;
+//! # let denied = session.call_tool(params, Arc::new(Nobody)).await;
+//! # assert!(matches!(&denied, Answer::Error(error) if error.as_str().contains("denied")), "{denied:?}");
+//! broker.close().await;
+//! # Ok(())
+//! # })
+//! # }
+//! ```
+//! A program that configures `command` sources calls [`main_if_asked`] as the first statement of its `main`: each source is
+//! launched through the program itself.
 
 pub mod config;
 pub mod secret;
@@ -26,3 +71,5 @@ pub mod egress;
 pub mod source;
 
 pub mod visible;
+
+pub use portcullis_jail::{Launcher, main_if_asked};

@@ -73,6 +73,17 @@ impl Json {
         &self.0
     }
 
+    /// As a [`serde_json::Value`], faithfully or not at all: a text that says more than a `Value` can hold (`1e999`, digits
+    /// beyond a float's, a key twice) becomes a string that holds it. Whatever shows payload to people goes through here,
+    /// so that what they read is what the source will read.
+    #[must_use]
+    pub fn to_value(&self) -> serde_json::Value {
+        let parsed = self.read::<serde_json::Value>().ok();
+        let same =
+            |value: &serde_json::Value| crate::digest::canonical(&Self::of(value)) == crate::digest::canonical(self);
+        parsed.filter(same).unwrap_or_else(|| serde_json::Value::String(self.as_str().to_owned()))
+    }
+
     /// Parses into a typed value that may borrow from the text.
     ///
     /// # Errors
@@ -393,7 +404,8 @@ impl Response {
 }
 
 /// A JSON-RPC error that the broker itself gives.
-#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+#[derive(Clone, Debug, PartialEq, serde::Serialize, thiserror::Error)]
+#[error("{message}")]
 pub struct RpcError {
     /// JSON-RPC or MCP error code.
     pub code: i64,

@@ -45,6 +45,15 @@ pub trait Source: Send + Sync + std::fmt::Debug {
 /// Ctrl-C feels like one.
 pub const CLOSE_DEADLINE: std::time::Duration = std::time::Duration::from_secs(3);
 
+/// What stands before a source's own words in a text about its end.
+const SAID: [&str; 3] = ["; it wrote ", "; its last words: ", ": first line "];
+
+/// A text about a source's end without what the source itself said, which may repeat arguments.
+pub(crate) fn without_last_words(text: &str) -> &str {
+    let cut = SAID.iter().filter_map(|said| text.find(said)).min().unwrap_or(text.len());
+    text.get(..cut).unwrap_or_default()
+}
+
 /// What a source said of itself.
 #[derive(Debug, Clone)]
 pub struct Discovery {

@@ -1,4 +1,8 @@
 //! What is tested across crates.
 
+pub mod fuzz;
+
+#[cfg(test)]
+mod documents;
 #[cfg(test)]
 mod semver;

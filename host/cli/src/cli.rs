@@ -10,8 +10,8 @@ use crate::command::{
 
 /// A deny-by-default broker for the Model Context Protocol.
 ///
-/// An agent connects to one MCP endpoint; behind it stand tool sources, each allowed only what the configuration names,
-/// and every call passes policies, approval and an audit trail.
+/// An agent connects to one MCP endpoint; behind it stand tool sources. Every call passes policies and approval, and is
+/// recorded before it is made. Start with `portcullis demo`.
 #[derive(Debug, Parser)]
 #[command(
     name = "portcullis",
@@ -64,4 +64,16 @@ pub(crate) enum Command {
     Secret(secret::Args),
     Schema(schema::Args),
     Completions(completions::Args),
+}
+
+impl Command {
+    /// From which level on the program's own log is shown. A command that ends by itself reports as its result what a
+    /// server can only log, and the tour tells the failures that it causes.
+    pub(crate) fn log_level(&self) -> &'static str {
+        match self {
+            Self::Serve(_) | Self::Wrap(_) => "warn",
+            Self::Demo(_) => "off",
+            _ => "error",
+        }
+    }
 }

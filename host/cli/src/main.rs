@@ -17,7 +17,7 @@ fn main() -> ExitCode {
     // A process source is launched through this very program; there is nothing to do before that.
     portcullis_jail::main_if_asked();
     let cli = cli::Cli::parse();
-    output::log();
+    output::log(cli.command.log_level());
     let json = cli.global.json;
     match command::run(cli) {
         Ok(code) => code,

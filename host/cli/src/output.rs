@@ -12,12 +12,14 @@ pub(crate) const BOLD: Style = Style::new().bold();
 /// For what is wrong.
 pub(crate) const BAD: Style = Style::new().bold().fg_color(Some(Color::Ansi(anstyle::AnsiColor::Red)));
 
-/// The program's own log, on standard error: warnings and errors, or what `PORTCULLIS_LOG` asks for (`info`,
-/// `portcullis=debug`). Payloads are never in it.
-pub(crate) fn log() {
+/// The program's own log, on standard error: what `PORTCULLIS_LOG` asks for (`info`, `portcullis=debug`), or else from
+/// `level` on. Payloads are never in it.
+pub(crate) fn log(level: &str) {
     let wanted = tracing_subscriber::EnvFilter::try_from_env("PORTCULLIS_LOG");
-    let filter = wanted.unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false).init();
+    let filter = wanted.unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(level));
+    let colours = anstream::AutoStream::choice(&std::io::stderr()) != anstream::ColorChoice::Never;
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours);
+    log.with_writer(std::io::stderr).with_target(false).init();
 }
 
 /// Data, indented, on standard output.

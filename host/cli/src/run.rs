@@ -13,7 +13,11 @@ use crate::cli::Global;
 /// Runs a future to its end on a runtime of its own.
 pub(crate) fn block_on<T>(future: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-    runtime.context("the runtime cannot be started")?.block_on(future)
+    let runtime = runtime.context("the runtime cannot be started")?;
+    let done = runtime.block_on(future);
+    // A read of standard input cannot be cancelled: waiting for it, a signal would end nothing until the agent goes, too.
+    runtime.shutdown_background();
+    done
 }
 
 /// Builds a broker whose process sources are launched through this very program.

@@ -65,15 +65,17 @@ impl Upstream {
                     resolved.push((name.clone(), resolve(value)?));
                 }
                 let source = HttpSource::new(config, resolved).map_err(failed)?;
-                (Box::new(source), json!({ "url": url.as_str() }))
+                let headers: Vec<_> = headers.iter().map(|(name, value)| json!([name, written(value)])).collect();
+                (Box::new(source), json!({ "url": url.as_str(), "headers": headers }))
             }
             Endpoint::Component { component, settings, grant } => {
                 let tools = plugins.tools(component, settings, grant).await?;
                 let identity = json!({ "component": tools.identity().digest, "settings": settings, "grant": grant });
-                (Box::new(ComponentSource::new(tools)), identity)
+                (Box::new(ComponentSource::new(tools, config.timeout)), identity)
             }
         };
-        let identity = Digest::of(identity.to_string().as_bytes());
+        // With its name: the same program twice may stand for two accounts, and a yes to one is none to the other.
+        let identity = Digest::of(json!([config.name, identity]).to_string().as_bytes());
         Ok(Self { config: config.clone(), identity, source, last: Mutex::default() })
     }
 
@@ -120,7 +122,7 @@ impl Upstream {
             "state": state,
             "tools": last.tools.as_ref().map(|tools| tools.len()),
             "protocol": last.protocol,
-            "server": last.server,
+            "server": last.server.as_ref().map(Json::to_value),
             "error": last.error,
             "required": self.config.required,
         })

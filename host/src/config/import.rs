@@ -86,7 +86,7 @@ pub fn import(text: &str) -> Result<Imported, ImportError> {
 
 const HEAD: &str = "\
 # Made by `portcullis import`. Next: `portcullis check`.
-# A source sees no variable, file or host that is not named here: give each the `cell` it needs.
+# A source sees no variable that is not named here. Give each the `cell` it needs; this version does not enforce cells yet.
 ";
 
 const TAIL: &str = "

@@ -166,3 +166,18 @@ fn the_schema_takes_what_the_parser_takes() {
         assert!(parse(bad).is_err(), "{bad}");
     }
 }
+
+#[test]
+fn an_argument_that_would_be_looked_for_in_the_wrong_place_is_pointed_out() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("docs")).unwrap();
+    std::fs::create_dir(folder.path().join("npx")).unwrap();
+    let parse = |extra: &str, last: &str| {
+        let text = format!("[sources.a]\ncommand = [\"npx\", \"npx\", {last:?}]\n{extra}");
+        Config::parse(&text, &folder.path().join("portcullis.toml")).map(drop).map_err(|error| error.to_string())
+    };
+    let error = parse("", "./docs").unwrap_err();
+    assert!(error.contains("\"./docs\" stands beside this file") && error.contains("cwd = \".\""), "{error}");
+    assert_eq!(parse("cwd = \".\"", "./docs"), Ok(()));
+    assert_eq!(parse("", "@scope/docs"), Ok(()), "a package is no path");
+}

@@ -50,7 +50,8 @@ pub(super) fn config(wrap: &Wrap) -> Result<Config, ConfigError> {
     let source = RawSource {
         command: Some(At::nowhere(RawCommand::Argv(texts(&wrap.argv)))),
         env: Some(At::nowhere(env.collect::<BTreeMap<_, _>>())),
-        cwd: working_directory(wrap).map(At::nowhere),
+        // Where the client would have started it: its arguments may be relative.
+        cwd: Some(At::nowhere(wrap.base.to_string_lossy().into_owned())),
         cell: Some(At::nowhere(cell)),
         names: Some(At::nowhere(RawNames::Style("plain".to_owned()))),
         ..RawSource::default()
@@ -75,12 +76,6 @@ pub(super) fn config(wrap: &Wrap) -> Result<Config, ConfigError> {
         config.sources.values_mut().for_each(|source| source.names = names.clone());
     }
     Ok(config)
-}
-
-/// The folder the command was started in, if the cell opens it; otherwise a private home.
-fn working_directory(wrap: &Wrap) -> Option<String> {
-    let mut granted = wrap.read.iter().chain(&wrap.write).map(|path| value::normal(&wrap.base.join(path)));
-    granted.any(|granted| wrap.base.starts_with(granted)).then(|| wrap.base.to_string_lossy().into_owned())
 }
 
 /// A name for what is wrapped: the last word before the options that looks like a package or program. The name stands

@@ -25,6 +25,11 @@ pub(crate) trait Run: Send + Sync {
     /// See [`Session::call_tool`]: dropping the future cancels the call.
     async fn call_tool(&self, params: Json, contact: Arc<dyn Contact>) -> Answer;
 
+    /// See [`Session::ended`].
+    fn ended(&self) -> bool {
+        false
+    }
+
     /// See [`Session::close`].
     async fn close(&self);
 }
@@ -45,6 +50,10 @@ impl Run for Session {
 
     async fn call_tool(&self, params: Json, contact: Arc<dyn Contact>) -> Answer {
         Self::call_tool(self, params, contact).await
+    }
+
+    fn ended(&self) -> bool {
+        Self::ended(self)
     }
 
     async fn close(&self) {

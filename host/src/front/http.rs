@@ -41,8 +41,8 @@ pub const MCP_PATH: &str = "/mcp";
 /// Answers `ok` without a token, for whoever watches that the broker runs.
 pub const HEALTH_PATH: &str = "/healthz";
 
-/// Told of every request that is turned away before the protocol is spoken: the reason (`host`, `origin`, `token`) and the
-/// peer. For the ledger; called on the connection's task, so it must not block.
+/// Told of every request that is turned away before it is a call: the reason (`host`, `origin`, `token`, `malformed`,
+/// `mismatch` of headers and body) and the peer. For the ledger; called on the connection's task, so it must not block.
 pub type OnRejected = Arc<dyn Fn(&'static str, SocketAddr) + Send + Sync>;
 
 /// Why the front cannot serve.

@@ -26,8 +26,11 @@ const MAX_VALIDITY: u32 = 30 * 24 * 60 * 60;
 /// The name of our one input request in an `InputRequiredResult`.
 const INPUT: &str = "portcullis-approval";
 
-/// The most characters of arguments that an elicitation shows; `portcullis approvals show` has them all.
+/// The most characters of arguments, and of reasons, that an elicitation shows; `portcullis approvals show` has them all.
 const MAX_SHOWN: usize = 2_000;
+
+/// The most characters of one string in them.
+const MAX_SHOWN_STRING: usize = 200;
 
 #[derive(Debug)]
 pub(super) struct Approvals {
@@ -103,8 +106,10 @@ impl Approvals {
     /// What the approval plugins want. Any refusal refuses; an earlier answer counts only if all agree on it; offers narrow
     /// each other.
     async fn plan(&self, question: &Question<'_>, binding: &Binding) -> Result<Plan, Refusal> {
-        let grants = self.ledger.grants(binding).await.map_err(Refusal::from_ledger)?;
+        let mut grants = self.ledger.grants(binding).await.map_err(Refusal::from_ledger)?;
         let grave = question.call.tool.hints.grave() || question.out_of_band;
+        // An answer that could not be given now does not count now, whatever a plugin makes of it.
+        grants.retain(|grant| all_scopes(grave).contains(&reach(grant.scope)));
         let facts = AskFacts { reasons: question.reasons.clone(), grants: grants.iter().map(facts).collect(), grave };
         let mut remembered = Vec::new();
         let mut offer = Offer { scopes: all_scopes(grave), valid_for: MAX_VALIDITY, uses: 0 };
@@ -168,6 +173,10 @@ impl Approvals {
 
     fn decided(&self, pending: &Pending, state: Option<State>) -> Result<Approved, Refusal> {
         match state {
+            Some(State::Approved { .. }) if !pending.pass() => Err(Refusal::denied(
+                "approval-used",
+                "the approval was for one call, and an identical one has used it; send it again to be asked again",
+            )),
             Some(State::Approved { scope, by }) => {
                 Ok(Approved { consume: None, how: json!({ "ask": pending.id, "scope": scope, "by": by }) })
             }
@@ -199,8 +208,10 @@ impl Approvals {
                 Err(error) => tracing::warn!(ask = %pending.id, %error, "an answer by elicitation was not taken"),
             }
         }
-        // Dismissed, not shown at all, or no answer that counts: another terminal may still give one.
-        pending.wait(pending.expires().min(Instant::now() + HOLD)).await
+        // Dismissed, not shown at all, or no answer that counts: another terminal may still give one, for which the caller of
+        // this waits too.
+        tokio::time::sleep_until(pending.expires().min(Instant::now() + HOLD).into()).await;
+        None
     }
 
     fn input_required(&self, pending: &Pending) -> Json {
@@ -236,7 +247,7 @@ fn draft(question: &Question<'_>, binding: Binding, offer: Offer) -> Draft {
         profile: call.caller.profile.to_string(),
         client: call.caller.client.to_string(),
         reasons: question.reasons.clone(),
-        arguments: call.arguments.read().unwrap_or_default(),
+        arguments: call.arguments.to_value(),
         grave: call.tool.hints.grave(),
         scopes: offer.scopes.iter().copied().map(word).collect(),
         waiting: 0,
@@ -247,13 +258,16 @@ fn draft(question: &Question<'_>, binding: Binding, offer: Offer) -> Draft {
 }
 
 fn facts(grant: &crate::ledger::Grant) -> GrantFacts {
-    let scope = match grant.scope {
+    let age = crate::call::now_millis().saturating_sub(grant.created_at) / 1000;
+    GrantFacts { id: grant.id.clone(), scope: reach(grant.scope), age: u32::try_from(age).unwrap_or(u32::MAX) }
+}
+
+fn reach(scope: crate::ledger::Scope) -> Scope {
+    match scope {
         crate::ledger::Scope::Arguments => Scope::Arguments,
         crate::ledger::Scope::Session => Scope::Session,
         crate::ledger::Scope::Principal => Scope::Principal,
-    };
-    let age = crate::call::now_millis().saturating_sub(grant.created_at) / 1000;
-    GrantFacts { id: grant.id.clone(), scope, age: u32::try_from(age).unwrap_or(u32::MAX) }
+    }
 }
 
 /// Scopes in the order of their reach. Nothing that may destroy or reach an open world is ever approved beyond exact
@@ -278,15 +292,14 @@ fn narrow(offer: &mut Offer, wanted: &Offer) {
 /// The parameters of `elicitation/create`: a form with one choice and no default.
 fn elicitation(pending: &Pending) -> serde_json::Value {
     let summary = pending.summary();
-    let arguments = summary.arguments.to_string();
-    let arguments = visible(&arguments);
-    let shown: String = arguments.chars().take(MAX_SHOWN).collect();
-    let more = if shown.len() < arguments.len() { " … (cut; `portcullis approvals show` has all of it)" } else { "" };
+    let (shown, cut) = show(&summary.arguments);
+    let notice = if cut { " (shortened: `portcullis approvals show` has all of them)" } else { "" };
+    // The arguments come last, so that nothing in them can pass for what follows them.
     let message = format!(
-        "Portcullis: may `{}` of source `{}` run with {shown}{more}? Reasons: {}. Question {}.",
+        "Portcullis: may `{}` of source `{}` run? Reasons: {}. Question {}. Arguments{notice}: {shown}",
         visible(&summary.name),
         summary.source,
-        summary.reasons.iter().map(|reason| visible(reason)).collect::<Vec<_>>().join("; "),
+        excerpt(&summary.reasons.iter().map(|reason| visible(reason)).collect::<Vec<_>>().join("; "), MAX_SHOWN),
         pending.id,
     );
     let (mut values, mut titles) = (vec!["refuse"], vec!["No"]);
@@ -309,6 +322,39 @@ fn elicitation(pending: &Pending) -> serde_json::Value {
     })
 }
 
+/// Arguments for a person's eyes, and whether something was left out. Long strings are cut one by one, in their middle, so
+/// that none of them can push another argument out of sight.
+fn show(arguments: &serde_json::Value) -> (String, bool) {
+    let mut short = arguments.clone();
+    shorten(&mut short);
+    let text = short.to_string();
+    let text = visible(&text);
+    let shown = excerpt(&text, MAX_SHOWN);
+    let cut = short != *arguments || shown != text;
+    (shown, cut)
+}
+
+// Recursion is bounded: arguments are never nested deeper than `MAX_NESTING`.
+fn shorten(value: &mut serde_json::Value) {
+    match value {
+        serde_json::Value::String(text) => *text = excerpt(text, MAX_SHOWN_STRING),
+        serde_json::Value::Array(items) => items.iter_mut().for_each(shorten),
+        serde_json::Value::Object(members) => members.values_mut().for_each(shorten),
+        _ => {}
+    }
+}
+
+/// At most about `max` characters of a text: its two ends, and how much is missing between them.
+fn excerpt(text: &str, max: usize) -> String {
+    let count = text.chars().count();
+    if count <= max {
+        return text.to_owned();
+    }
+    let head: String = text.chars().take(max / 2).collect();
+    let tail: String = text.chars().skip(count - max / 2).collect();
+    format!("{head} …({} characters left out)… {tail}", count - max / 2 * 2)
+}
+
 /// Yes or no and how far, of an `ElicitResult`. None if the person gave no answer (`cancel`).
 fn read_elicitation(result: &Json) -> Option<(bool, Option<String>)> {
     match result.get_str("action")?.as_str() {
@@ -325,6 +371,6 @@ fn read_elicitation(result: &Json) -> Option<(bool, Option<String>)> {
 async fn announce(call: &Call, pending: &Pending, contact: &Arc<dyn Contact>) {
     let Some(token) = call.params.get("_meta").and_then(|meta| meta.get("progressToken")) else { return };
     let message = format!("waiting for a person: portcullis approvals approve {}", pending.id);
-    let params = Json::of(&json!({ "progressToken": token, "progress": 0, "message": message }));
-    contact.notify(Notification { method: "notifications/progress".to_owned(), params: Some(params) }).await;
+    let params = Json::of(&json!({ "progress": 0, "message": message })).with("progressToken", &token);
+    contact.notify(Notification { method: "notifications/progress".to_owned(), params }).await;
 }

@@ -1,9 +1,10 @@
 //! Questions that wait for a person.
 
+mod settle;
+
 use std::collections::HashMap;
-use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
@@ -11,11 +12,17 @@ use tokio::sync::watch;
 
 use crate::call::{CallId, SessionId};
 use crate::digest::Digest;
-use crate::ledger::{self, Binding, Event, Grant, Kind, Ledger, LedgerError};
+use crate::ledger::{Binding, Event, Kind, Ledger, LedgerError};
 use crate::plugin::{Offer, Scope};
 
 /// The most questions that may be open at once. More than a person can read; beyond it calls are denied.
 const MAX_OPEN: usize = 256;
+
+/// The most questions of one session: a share that leaves room for others when an agent runs away.
+const MAX_OPEN_PER_SESSION: usize = 32;
+
+/// The longest a question may wait whatever the configuration says (30 days), so that the end is a point in time.
+const MAX_TIMEOUT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 /// How long an answer holds that came when nobody waited any more: long enough for an agent to be told to try again.
 const LATE_VALIDITY: Duration = Duration::from_secs(24 * 60 * 60);
@@ -23,10 +30,12 @@ const LATE_VALIDITY: Duration = Duration::from_secs(24 * 60 * 60);
 /// The open questions of this broker. Answers come from the agent's own person (elicitation) or from another terminal.
 #[derive(Debug)]
 pub struct Inbox {
-    open: Mutex<HashMap<String, Arc<Pending>>>,
+    open: Arc<Open>,
     ledger: Ledger,
     timeout: Duration,
 }
+
+type Open = Mutex<HashMap<String, Arc<Pending>>>;
 
 /// What a person needs to see to answer. Strings come from agents and sources: escape them before showing them.
 #[derive(Debug, Clone, serde::Serialize)]
@@ -48,7 +57,7 @@ pub struct AskSummary {
     pub client: String,
     /// Why a person is asked.
     pub reasons: Vec<String>,
-    /// The arguments, whole, in placeholder form.
+    /// The arguments, whole, in placeholder form; as their text where JSON readers would show another value.
     pub arguments: serde_json::Value,
     /// Whether the tool may destroy something or reach beyond its source.
     pub grave: bool,
@@ -82,6 +91,8 @@ pub(super) struct Pending {
     expires: Instant,
     state: watch::Sender<State>,
     waiting: AtomicUsize,
+    /// How many calls the answer still lets through.
+    passes: AtomicUsize,
 }
 
 /// What came of an answer.
@@ -122,7 +133,7 @@ pub enum InboxError {
     #[error("this question can only be answered with `portcullis approvals`: its tool changed since it was accepted")]
     OutOfBand,
     /// Too many are open.
-    #[error("{MAX_OPEN} questions are open already")]
+    #[error("{MAX_OPEN} questions are open already, or {MAX_OPEN_PER_SESSION} of this session")]
     Full,
     /// The answer could not be recorded.
     #[error("the answer could not be recorded: {0}")]
@@ -149,12 +160,13 @@ impl Inbox {
     /// An empty inbox whose questions expire after `timeout`.
     #[must_use]
     pub fn new(ledger: Ledger, timeout: Duration) -> Self {
-        Self { open: Mutex::default(), ledger, timeout }
+        Self { open: Arc::default(), ledger, timeout: timeout.min(MAX_TIMEOUT) }
     }
 
     /// The open questions, oldest first.
     #[must_use]
     pub fn list(&self) -> Vec<AskSummary> {
+        self.sweep();
         let mut asks: Vec<_> = self.lock().values().map(|pending| pending.summary()).collect();
         asks.sort_by(|a, b| a.id.cmp(&b.id));
         asks
@@ -173,29 +185,16 @@ impl Inbox {
         by: &str,
         inside: bool,
     ) -> Result<Answered, InboxError> {
+        self.sweep();
         let pending = self.find(id)?;
         if inside && pending.out_of_band {
             return Err(InboxError::OutOfBand);
         }
         let scope = pending.scope(scope)?;
-        // Whoever takes it out of the map is the one who answers.
-        if self.lock().remove(&pending.id).is_none() {
-            return Err(InboxError::Unknown(id.to_owned()));
-        }
-        let waited = pending.waiting.load(Ordering::SeqCst) > 0;
-        let recorded = self.record(&pending, approve, scope, by, waited).await;
-        if let Err(error) = recorded {
-            self.lock().insert(pending.id.clone(), pending);
-            return Err(error.into());
-        }
-        let by = by.to_owned();
-        pending.state.send_replace(if approve {
-            State::Approved { scope: word(scope), by }
-        } else {
-            State::Refused { by }
-        });
-        let (ask, tool) = (pending.id.clone(), pending.summary.tool.clone());
-        Ok(Answered { ask, tool, approved: approve, scope: word(scope), waited })
+        // On a task of its own: once it is begun, an answer is recorded and told whoever goes away meanwhile.
+        let (open, ledger, by) = (self.open.clone(), self.ledger.clone(), by.to_owned());
+        let settled = tokio::spawn(settle::settle(open, ledger, pending, approve, scope, by)).await;
+        settled.unwrap_or_else(|error| Err(InboxError::Ledger(error.to_string())))
     }
 
     /// The answer that a call brings for itself, from the agent's own person. Where somebody else answered first, that
@@ -216,13 +215,15 @@ impl Inbox {
 
     /// Opens a question, or joins the identical one that is open already.
     pub(super) async fn open(&self, draft: Draft) -> Result<Arc<Pending>, InboxError> {
+        self.sweep();
         let key = key(&draft.binding);
         let (pending, reasons) = {
             let mut open = self.lock();
             if let Some(pending) = open.values().find(|pending| pending.key == key) {
                 return Ok(pending.clone());
             }
-            if open.len() >= MAX_OPEN {
+            let of_session = open.values().filter(|pending| pending.session == draft.session).count();
+            if open.len() >= MAX_OPEN || of_session >= MAX_OPEN_PER_SESSION {
                 return Err(InboxError::Full);
             }
             let Draft { summary, binding, offer, out_of_band, session, call } = draft;
@@ -239,6 +240,7 @@ impl Inbox {
                 expires: Instant::now() + self.timeout,
                 state: watch::Sender::new(State::Open),
                 waiting: AtomicUsize::new(0),
+                passes: AtomicUsize::new(0),
             });
             open.insert(pending.id.clone(), pending.clone());
             (pending, reasons)
@@ -253,6 +255,7 @@ impl Inbox {
 
     /// The open question of this id, if it is about this very call.
     pub(super) fn about(&self, id: &str, binding: &Binding) -> Option<Arc<Pending>> {
+        self.sweep();
         self.lock().get(id).filter(|pending| pending.key == key(binding)).cloned()
     }
 
@@ -265,35 +268,11 @@ impl Inbox {
         }
     }
 
-    async fn record(
-        &self,
-        pending: &Pending,
-        approve: bool,
-        scope: Scope,
-        by: &str,
-        waited: bool,
-    ) -> Result<(), LedgerError> {
-        let body = json!({ "ask": pending.id, "approved": approve, "scope": word(scope), "by": by });
-        let event = pending.event(Kind::CallAnswered, body);
-        // An answer that nobody waits for is kept for the one call that comes back for it.
-        let remembered = match scope {
-            Scope::Once if waited => None,
-            Scope::Once | Scope::Arguments => Some(ledger::Scope::Arguments),
-            Scope::Session => Some(ledger::Scope::Session),
-            Scope::Principal => Some(ledger::Scope::Principal),
-        };
-        let Some(remembered) = remembered.filter(|_| approve) else {
-            return self.ledger.append(event).await.map(drop);
-        };
-        let valid_for =
-            if scope == Scope::Once { LATE_VALIDITY } else { Duration::from_secs(pending.offer.valid_for.into()) };
-        let uses = NonZeroU32::new(pending.offer.uses);
-        let grant = Grant::new(&pending.binding, remembered, valid_for, uses)
-            .map_err(|error| LedgerError::Body(format!("no randomness for a grant: {error}")))?;
-        self.ledger.append(event).await?;
-        let added =
-            json!({ "ask": pending.id, "grant": grant.id, "scope": remembered.as_str(), "expires": grant.expires_at });
-        self.ledger.add_grant(grant, pending.event(Kind::GrantAdded, added)).await
+    /// Denies the questions whose time is over, also those that nobody waits for any more.
+    fn sweep(&self) {
+        let now = Instant::now();
+        let over: Vec<_> = self.lock().values().filter(|pending| pending.expires <= now).cloned().collect();
+        over.iter().for_each(|pending| self.expire(pending));
     }
 
     fn find(&self, id: &str) -> Result<Arc<Pending>, InboxError> {
@@ -304,9 +283,13 @@ impl Inbox {
         if found.next().is_some() { Err(InboxError::Ambiguous(id.to_owned())) } else { Ok(first.clone()) }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, Arc<Pending>>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Arc<Pending>>> {
+        lock(&self.open)
     }
+}
+
+fn lock(open: &Open) -> MutexGuard<'_, HashMap<String, Arc<Pending>>> {
+    open.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Pending {
@@ -327,6 +310,12 @@ impl Pending {
     /// Seconds until it expires.
     pub(super) fn expires_in(&self) -> u64 {
         self.expires.saturating_duration_since(Instant::now()).as_secs()
+    }
+
+    /// Takes one of the passes that the answer gives. False if there is none left: `once` is one call, however many
+    /// identical ones wait.
+    pub(super) fn pass(&self) -> bool {
+        self.passes.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok()
     }
 
     /// The scopes a person may choose from.

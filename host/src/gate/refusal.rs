@@ -49,7 +49,7 @@ impl Refusal {
         let error = match self {
             Self::InputRequired(result) => return Answer::Result(result.clone()),
             Self::Denied { code, message } => {
-                RpcError::new(RpcError::DENIED, format!("denied: {message}")).with_data(json!({ "code": code }))
+                RpcError::new(RpcError::DENIED, message).with_data(json!({ "code": code }))
             }
             Self::Pending { ask, expires_in } => RpcError::new(
                 RpcError::PENDING,

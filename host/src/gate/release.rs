@@ -9,8 +9,9 @@ use super::{Gate, Refusal, SessionVault, judge, payload, put};
 use crate::call::{Call, Outcome, Phase, View};
 use crate::config::Detail;
 use crate::ledger::{Event, Kind, Ledger};
-use crate::message::{Answer, Json, RpcError};
+use crate::message::{Answer, Json, Members, RpcError};
 use crate::plugin::Change;
+use crate::source::without_last_words;
 
 /// Half of a call that was admitted: whoever holds it owes the ledger an outcome. Dropped without
 /// [`Gate::release`], it records that nobody knows how the call ended.
@@ -22,12 +23,33 @@ pub struct Ticket {
     vault: Arc<SessionVault>,
     ledger: Ledger,
     started: Instant,
-    settled: bool,
+    state: State,
+}
+
+/// What a ticket owes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// The intent is being written: the source cannot have seen anything.
+    Intending,
+    /// The source may have seen the call.
+    Open,
+    /// Nothing.
+    Settled,
 }
 
 impl Ticket {
     pub(super) fn new(call: Arc<Call>, record: Detail, vault: Arc<SessionVault>, ledger: Ledger) -> Self {
-        Self { call, record, vault, ledger, started: Instant::now(), settled: false }
+        Self { call, record, vault, ledger, started: Instant::now(), state: State::Intending }
+    }
+
+    /// From here on a source may be called.
+    pub(super) fn intent_is_durable(&mut self) {
+        self.state = State::Open;
+    }
+
+    /// There is no intent, and so no outcome.
+    pub(super) fn void(&mut self) {
+        self.state = State::Settled;
     }
 
     fn event(&self, outcome: &str, mut body: Value) -> Event {
@@ -46,10 +68,12 @@ impl Ticket {
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        if !self.settled {
-            self.ledger
-                .note(self.event("unknown", json!({ "error": "the caller went away before the source answered" })));
-        }
+        let (outcome, error) = match self.state {
+            State::Settled => return,
+            State::Intending => ("not-sent", "the caller went away before the call was sent"),
+            State::Open => ("unknown", "the caller went away before the source answered"),
+        };
+        self.ledger.note(self.event(outcome, json!({ "error": error })));
     }
 }
 
@@ -62,15 +86,32 @@ impl Gate {
     pub async fn release(&self, mut ticket: Ticket, outcome: Outcome) -> Answer {
         let (answer, word, body) = match outcome {
             Outcome::Answered(answer) => self.judge_result(&ticket, answer).await,
-            Outcome::Unknown(cause) => {
-                let error = source_error(&cause, "outcome-unknown");
-                (error, "unknown", json!({ "error": cause }))
-            }
-            Outcome::NotSent(cause) => (source_error(&cause, "not-sent"), "not-sent", json!({ "error": cause })),
+            Outcome::Unknown(cause) => self.judge_failure(&ticket, &cause, "unknown", "outcome-unknown").await,
+            Outcome::NotSent(cause) => self.judge_failure(&ticket, &cause, "not-sent", "not-sent").await,
         };
-        ticket.settled = true;
-        self.ledger.note(ticket.event(word, body));
+        ticket.state = State::Settled;
+        // Durable before the agent hears of it, so that what was answered reads as answered after a crash. In a task of its
+        // own, so that an agent that goes away now takes no record with it.
+        let (ledger, event) = (self.ledger.clone(), ticket.event(word, body));
+        let recorded = tokio::spawn(async move { ledger.append(event).await }).await;
+        if let Ok(Err(error)) = recorded {
+            tracing::error!(call = %ticket.call.id, %error, "the outcome of a call is not recorded; it will read `unknown`");
+        }
         answer
+    }
+
+    /// There is no answer. What is told of it may repeat what the source said last, so it passes like an answer; the
+    /// ledger keeps only the broker's own words.
+    async fn judge_failure(
+        &self,
+        ticket: &Ticket,
+        cause: &str,
+        word: &'static str,
+        code: &str,
+    ) -> (Answer, &'static str, Value) {
+        let (answer, _, mut body) = self.judge_result(ticket, source_error(cause, code)).await;
+        put(&mut body, "error", json!(without_last_words(cause)));
+        (answer, word, body)
     }
 
     async fn judge_result(&self, ticket: &Ticket, answer: Answer) -> (Answer, &'static str, Value) {
@@ -78,7 +119,11 @@ impl Gate {
             Answer::Result(json) | Answer::Error(json) => json.clone(),
         };
         let mut trail = Vec::new();
-        let passed = self.pass_result(ticket, &answer, &mut trail).await;
+        let passed = if asks_by_itself(&answer) {
+            Err(Refusal::denied("source-asked", "the source asks a person for input, which it was not offered"))
+        } else {
+            self.pass_result(ticket, &answer, &mut trail).await
+        };
         let mut body = json!({ "result": payload(&self.ledger, &received, ticket.record), "verdicts": trail });
         let word = match &answer {
             Answer::Error(_) => "error",
@@ -145,6 +190,16 @@ impl Gate {
             }
         }
     }
+}
+
+/// Whether a result is one of `input_required` (2026-07-28). The broker offers its sources no elicitation, so what comes
+/// all the same would put a form before a person that looks like the broker's own. Every member of that name counts,
+/// because readers disagree about which one does.
+fn asks_by_itself(answer: &Answer) -> bool {
+    let Answer::Result(result) = answer else { return false };
+    let Ok(members) = result.read::<Members<'_>>() else { return false };
+    let asks = |raw: &str| serde_json::from_str::<String>(raw).is_ok_and(|kind| kind == "input_required");
+    members.0.iter().any(|(name, raw)| name.eq_ignore_ascii_case("resultType") && asks(raw.get()))
 }
 
 fn source_error(cause: &str, code: &str) -> Answer {

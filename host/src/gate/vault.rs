@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use globset::{GlobBuilder, GlobMatcher};
 
 use crate::call::Call;
-use crate::message::Json;
+use crate::message::{Json, MAX_MESSAGE_BYTES};
 use crate::name::SourceName;
 use crate::plugin::Vault;
 
@@ -29,7 +29,8 @@ pub struct SessionVault {
 #[derive(Default)]
 struct Kept {
     by_placeholder: HashMap<String, Value>,
-    by_value: HashMap<(String, String), String>,
+    /// By kind, value and where it may go: a value that one transform guards more closely than another is two.
+    by_value: HashMap<(String, String, Vec<String>), String>,
 }
 
 impl std::fmt::Debug for Kept {
@@ -42,7 +43,8 @@ struct Value {
     /// As the inside of a JSON string.
     escaped: String,
     origins: Vec<SourceName>,
-    restore_to: Vec<GlobMatcher>,
+    /// None: to where it came from.
+    restore_to: Option<Vec<GlobMatcher>>,
 }
 
 impl SessionVault {
@@ -52,7 +54,10 @@ impl SessionVault {
         Arc::new(Keeper { vault, source: source.clone() })
     }
 
-    /// The arguments with every placeholder that this call's source may have put back. None if there is none.
+    /// The arguments with every placeholder that this call's source may have put back. None if there is none, or if they
+    /// would grow beyond what a message may have: the source then gets the placeholders.
+    ///
+    /// Only values are restored, never keys: a policy has decided by the keys that it saw.
     pub(super) fn restore(&self, call: &Call) -> Option<Json> {
         let text = call.arguments.as_str();
         if !text.contains(OPEN) {
@@ -61,34 +66,29 @@ impl SessionVault {
         let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let mut out = String::with_capacity(text.len());
         let mut rest = text;
-        let mut restored = false;
-        while let Some(at) = rest.find(OPEN) {
-            let (before, from) = rest.split_at(at);
+        while let Some(start) = rest.find('"') {
+            let (before, from) = rest.split_at(start);
+            let (string, after) = from.split_at(string_end(from));
             out.push_str(before);
-            // In JSON text `[[kind:` can stand only inside a string, and a placeholder holds nothing that JSON escapes.
-            let end = from.find(CLOSE).map(|end| end + CLOSE.len());
-            let value =
-                end.and_then(|end| kept.by_placeholder.get(from.get(..end)?)).filter(|value| value.goes_to(call));
-            match (value, end) {
-                (Some(value), Some(end)) => {
-                    out.push_str(&value.escaped);
-                    rest = from.get(end..).unwrap_or_default();
-                    restored = true;
-                }
-                _ => {
-                    out.push_str(OPEN);
-                    rest = from.get(OPEN.len()..).unwrap_or_default();
-                }
+            if after.trim_start().starts_with(':') {
+                out.push_str(string);
+            } else {
+                kept.restore(string, call, &mut out);
             }
+            if out.len() > MAX_MESSAGE_BYTES {
+                tracing::warn!(call = %call.id, "restored arguments would be larger than a message may be; nothing is restored");
+                return None;
+            }
+            rest = after;
         }
         out.push_str(rest);
-        restored.then(|| Json::parse(out).ok()).flatten()
+        (out != text).then(|| Json::parse(out).ok()).flatten()
     }
 
     fn protect(&self, source: &SourceName, kind: &str, value: &str, restore_to: &[String]) -> String {
         let kind: String = kind.chars().filter(|c| c.is_ascii_alphanumeric() || *c == '-').take(32).collect();
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let key = (kind, value.to_owned());
+        let key = (kind, value.to_owned(), restore_to.to_vec());
         if let Some(placeholder) = kept.by_value.get(&key).cloned() {
             if let Some(value) = kept.by_placeholder.get_mut(&placeholder)
                 && !value.origins.contains(source)
@@ -105,7 +105,9 @@ impl SessionVault {
         let inside = quoted.as_str().strip_prefix('"').and_then(|text| text.strip_suffix('"'));
         let escaped = inside.unwrap_or_default().to_owned();
         let globs = restore_to.iter().filter_map(|glob| Some(GlobBuilder::new(glob).build().ok()?.compile_matcher()));
-        let value = Value { escaped, origins: vec![source.clone()], restore_to: globs.collect() };
+        // A list of globs that are none names nobody; no list at all means the source that the value came from.
+        let restore_to = (!restore_to.is_empty()).then(|| globs.collect());
+        let value = Value { escaped, origins: vec![source.clone()], restore_to };
         kept.by_placeholder.insert(placeholder.clone(), value);
         kept.by_value.insert(key, placeholder.clone());
         placeholder
@@ -115,12 +117,50 @@ impl SessionVault {
 const OPEN: &str = "[[";
 const CLOSE: &str = "]]";
 
+impl Kept {
+    /// One JSON string with what it may have put back. A placeholder holds nothing that JSON escapes.
+    fn restore(&self, string: &str, call: &Call, out: &mut String) {
+        let mut rest = string;
+        while let Some(at) = rest.find(OPEN) {
+            let (before, from) = rest.split_at(at);
+            out.push_str(before);
+            let end = from.find(CLOSE).map(|end| end + CLOSE.len());
+            let value =
+                end.and_then(|end| self.by_placeholder.get(from.get(..end)?)).filter(|value| value.goes_to(call));
+            let (put, taken) = match (value, end) {
+                (Some(value), Some(end)) => (value.escaped.as_str(), end),
+                // One bracket only: the next may begin a placeholder.
+                _ => ("[", 1),
+            };
+            out.push_str(put);
+            rest = from.get(taken..).unwrap_or_default();
+            if out.len() > MAX_MESSAGE_BYTES {
+                return;
+            }
+        }
+        out.push_str(rest);
+    }
+}
+
+/// Where the JSON string that a text begins with has its end, behind the closing quote.
+fn string_end(text: &str) -> usize {
+    let bytes = text.as_bytes();
+    let mut at = 1;
+    while let Some(step) = bytes.get(at..).and_then(|rest| memchr::memchr2(b'"', b'\\', rest)) {
+        at += step + 1;
+        if bytes.get(at - 1) == Some(&b'"') {
+            return at;
+        }
+        at += 1;
+    }
+    text.len()
+}
+
 impl Value {
     fn goes_to(&self, call: &Call) -> bool {
-        if self.restore_to.is_empty() {
-            self.origins.contains(call.source())
-        } else {
-            self.restore_to.iter().any(|glob| glob.is_match(&*call.tool.exposed))
+        match &self.restore_to {
+            None => self.origins.contains(call.source()),
+            Some(globs) => globs.iter().any(|glob| glob.is_match(&*call.tool.exposed)),
         }
     }
 }

@@ -1,5 +1,7 @@
 //! A source that is a WebAssembly component: no process, no network, nothing to reach but what it is granted.
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 
 use super::{Discovery, Relay, Source, SourceError};
@@ -15,13 +17,14 @@ const PROTOCOL: &str = "component";
 #[derive(Debug)]
 pub struct ComponentSource {
     tools: Tools,
+    timeout: Duration,
 }
 
 impl ComponentSource {
-    /// Makes a source of a loaded component.
+    /// Makes a source of a loaded component. Calls get `timeout` each, where the host's own limits leave them that long.
     #[must_use]
-    pub fn new(tools: Tools) -> Self {
-        Self { tools }
+    pub fn new(tools: Tools, timeout: Duration) -> Self {
+        Self { tools, timeout }
     }
 }
 
@@ -46,7 +49,12 @@ impl Source for ComponentSource {
             return error(RpcError::INVALID_PARAMS, "`name` is missing or no string".into());
         };
         let arguments = params.get("arguments").unwrap_or(Json::empty_object());
-        match self.tools.call(&permit.call().caller.session, &tool, &arguments).await {
+        let called = self.tools.call(&permit.call().caller.session, &tool, &arguments);
+        // Dropping the call ends the guest.
+        let Ok(called) = tokio::time::timeout(self.timeout, called).await else {
+            return failed(&format!("the component did not answer within {} s", self.timeout.as_secs_f32()));
+        };
+        match called {
             Ok(Ok(result)) => Outcome::Answered(Answer::Result(result)),
             Ok(Err(ToolFailure::UnknownTool)) => error(RpcError::INVALID_PARAMS, format!("unknown tool: {tool}")),
             Ok(Err(ToolFailure::InvalidArguments(text))) => error(RpcError::INVALID_PARAMS, text),

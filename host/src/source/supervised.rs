@@ -1,7 +1,11 @@
 //! What all sources with a connection have in common: it is made when first needed, and made again when it has broken.
+//!
+//! Invariant 7: a call goes out only if the connection it goes over has listed the very definition that the caller was
+//! shown. A source that comes back with other tools, or lists others to somebody else, is not called on old terms.
 
-use std::sync::Arc;
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -9,7 +13,8 @@ use tokio::sync::Mutex;
 
 use super::link::{Deadlines, Link};
 use super::{Discovery, Relay, SourceError};
-use crate::call::Outcome;
+use crate::call::{Call, Outcome};
+use crate::digest::Digest;
 use crate::gate::Permit;
 
 /// How one connection is made.
@@ -24,7 +29,7 @@ pub(super) struct Supervised<D> {
     pub(super) dial: D,
     pub(super) deadlines: Deadlines,
     pub(super) timeout: Duration,
-    link: Mutex<Option<Arc<Link>>>,
+    connection: Mutex<Option<Arc<Connection>>>,
     /// It was met, and speaks the older revisions: the probe is not sent again.
     legacy: AtomicBool,
 }
@@ -32,24 +37,31 @@ pub(super) struct Supervised<D> {
 impl<D: Dial> Supervised<D> {
     /// Calls get `timeout` each.
     pub(super) fn new(dial: D, timeout: Duration) -> Self {
-        let (link, legacy) = (Mutex::new(None), AtomicBool::new(false));
-        Self { dial, deadlines: Deadlines::default(), timeout, link, legacy }
+        let (connection, legacy) = (Mutex::new(None), AtomicBool::new(false));
+        Self { dial, deadlines: Deadlines::default(), timeout, connection, legacy }
     }
 
     pub(super) async fn discover(&self) -> Result<Discovery, SourceError> {
-        match self.connect().await? {
-            (_, Some(discovery)) => Ok(discovery),
-            (link, None) => link.discover().await,
-        }
+        let (connection, discovery) = self.connect().await?;
+        let discovery = match discovery {
+            Some(discovery) => discovery,
+            None => connection.link.discover().await?,
+        };
+        connection.note(&discovery);
+        Ok(discovery)
     }
 
     pub(super) async fn call(&self, permit: Permit, relay: Option<Relay>) -> Outcome {
         let mut first = true;
         loop {
-            let link = match self.connect().await {
-                Ok((link, _)) => link,
+            let connection = match self.connect().await {
+                Ok((connection, _)) => connection,
                 Err(error) => return Outcome::NotSent(error.to_string()),
             };
+            if let Some(objection) = connection.objection(permit.call()) {
+                return Outcome::NotSent(objection);
+            }
+            let link = &connection.link;
             let outcome = link.call(permit.method(), permit.source_params(), relay.as_ref(), self.timeout).await;
             // It had ended unnoticed, and the source surely never saw this call: nothing is replayed.
             let ended = matches!(outcome, Outcome::NotSent(_)) && !link.is_open();
@@ -60,24 +72,25 @@ impl<D: Dial> Supervised<D> {
     }
 
     pub(super) async fn close(&self) {
-        let link = self.link.lock().await.take();
-        if let Some(link) = link {
-            link.close().await;
+        let connection = self.connection.lock().await.take();
+        if let Some(connection) = connection {
+            connection.link.close().await;
         }
     }
 
     /// The open connection, or a new one with what it said of itself.
-    async fn connect(&self) -> Result<(Arc<Link>, Option<Discovery>), SourceError> {
+    async fn connect(&self) -> Result<(Arc<Connection>, Option<Discovery>), SourceError> {
         // Held while it starts: whoever comes meanwhile waits for the same connection.
-        let mut place = self.link.lock().await;
-        if let Some(link) = place.as_ref().filter(|link| link.is_open()) {
-            return Ok((Arc::clone(link), None));
+        let mut place = self.connection.lock().await;
+        if let Some(connection) = place.as_ref().filter(|connection| connection.link.is_open()) {
+            return Ok((Arc::clone(connection), None));
         }
         let (link, discovery) = self.start().await?;
         self.legacy.store(!link.is_modern(), Ordering::Relaxed);
-        let link = Arc::new(link);
-        *place = Some(Arc::clone(&link));
-        Ok((link, Some(discovery)))
+        let connection = Arc::new(Connection { link, listed: std::sync::Mutex::default() });
+        connection.note(&discovery);
+        *place = Some(Arc::clone(&connection));
+        Ok((connection, Some(discovery)))
     }
 
     async fn start(&self) -> Result<(Link, Discovery), SourceError> {
@@ -93,5 +106,36 @@ impl<D: Dial> Supervised<D> {
             }
             opened => opened,
         }
+    }
+}
+
+/// One connection, and what it listed last.
+struct Connection {
+    link: Link,
+    /// The digest of each tool's definition, by the source's own name for it.
+    listed: std::sync::Mutex<HashMap<String, Digest>>,
+}
+
+impl Connection {
+    fn note(&self, discovery: &Discovery) {
+        let digest = |tool: &crate::message::Json| Some((tool.get_str("name")?, Digest::of_json(tool).ok()?));
+        let listed = discovery.tools.iter().filter_map(digest).collect();
+        *self.listed.lock().unwrap_or_else(PoisonError::into_inner) = listed;
+    }
+
+    /// Why this call must not go out over this connection.
+    fn objection(&self, call: &Call) -> Option<String> {
+        let listed = self.listed.lock().unwrap_or_else(PoisonError::into_inner).get(&*call.tool.name).copied();
+        let changed = match listed {
+            Some(digest) if digest == call.tool.digest => return None,
+            Some(_) => "has changed its definition",
+            None => "no longer offers it",
+        };
+        Some(format!(
+            "tool `{}` is not the one that this session was shown: source `{}` {changed} since; nothing was sent, and a new \
+             session sees the source as it is now",
+            call.tool.name,
+            call.source(),
+        ))
     }
 }

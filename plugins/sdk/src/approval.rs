@@ -56,7 +56,7 @@ impl Ask for asks::Ask {
 
     fn grants(&self) -> Vec<Grant> {
         let grants = asks::Ask::grants(self);
-        grants.into_iter().map(|grant| Grant { id: grant.id, scope: grant.scope, age: grant.age }).collect()
+        grants.into_iter().map(|grant| Grant { id: grant.id(), scope: grant.scope(), age: grant.age() }).collect()
     }
 
     fn grave(&self) -> bool {

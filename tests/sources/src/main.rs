@@ -83,6 +83,7 @@ impl Server {
             })),
             ("tools/list", _) => self.list(),
             ("tools/call", "hang-call") => return,
+            ("tools/call", _) if params.get("name").is_some_and(|name| name == "gate") => return gate(message),
             ("tools/call", _) => match self.call(params) {
                 Some(answer) => answer,
                 None => return,
@@ -104,7 +105,9 @@ impl Server {
             "duplicate-tools" => ["echo", "echo"].map(String::from).to_vec(),
             // A Cyrillic letter, a space, too long, the separator.
             "bad-names" => vec!["\u{435}cho".into(), "e cho".into(), "e".repeat(65), "e__cho".into(), String::new()],
-            _ => ["echo", "add", "slow", "hang", "cancelled", "big", "look", "meta", "exit"].map(String::from).to_vec(),
+            _ => ["echo", "add", "slow", "hang", "cancelled", "big", "look", "meta", "exit", "measure", "gate"]
+                .map(String::from)
+                .to_vec(),
         };
         let described = if self.mode == "rug-pull" { format!("version {}", self.lists) } else { "a tool".to_owned() };
         let tool = |name| json!({ "name": name, "description": described, "inputSchema": { "type": "object" } });
@@ -137,6 +140,8 @@ impl Server {
             "look" => look(),
             "meta" => params.get("_meta").cloned().unwrap_or_default(),
             "exit" => exit(0),
+            // What a placeholder cannot hide: how long the value is that arrived here.
+            "measure" => json!(arguments.get("text").and_then(Value::as_str).map_or(0, str::len)),
             _ => return Some(Err((-32602, "unknown tool"))),
         };
         let text = match said {
@@ -145,6 +150,16 @@ impl Server {
         };
         Some(Ok(json!({ "content": [{ "type": "text", "text": text }] })))
     }
+}
+
+/// Answers when the named pipe at `path` was written and closed. Its writer knows that the call has arrived; other calls go on.
+fn gate(message: &Value) {
+    let path = message.pointer("/params/arguments/path").and_then(Value::as_str).unwrap_or_default().to_owned();
+    let id = message.get("id").cloned().unwrap_or_default();
+    std::thread::spawn(move || {
+        let text = std::fs::read_to_string(path).unwrap_or_default();
+        send(&json!({ "jsonrpc": "2.0", "id": id, "result": { "content": [{ "type": "text", "text": text }] } }));
+    });
 }
 
 fn discovered() -> Result<Value, (i32, &'static str)> {
@@ -208,8 +223,7 @@ fn send(message: &Value) {
 }
 
 fn line(text: &str) {
-    raw(text.as_bytes());
-    raw(b"\n");
+    raw(format!("{text}\n").as_bytes());
 }
 
 fn raw(bytes: &[u8]) {

@@ -1,10 +1,11 @@
-//! Builds the guests of `tests/guests` for whoever tests with them.
-#![expect(clippy::disallowed_methods, reason = "tests build guests with cargo")]
+//! Builds what tests run: the guests of `tests/guests`, a policy from outside the workspace, and, where the cargo that runs
+//! the tests has not built them already, the programs.
+#![expect(clippy::disallowed_methods, reason = "tests build guests and programs with cargo")]
 #![allow(clippy::panic, reason = "a test without its guests has nothing to report but why")]
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// The one guest that needs the standard library's WASI imports.
 const WASI_GUEST: &str = "wasi-env";
@@ -25,21 +26,71 @@ pub fn guest(name: &str) -> PathBuf {
     path
 }
 
-fn build() -> PathBuf {
+/// The policy of `examples/write-a-policy`, built as its README says.
+///
+/// # Panics
+/// If it cannot be built, with what cargo says.
+#[must_use]
+pub fn outside_policy() -> PathBuf {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT
+        .get_or_init(|| {
+            let target = root().join("target/outside");
+            cargo(&root().join("examples/write-a-policy"), &target, &["--target", "wasm32-unknown-unknown"]);
+            target.join("wasm32-unknown-unknown/release/stay_inside.wasm")
+        })
+        .clone()
+}
+
+/// A program of the workspace, `portcullis` or `portcullis-test-source`, in the profile of the running test. `cargo test` in
+/// the workspace's root has built it; where it is missing, because only one package is tested, it is built here.
+///
+/// # Panics
+/// If it cannot be built, with what cargo says.
+#[must_use]
+pub fn program(name: &str) -> PathBuf {
+    static BUILD: Mutex<()> = Mutex::new(());
+    // target/PROFILE/deps/TEST-HASH.
+    let test = std::env::current_exe().unwrap_or_default();
+    let folder = test.parent().and_then(Path::parent).unwrap_or_else(|| panic!("{} is no test", test.display()));
+    let path = folder.join(name);
+    let _one_at_a_time = BUILD.lock().unwrap_or_else(PoisonError::into_inner);
+    if !path.is_file() {
+        let package = if name == "portcullis" { "portcullis-cli" } else { "portcullis-test-sources" };
+        let mut command = clean(Command::new("cargo"));
+        command.args(["build", "--quiet", "--locked", "--package", package, "--target-dir"]);
+        command.arg(folder.parent().unwrap_or(folder)).current_dir(root());
+        if folder.ends_with("release") {
+            command.arg("--release");
+        }
+        run(command, name);
+    }
+    path
+}
+
+fn root() -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    root.canonicalize().unwrap_or(root)
+}
+
+fn build() -> PathBuf {
     // A folder of its own, so that the lock of the cargo that runs this test is not waited for.
-    let target = root.join("target/guests");
+    let (folder, target) = (root().join("tests/guests"), root().join("target/guests"));
     let wasi = format!("guest-{WASI_GUEST}");
-    cargo(&root, &target, &["--target", "wasm32-unknown-unknown", "--workspace", "--exclude", &wasi]);
-    cargo(&root, &target, &["--target", "wasm32-wasip2", "--package", &wasi]);
+    cargo(&folder, &target, &["--target", "wasm32-unknown-unknown", "--workspace", "--exclude", &wasi]);
+    cargo(&folder, &target, &["--target", "wasm32-wasip2", "--package", &wasi]);
     target
 }
 
-fn cargo(root: &Path, target: &Path, arguments: &[&str]) {
-    let mut command = Command::new("cargo");
+fn cargo(folder: &Path, target: &Path, arguments: &[&str]) {
+    let mut command = clean(Command::new("cargo"));
     command.args(["build", "--quiet", "--release", "--locked", "--target-dir"]).arg(target).args(arguments);
-    command.current_dir(root.join("tests/guests"));
-    // What the outer cargo, or a clippy, sets for the host's own build is not meant for guests.
+    command.current_dir(folder);
+    run(command, "the guests");
+}
+
+/// Without what the outer cargo, or a clippy, sets for its own build.
+fn clean(mut command: Command) -> Command {
     for (name, _) in std::env::vars_os() {
         let leaks = name.to_str().is_some_and(|name| {
             name.contains("RUSTFLAGS")
@@ -51,6 +102,10 @@ fn cargo(root: &Path, target: &Path, arguments: &[&str]) {
             command.env_remove(name);
         }
     }
+    command
+}
+
+fn run(mut command: Command, what: &str) {
     let output = command.output().unwrap_or_else(|error| panic!("cargo cannot be run: {error}"));
-    assert!(output.status.success(), "the guests do not build:\n{}", String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{what}: does not build:\n{}", String::from_utf8_lossy(&output.stderr));
 }

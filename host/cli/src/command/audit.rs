@@ -96,8 +96,12 @@ fn print(entry: &Entry, json: bool) -> anyhow::Result<()> {
     let text = |key: &str| visible(value[key].as_str().unwrap_or("-")).into_owned();
     let at = value["at"].as_u64().and_then(|at| i64::try_from(at).ok());
     let at = at.and_then(|at| jiff::Timestamp::from_millisecond(at).ok()).map(|at| at.to_string()).unwrap_or_default();
-    let body = value["body"].to_string();
-    output::text(&format!("{at:24}  {BOLD}{:15}{BOLD:#}  {:26}  {}\n", text("kind"), text("call"), brief(&body)))
+    // What a reader looks for first stands first; the whole record is `--json`.
+    let body = &value["body"];
+    let first = ["tool", "source", "outcome", "code"].into_iter().filter_map(|key| body[key].as_str());
+    let first: Vec<_> = first.map(brief).collect();
+    let (kind, call, first) = (text("kind"), text("call"), first.join(" "));
+    output::text(&format!("{at:24}  {BOLD}{kind:15}{BOLD:#}  {call:26}  {first}  {}\n", brief(&body.to_string())))
 }
 
 /// As much of a body as a line takes.

@@ -27,6 +27,7 @@ pub(crate) fn run(_: &Args, global: &Global) -> anyhow::Result<ExitCode> {
             sources.push(json!({
                 "name": name,
                 "source": endpoint(source),
+                "folder": folder(source),
                 "environment": environment(source),
                 "cell": cell(source),
                 "required": source.required,
@@ -58,6 +59,15 @@ fn endpoint(source: &SourceConfig) -> String {
         Endpoint::Command { argv, .. } => argv.join(" "),
         Endpoint::Url { url, .. } => url.to_string(),
         Endpoint::Component { component, .. } => component.to_string(),
+    }
+}
+
+/// Where a process starts: what relative paths among its arguments are relative to.
+fn folder(source: &SourceConfig) -> Option<String> {
+    match &source.endpoint {
+        Endpoint::Command { cwd: Some(cwd), .. } => Some(cwd.display().to_string()),
+        Endpoint::Command { cwd: None, .. } => Some("a private home (`cwd` names another)".to_owned()),
+        _ => None,
     }
 }
 
@@ -121,6 +131,9 @@ fn print(report: &Data) -> anyhow::Result<()> {
         match source["error"].as_str() {
             Some(error) => output::text(&format!("  {BAD}fails{BAD:#}        {}\n", visible(error)))?,
             None => output::text(&format!("  tools        {}\n", source["tools"]))?,
+        }
+        if source["folder"].is_string() {
+            output::text(&format!("  starts in    {}\n", text(&source["folder"])))?;
         }
         let names: Vec<_> = source["environment"].as_array().into_iter().flatten().map(text).collect();
         if !names.is_empty() {

@@ -46,7 +46,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
             serde_json::Value::Array(items) => {
                 output::text(&format!("{BOLD}{key}{BOLD:#}\n"))?;
                 for item in items {
-                    let line = item.as_str().map_or_else(|| item.to_string(), str::to_owned);
+                    let line = item.as_str().map_or_else(|| import(item), str::to_owned);
                     output::text(&format!("  {}\n", visible(&line)))?;
                 }
             }
@@ -57,4 +57,14 @@ pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// An import, with what it takes to have it.
+fn import(item: &serde_json::Value) -> String {
+    let name = item["name"].as_str().unwrap_or_default();
+    match (item["refused"].as_str(), item["grant"].as_str()) {
+        (Some(reason), _) => format!("{name}  refused: {reason}"),
+        (None, Some(grant)) => format!("{name}  needs `grant = [\"{grant}\"]`"),
+        (None, None) => name.to_owned(),
+    }
 }

@@ -15,7 +15,7 @@ use crate::output;
 
 /// Keep the secrets that sources are given
 ///
-/// A source gets a secret where the configuration says { secret = \"NAME\" }. Values are kept in a file that only you can
+/// A source gets a secret where the configuration says `{ secret = "NAME" }`. Values are kept in a file that only you can
 /// read, in the data folder of the configuration.
 #[derive(Debug, clap::Args)]
 #[command(

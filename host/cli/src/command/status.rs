@@ -62,14 +62,15 @@ fn print(broker: &Value) -> anyhow::Result<()> {
         text(&broker["config"]),
     ))?;
     for source in broker["sources"].as_array().into_iter().flatten() {
-        output::text(&format!(
-            "  {}  {}  {}  {} tools  {}\n",
+        let line = format!(
+            "  {}  {}  {}  {} tools  {}",
             text(&source["name"]),
             text(&source["kind"]),
             text(&source["state"]),
             text(&source["tools"]),
             source["error"].as_str().map(visible).unwrap_or_default(),
-        ))?;
+        );
+        output::text(&format!("{}\n", line.trim_end()))?;
     }
     Ok(())
 }

@@ -13,8 +13,9 @@ use crate::{banner, run};
 /// Put the broker in front of one command, over stdio, without a configuration file
 ///
 /// A one-word change in a client's configuration: `npx -y some-server` becomes `portcullis wrap -- npx -y some-server`.
-/// Tool names stay as they are. The server sees PATH, HOME, LANG, TMPDIR and what --env names, nothing else. Ledger,
-/// questions and accepted tools are kept in the user's data folder.
+/// Tool names stay as they are, and the server starts where its client would have started it. Of the environment it sees
+/// PATH, HOME, LANG, TMPDIR and what --env names. Ledger, questions and accepted tools are kept in the user's data folder;
+/// --config is not read.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -22,15 +23,15 @@ Examples:
   portcullis wrap --read ./docs -- npx -y @modelcontextprotocol/server-filesystem ./docs
   portcullis wrap --env API_KEY=… --network api.example.com:443 --approve never -- uvx some-server")]
 pub(crate) struct Args {
-    /// A file or folder that the server may read
+    /// A file or folder that the server may read (cells are declared, not yet enforced)
     #[arg(long, value_name = "P")]
     pub(crate) read: Vec<String>,
 
-    /// A file or folder that the server may read and write
+    /// A file or folder that the server may read and write (declared, not yet enforced)
     #[arg(long, value_name = "P")]
     pub(crate) write: Vec<String>,
 
-    /// A host and port that the server may reach
+    /// A host and port that the server may reach (declared, not yet enforced)
     #[arg(long, value_name = "HOST:PORT")]
     pub(crate) network: Vec<String>,
 
@@ -39,10 +40,10 @@ pub(crate) struct Args {
     pub(crate) env: Vec<(String, String)>,
 
     /// How tools are named for the agent [default: as the server names them]
-    #[arg(long, value_name = "source")]
+    #[arg(long, value_name = "STYLE")]
     pub(crate) names: Option<Names>,
 
-    /// When a person is asked
+    /// When a person is asked [default: risky]
     #[arg(long, value_name = "WHEN")]
     pub(crate) approve: Option<When>,
 

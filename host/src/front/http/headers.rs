@@ -107,7 +107,7 @@ pub(crate) fn check_agreement(headers: &HeaderMap, message: &Message) -> Result<
     };
     agreement(headers, id.is_some(), method, params).map_err(|why| {
         let error = RpcError::new(RpcError::HEADER_MISMATCH, why);
-        Refusal::of(StatusCode::BAD_REQUEST, id.cloned(), &error)
+        Refusal::of(StatusCode::BAD_REQUEST, id.cloned(), &error).because("mismatch")
     })
 }
 

@@ -99,7 +99,7 @@ async fn modern_request(
         && let (Some(params), Ok(tools)) = (&request.params, desk.tools().await)
     {
         let agree = params::check(headers, &tools, params);
-        agree.map_err(|why| bad_request(&RpcError::new(RpcError::HEADER_MISMATCH, why)))?;
+        agree.map_err(|why| bad_request(&RpcError::new(RpcError::HEADER_MISMATCH, why)).because("mismatch"))?;
     }
     let (out, said) = mpsc::channel(OUT_QUEUE);
     // Ids need be unique among the requests of one stream only, and this one has a stream of its own.

@@ -49,7 +49,13 @@ impl Refusal {
             MessageError::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
             _ => StatusCode::BAD_REQUEST,
         };
-        Self { status, header: None, reason: None, body: Box::new(protocol::malformed(text, error)) }
+        Self { status, header: None, reason: Some("malformed"), body: Box::new(protocol::malformed(text, error)) }
+    }
+
+    /// Says why, for the ledger.
+    pub(crate) fn because(mut self, reason: &'static str) -> Self {
+        self.reason = Some(reason);
+        self
     }
 
     pub(crate) fn method_not_allowed(allowed: &'static str) -> Self {

@@ -75,9 +75,11 @@ impl Sessions {
         self.legacy.get(id).filter(|session| session.principal == principal).ok_or_else(unknown)
     }
 
-    /// The session of a modern caller, with a cell that opens it once.
+    /// The session of a modern caller, with a cell that opens it once. One whose run has failed makes room for another.
     pub(crate) fn modern(&self, principal: &'static str, client: &str) -> Result<InUse<OnceCell<Desk>>, Refusal> {
-        self.modern.entry((principal, client.to_owned()), OnceCell::new)
+        let key = (principal, client.to_owned());
+        self.modern.retire(&key, |cell| cell.get().is_some_and(Desk::ended));
+        self.modern.entry(key, OnceCell::new)
     }
 
     /// Ends the legacy session that a request names.
@@ -192,6 +194,14 @@ impl<K: Hash + Eq, V> Table<K, V> {
             return Err(full());
         }
         Ok(InUse(entries.entry(key).or_insert_with(|| Entry::new(make())).clone()))
+    }
+
+    /// Takes out the entry of that key if `over` says so. Whoever uses it keeps it.
+    fn retire(&self, key: &K, over: impl FnOnce(&V) -> bool) {
+        let mut entries = self.lock();
+        if entries.get(key).is_some_and(|entry| over(&entry.value)) {
+            entries.remove(key);
+        }
     }
 
     /// Takes out what nobody uses and nobody has used for the idle time. Users are counted under the table's lock, so that

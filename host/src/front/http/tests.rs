@@ -143,7 +143,10 @@ async fn each_thing_that_is_wrong_with_a_request_has_its_status() {
     assert_eq!(status(server.post(ping())).await, 400, "no session");
     assert_eq!(status(with("mcp-session-id", "guess")).await, 404);
     assert_eq!(status(server.client.get(format!("http://{}/other", server.address))).await, 404);
-    assert_eq!(*server.rejected.lock().unwrap(), ["host", "origin", "token", "token"]);
+    assert_eq!(
+        *server.rejected.lock().unwrap(),
+        ["host", "origin", "token", "token", "malformed", "malformed", "malformed", "malformed"]
+    );
 
     let health = server.client.get(format!("http://{}{HEALTH_PATH}", server.address)).send().await.unwrap();
     assert_eq!((health.status().as_u16(), health.text().await.unwrap().as_str()), (200, "ok\n"));
@@ -159,6 +162,7 @@ async fn a_malformed_body_is_answered_with_its_id() {
     assert_eq!(answer.status(), 400);
     let answer: Value = answer.json().await.unwrap();
     assert_eq!((&answer["id"], &answer["error"]["code"]), (&json!("mine"), &json!(-32600)));
+    assert_eq!(*server.rejected.lock().unwrap(), ["malformed"]);
 }
 
 #[tokio::test]

@@ -1,7 +1,7 @@
 //! The bearer token that callers of the HTTP front need.
 
 use std::io::{Read as _, Write as _};
-use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
@@ -40,7 +40,7 @@ pub fn file(data_dir: &Path) -> PathBuf {
     data_dir.join("token")
 }
 
-/// The token that [serve] names, or else the generated one of the data folder, which is made on first use.
+/// The token that `[serve]` names, or else the generated one of the data folder, which is made on first use.
 ///
 /// # Errors
 /// See [`TokenError`].
@@ -54,29 +54,31 @@ pub fn of(config: &Config) -> Result<SecretString, TokenError> {
 
 fn generated(path: &Path) -> std::io::Result<SecretString> {
     match std::fs::File::open(path) {
-        Ok(file) => {
-            if file.metadata()?.permissions().mode() & 0o077 != 0 {
-                return Err(std::io::Error::other(
-                    "others can read it: run `chmod 600` on it, or better make a new one",
-                ));
-            }
-            let mut token = String::new();
-            file.take(MAX_BYTES).read_to_string(&mut token)?;
-            match token.trim() {
-                "" => Err(std::io::Error::other("it is empty")),
-                token => Ok(token.into()),
-            }
-        }
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            let mut bytes = [0; TOKEN_BYTES];
-            getrandom::fill(&mut bytes).map_err(std::io::Error::other)?;
-            let token = URL_SAFE_NO_PAD.encode(bytes);
-            let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-            writeln!(file, "{token}")?;
-            file.sync_all()?;
-            Ok(token.into())
-        }
-        Err(error) => Err(error),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+        file => return read(file?),
+    }
+    let mut bytes = [0; TOKEN_BYTES];
+    getrandom::fill(&mut bytes).map_err(std::io::Error::other)?;
+    // Whole or not at all, and never over the token of a broker that started at the same time.
+    let folder = path.parent().unwrap_or(Path::new("."));
+    let mut file = tempfile::Builder::new().permissions(std::fs::Permissions::from_mode(0o600)).tempfile_in(folder)?;
+    writeln!(file, "{}", URL_SAFE_NO_PAD.encode(bytes))?;
+    file.as_file().sync_all()?;
+    match file.persist_noclobber(path) {
+        Err(error) if error.error.kind() != std::io::ErrorKind::AlreadyExists => Err(error.error),
+        _ => read(std::fs::File::open(path)?),
+    }
+}
+
+fn read(file: std::fs::File) -> std::io::Result<SecretString> {
+    if file.metadata()?.permissions().mode() & 0o077 != 0 {
+        return Err(std::io::Error::other("others can read it: run `chmod 600` on it, or better make a new one"));
+    }
+    let mut token = String::new();
+    file.take(MAX_BYTES).read_to_string(&mut token)?;
+    match token.trim() {
+        "" => Err(std::io::Error::other("it is empty")),
+        token => Ok(token.into()),
     }
 }
 
@@ -98,6 +100,17 @@ mod tests {
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
         assert!(generated(&path).unwrap_err().to_string().contains("chmod 600"));
         std::fs::remove_file(&path).unwrap();
+        // Brokers that start together have one token.
+        let together: Vec<_> = (0..8)
+            .map(|_| {
+                std::thread::spawn({
+                    let path = path.clone();
+                    move || generated(&path).unwrap().expose_secret().to_owned()
+                })
+            })
+            .collect();
+        let tokens: std::collections::HashSet<_> = together.into_iter().map(|one| one.join().unwrap()).collect();
+        assert_eq!(tokens.len(), 1);
         assert_ne!(generated(&path).unwrap().expose_secret(), made.expose_secret());
     }
 }

@@ -38,6 +38,11 @@ impl Desk {
         self.run.tools().await
     }
 
+    /// Whether the run has ended, as it does when a source cannot be discovered.
+    pub(crate) fn ended(&self) -> bool {
+        self.run.ended()
+    }
+
     /// Starts a request that is for the session.
     pub(crate) fn serve(&self, era: Era, request: Request, line: Line, calls: &Calls) -> Step {
         let Request { id, method, params } = request;

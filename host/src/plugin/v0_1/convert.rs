@@ -1,7 +1,7 @@
 //! Generated types to the types of this crate, and what a plugin says checked on the way.
 
 use super::super::limits::CODE_BYTES;
-use super::super::{Change, Denial, Failure, FailureCode, GrantFacts, Offer, Scope, Settlement, ToolFailure, Verdict};
+use super::super::{Change, Denial, Failure, FailureCode, Offer, Scope, Settlement, ToolFailure, Verdict};
 use super::host::imports::portcullis::plugin::{asks, types};
 use super::worlds::{approval, policy, tools, transform};
 use crate::message::Json;
@@ -48,10 +48,6 @@ pub(super) fn tool_failure(failure: tools::exports::portcullis::plugin::tools::F
     }
 }
 
-pub(super) fn grant(grant: &GrantFacts) -> asks::Grant {
-    asks::Grant { id: grant.id.clone(), scope: their_scope(grant.scope), age: grant.age }
-}
-
 fn our_scope(scope: asks::Scope) -> Scope {
     match scope {
         asks::Scope::Once => Scope::Once,
@@ -61,7 +57,7 @@ fn our_scope(scope: asks::Scope) -> Scope {
     }
 }
 
-fn their_scope(scope: Scope) -> asks::Scope {
+pub(super) fn their_scope(scope: Scope) -> asks::Scope {
     match scope {
         Scope::Once => asks::Scope::Once,
         Scope::Arguments => asks::Scope::Arguments,

@@ -7,7 +7,7 @@ use wasmtime::{Result, bail};
 
 use super::super::guest::State;
 use super::super::limits;
-use super::super::{AskFacts, Vault};
+use super::super::{AskFacts, GrantFacts, Vault};
 use super::convert;
 use crate::call::View;
 use crate::message::Json;
@@ -31,6 +31,7 @@ pub(super) mod imports {
         with: {
             "portcullis:plugin/calls.call": super::CallHandle,
             "portcullis:plugin/asks.ask": super::AskHandle,
+            "portcullis:plugin/asks.grant": super::GrantHandle,
         },
     });
 }
@@ -44,6 +45,10 @@ pub struct CallHandle;
 /// Stands for the one ask that a store is about.
 #[expect(unreachable_pub, reason = "the bindings re-export it as `pub`")]
 pub struct AskHandle;
+
+/// Stands for one earlier answer of the ask that a store is about: its number there.
+#[expect(unreachable_pub, reason = "the bindings re-export it as `pub`")]
+pub struct GrantHandle;
 
 /// What the guest may ask for during the running call.
 #[derive(Default)]
@@ -86,6 +91,11 @@ impl State {
     fn ask(&mut self) -> Result<&AskFacts> {
         self.host_call()?;
         self.facts.ask.as_ref().ok_or_else(|| wasmtime::format_err!("no ask is being settled"))
+    }
+
+    fn grant(&mut self, grant: &Resource<GrantHandle>) -> Result<&GrantFacts> {
+        let number = usize::try_from(grant.rep())?;
+        self.ask()?.grants.get(number).ok_or_else(|| wasmtime::format_err!("no such grant"))
     }
 }
 
@@ -185,8 +195,9 @@ impl asks::HostAsk for State {
         Ok(self.ask()?.reasons.clone())
     }
 
-    fn grants(&mut self, _: Resource<AskHandle>) -> Result<Vec<asks::Grant>> {
-        Ok(self.ask()?.grants.iter().map(convert::grant).collect())
+    fn grants(&mut self, _: Resource<AskHandle>) -> Result<Vec<Resource<GrantHandle>>> {
+        let numbers = 0..u32::try_from(self.ask()?.grants.len())?;
+        Ok(numbers.map(Resource::new_own).collect())
     }
 
     fn grave(&mut self, _: Resource<AskHandle>) -> Result<bool> {
@@ -194,6 +205,24 @@ impl asks::HostAsk for State {
     }
 
     fn drop(&mut self, _: Resource<AskHandle>) -> Result<()> {
+        Ok(())
+    }
+}
+
+impl asks::HostGrant for State {
+    fn id(&mut self, grant: Resource<GrantHandle>) -> Result<String> {
+        Ok(self.grant(&grant)?.id.clone())
+    }
+
+    fn scope(&mut self, grant: Resource<GrantHandle>) -> Result<asks::Scope> {
+        Ok(convert::their_scope(self.grant(&grant)?.scope))
+    }
+
+    fn age(&mut self, grant: Resource<GrantHandle>) -> Result<u32> {
+        Ok(self.grant(&grant)?.age)
+    }
+
+    fn drop(&mut self, _: Resource<GrantHandle>) -> Result<()> {
         Ok(())
     }
 }

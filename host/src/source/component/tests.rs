@@ -12,7 +12,8 @@ use crate::config::PluginRef;
 use crate::plugin::testing::{plugins, view};
 
 async fn source(settings: serde_json::Value) -> ComponentSource {
-    ComponentSource::new(plugins().tools(&PluginRef::Path(guest("counter")), &settings, &[]).await.unwrap())
+    let tools = plugins().tools(&PluginRef::Path(guest("counter")), &settings, &[]).await.unwrap();
+    ComponentSource::new(tools, Duration::from_secs(60))
 }
 
 /// A permit for this tool in this session.

@@ -20,6 +20,7 @@ use super::child::{Child, Streams};
 use super::lines::{Line, Lines};
 use super::stderr::{LastWords, capture, escape};
 use crate::message::{MAX_MESSAGE_BYTES, Message, MessageError};
+use crate::source::SAID;
 use crate::source::transport::{Transport, TransportError};
 
 /// Lines in a row that are no messages before the source is given up. Servers print a banner; none talks on and on.
@@ -100,8 +101,9 @@ impl Pipe {
     pub(super) fn remarks(&self) -> String {
         let words = self.words.text();
         let garbage = self.incoming.try_lock().ok().and_then(|incoming| incoming.first.clone());
-        let words = if words.is_empty() { String::new() } else { format!("; its last words: {words}") };
-        garbage.map_or(words.clone(), |first| format!("; it wrote \"{first}\" to standard output{words}"))
+        let [wrote, last_words, _] = SAID;
+        let words = if words.is_empty() { String::new() } else { format!("{last_words}{words}") };
+        garbage.map_or(words.clone(), |first| format!("{wrote}\"{first}\" to standard output{words}"))
     }
 
     /// Waits until the process has ended and everything it left behind had time to be read.
@@ -144,7 +146,8 @@ impl Pipe {
                 let shown = || escape(&String::from_utf8_lossy(&text).chars().take(SHOWN_CHARS).collect::<String>());
                 let first = incoming.first.get_or_insert_with(shown).clone();
                 (incoming.garbage > MAX_GARBAGE_LINES).then(|| {
-                    let why = format!("{label} speaks garbage on standard output, where only MCP messages may stand: first line \"{first}\"");
+                    let [.., first_line] = SAID;
+                    let why = format!("{label} speaks garbage on standard output, where only MCP messages may stand{first_line}\"{first}\"");
                     Err(self.give_up(incoming, why))
                 })
             }

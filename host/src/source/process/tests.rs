@@ -96,9 +96,15 @@ impl Bench {
     }
 }
 
+/// A permit for a tool as the test source describes it.
 fn permit(tool: &str, arguments: Data) -> Permit {
+    permit_for(tool, "a tool", arguments)
+}
+
+fn permit_for(tool: &str, described: &str, arguments: Data) -> Permit {
     let source: SourceName = "test".parse().unwrap();
-    let definition = Json::of(&json!({ "name": tool, "inputSchema": { "type": "object" } }));
+    let schema = json!({ "type": "object" });
+    let definition = Json::of(&json!({ "name": tool, "description": described, "inputSchema": schema }));
     let caller = Caller {
         principal: "local".into(),
         profile: "default".parse().unwrap(),
@@ -374,4 +380,25 @@ async fn a_discovery_that_is_given_up_leaves_no_process() {
     }
     bench.source.close().await;
     gone(&std::fs::read_to_string(&file).unwrap()).await;
+}
+
+#[tokio::test]
+async fn what_was_shown_is_what_is_called() {
+    // It describes its tools anew whenever it lists them.
+    let bench = Bench::new("rug-pull");
+    let called = async |described| bench.source.call(permit_for("echo", described, json!({})), None).await;
+    let refused = |outcome, why: &str| match outcome {
+        Outcome::NotSent(text) => assert!(text.contains(why), "{text}"),
+        other => panic!("{other:?}"),
+    };
+    bench.source.discover().await.unwrap();
+    assert!(matches!(called("version 1").await, Outcome::Answered(_)));
+    // Somebody else lists it.
+    bench.source.discover().await.unwrap();
+    refused(called("version 1").await, "has changed its definition");
+    assert!(matches!(called("version 2").await, Outcome::Answered(_)));
+    refused(bench.call("erase", json!({})).await, "no longer offers it");
+    // A new connection is another program's word: the count begins anew, and version 2 is not what it listed.
+    bench.source.close().await;
+    refused(called("version 2").await, "has changed its definition");
 }

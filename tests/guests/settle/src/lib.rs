@@ -12,8 +12,8 @@ impl Guest for Settle {
     }
 
     fn settle(call: &Call, ask: &Ask) -> Result<Settlement, String> {
-        if let Some(grant) = ask.grants().first().filter(|grant| grant.age < 60) {
-            return Ok(Settlement::Remembered(grant.id.clone()));
+        if let Some(grant) = ask.grants().first().filter(|grant| grant.age() < 60) {
+            return Ok(Settlement::Remembered(grant.id()));
         }
         if ask.grave() && call.arguments().contains("rm") {
             return Ok(Settlement::Refuse(Denial { code: "grave".into(), message: ask.reasons().join("; ") }));

@@ -1,0 +1,75 @@
+//! Taking an answer: out of the map, into the ledger, to whoever waits; nothing in between is cut off.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::{Answered, InboxError, LATE_VALIDITY, Open, Pending, State, lock, word};
+use crate::ledger::{self, Grant, Kind, Ledger, LedgerError};
+use crate::plugin::Scope;
+
+/// Takes a question out, records the answer, and tells whoever waits.
+pub(super) async fn settle(
+    open: Arc<Open>,
+    ledger: Ledger,
+    pending: Arc<Pending>,
+    approve: bool,
+    scope: Scope,
+    by: String,
+) -> Result<Answered, InboxError> {
+    // Whoever takes it out of the map is the one who answers.
+    if lock(&open).remove(&pending.id).is_none() {
+        return Err(InboxError::Unknown(pending.id.clone()));
+    }
+    let waited = pending.waiting.load(Ordering::SeqCst) > 0;
+    if let Err(error) = record(&ledger, &pending, approve, scope, &by, waited).await {
+        lock(&open).insert(pending.id.clone(), pending);
+        return Err(error.into());
+    }
+    let passes = match scope {
+        Scope::Session | Scope::Principal => usize::MAX,
+        Scope::Once | Scope::Arguments => usize::from(waited),
+    };
+    pending.passes.store(passes, Ordering::SeqCst);
+    pending.state.send_replace(if approve {
+        State::Approved { scope: word(scope), by }
+    } else {
+        State::Refused { by }
+    });
+    let (ask, tool) = (pending.id.clone(), pending.summary.tool.clone());
+    Ok(Answered { ask, tool, approved: approve, scope: word(scope), waited })
+}
+
+async fn record(
+    ledger: &Ledger,
+    pending: &Pending,
+    approve: bool,
+    scope: Scope,
+    by: &str,
+    waited: bool,
+) -> Result<(), LedgerError> {
+    let body = json!({ "ask": pending.id, "approved": approve, "scope": word(scope), "by": by });
+    let event = pending.event(Kind::CallAnswered, body);
+    // An answer that nobody waits for is kept for the one call that comes back for it.
+    let remembered = match scope {
+        Scope::Once if waited => None,
+        Scope::Once | Scope::Arguments => Some(ledger::Scope::Arguments),
+        Scope::Session => Some(ledger::Scope::Session),
+        Scope::Principal => Some(ledger::Scope::Principal),
+    };
+    let Some(remembered) = remembered.filter(|_| approve) else {
+        return ledger.append(event).await.map(drop);
+    };
+    let valid_for =
+        if scope == Scope::Once { LATE_VALIDITY } else { Duration::from_secs(pending.offer.valid_for.into()) };
+    let uses = NonZeroU32::new(pending.offer.uses);
+    let grant = Grant::new(&pending.binding, remembered, valid_for, uses)
+        .map_err(|error| LedgerError::Body(format!("no randomness for a grant: {error}")))?;
+    ledger.append(event).await?;
+    let added =
+        json!({ "ask": pending.id, "grant": grant.id, "scope": remembered.as_str(), "expires": grant.expires_at });
+    ledger.add_grant(grant, pending.event(Kind::GrantAdded, added)).await
+}

@@ -1,0 +1,84 @@
+//! What the parameters of a call must look like so that the broker and the source read the same call.
+//!
+//! A parser may take the first or the last of two members of one name, and some (Go's standard library) compare names
+//! without regard to case. So whoever spells the call must not be able to say one thing to the policies and another to
+//! the source: `{"name":"erase","name":"files__read"}`, `{"name":"files__read","Name":"erase"}`.
+
+use std::collections::HashSet;
+
+use crate::message::{Json, Members};
+
+/// The members that the broker itself reads or replaces. In another spelling they are refused even when they stand alone.
+const MEANT: [&str; 3] = ["name", "arguments", "_meta"];
+
+/// Refuses parameters that two parsers could read differently, as far as the broker looks into them: their own members
+/// and those of `_meta`. Arguments are looked at whole where they are digested.
+///
+/// # Errors
+/// Which member, and why.
+pub(super) fn check(params: &Json) -> Result<(), String> {
+    let keys = distinct(params, "params")?;
+    if let Some(key) = keys.iter().find(|key| MEANT.contains(&&*fold(key)) && !MEANT.contains(&key.as_str())) {
+        return Err(format!("`params` has {key:?}, which a source may read as `{}`", fold(key)));
+    }
+    match params.get("_meta").filter(|meta| *meta != Json::null()) {
+        Some(meta) => distinct(&meta, "params._meta").map(drop),
+        None => Ok(()),
+    }
+}
+
+/// The keys of an object, no two of which a lenient parser takes for one.
+fn distinct(object: &Json, shown: &str) -> Result<Vec<String>, String> {
+    let members: Members<'_> = object.read().map_err(|error| format!("`{shown}` is no object: {error}"))?;
+    let mut seen = HashSet::with_capacity(members.0.len());
+    let mut keys = Vec::with_capacity(members.0.len());
+    for (key, _) in members.0 {
+        if !seen.insert(fold(&key)) {
+            let key: String = key.chars().take(64).collect();
+            return Err(format!("`{shown}` has {key:?} twice, or in two spellings"));
+        }
+        keys.push(key.into_owned());
+    }
+    Ok(keys)
+}
+
+/// As lenient parsers do it: upper case first, so that `ſ` and the Kelvin sign fold to `s` and `k`.
+fn fold(key: &str) -> String {
+    if key.is_ascii() { key.to_ascii_lowercase() } else { key.to_uppercase().to_lowercase() }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    fn said(text: &'static str) -> Result<(), String> {
+        check(&Json::parse(text).unwrap())
+    }
+
+    #[test]
+    fn whatever_two_parsers_could_read_differently_is_refused() {
+        for bad in [
+            r#"{"name":"erase","name":"read"}"#,
+            r#"{"name":"erase","\u006eame":"read"}"#,
+            r#"{"name":"read","NAME":"erase"}"#,
+            r#"{"name":"read","arguments":{},"arguments":{"path":"/etc"}}"#,
+            r#"{"name":"read","Arguments":{"path":"/etc"}}"#,
+            r#"{"name":"read","argument\u017f":{"path":"/etc"}}"#,
+            r#"{"name":"read","_meta":{"progressToken":1,"progressToken":2}}"#,
+            r#"{"name":"read","_meta":{"progressToken":1,"ProgressToken":2}}"#,
+            r#"{"name":"read","_meta":[]}"#,
+            r#"{"name":"read","task":{},"Task":{}}"#,
+        ] {
+            assert!(said(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn ordinary_parameters_pass() {
+        let text =
+            r#"{"name":"read","arguments":{"a":1,"A":2},"_meta":{"x/y":{"z":1}},"requestState":"s","vendor":null}"#;
+        assert_eq!(said(text), Ok(()));
+        assert_eq!(said(r#"{"name":"read"}"#), Ok(()));
+    }
+}

@@ -1,0 +1,108 @@
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
+
+mod approvals;
+mod vault;
+mod way;
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tempfile::TempDir;
+
+use super::*;
+use crate::call::{CallId, Outcome, SessionId};
+use crate::ledger::{Reader, Started};
+use crate::message::{Answer, Notification, RpcError};
+use crate::plugin::testing::view;
+use crate::session::Elicitation;
+
+/// A gate without plugins over a ledger of its own, and one session.
+struct Bench {
+    gate: Arc<Gate>,
+    inbox: Arc<Inbox>,
+    ledger: Ledger,
+    vault: Arc<SessionVault>,
+    session: SessionId,
+    dir: TempDir,
+}
+
+impl Bench {
+    async fn new() -> Self {
+        Self::with(Duration::from_secs(300)).await
+    }
+
+    async fn with(timeout: Duration) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let started = Started { version: "0".to_owned(), config: Digest::of(b"") };
+        let ledger = Ledger::open(dir.path(), started).await.unwrap();
+        let inbox = Arc::new(Inbox::new(ledger.clone(), timeout));
+        let gate = Arc::new(Gate::new(vec![], vec![], vec![], inbox.clone(), ledger.clone()));
+        Self { gate, inbox, ledger, vault: Arc::default(), session: SessionId::new(), dir }
+    }
+
+    fn call(&self, params: &str) -> Call {
+        let call = Call::clone(&view("{}").call);
+        let params = Json::parse(params.to_owned()).unwrap();
+        let caller = Arc::new(crate::call::Caller { session: self.session.clone(), ..(*call.caller).clone() });
+        let arguments = params.get("arguments").unwrap_or_else(Json::empty_object);
+        Call { id: CallId::new(), caller, params, arguments, ..call }
+    }
+
+    /// Admits a call as a task of its own, so that it can wait and be dropped.
+    fn admit(&self, params: &str, approve: Approve, elicitation: Elicitation) -> Admitting {
+        let (call, gate, vault) = (self.call(params), self.gate.clone(), self.vault.clone());
+        let contact: Arc<dyn Contact> = Arc::new(Agent(elicitation));
+        tokio::spawn(async move {
+            let around = Circumstances {
+                vault: &vault,
+                approve,
+                record: Detail::Full,
+                acceptance: &Acceptance::Unknown,
+                identity: Digest::of(b"source"),
+                contact: &contact,
+            };
+            gate.admit(call, &around).await
+        })
+    }
+
+    async fn ask(&self, params: &str) -> Admitting {
+        let before: usize = self.inbox.list().iter().map(|ask| ask.waiting).sum();
+        let admitting = self.admit(params, Approve::Always, Elicitation::None);
+        while self.inbox.list().iter().map(|ask| ask.waiting).sum::<usize>() <= before {
+            tokio::task::yield_now().await;
+        }
+        admitting
+    }
+
+    /// What the ledger has of this kind, once everything before has been written.
+    async fn recorded(&self, kind: &str) -> Vec<serde_json::Value> {
+        self.ledger.append(Event::new(Kind::SourceLog, json!({}))).await.unwrap();
+        let all = Reader::open(self.dir.path()).unwrap().tail(1000, &crate::ledger::Filter::default()).unwrap();
+        let all = all.into_iter().map(|entry| serde_json::to_value(&entry.record).unwrap());
+        all.filter(|record| record["kind"] == kind).collect()
+    }
+}
+
+type Admitting = tokio::task::JoinHandle<Result<(Permit, Ticket), Refusal>>;
+
+struct Agent(Elicitation);
+
+#[async_trait]
+impl Contact for Agent {
+    async fn notify(&self, _: Notification) {}
+
+    fn elicitation(&self) -> Elicitation {
+        self.0
+    }
+
+    async fn request(&self, _: &str, _: Json) -> Result<Json, RpcError> {
+        std::future::pending().await
+    }
+}
+
+fn code(refused: Result<(Permit, Ticket), Refusal>) -> String {
+    match refused {
+        Err(Refusal::Denied { code, .. }) => code,
+        other => panic!("{other:?}"),
+    }
+}

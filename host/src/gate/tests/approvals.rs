@@ -1,0 +1,112 @@
+use futures_util::FutureExt as _;
+
+use super::*;
+
+const CALL: &str = r#"{"name":"files__read","arguments":{"path":"/a"}}"#;
+
+async fn answer(bench: &Bench, approve: bool, scope: Option<&str>) -> Answered {
+    let id = bench.inbox.list()[0].id.clone();
+    bench.inbox.answer(&id, approve, scope, "test", false).await.unwrap()
+}
+
+/// The modern agent's first try: what it gets to retry with.
+async fn input_required(bench: &Bench, params: &str) -> String {
+    match bench.admit(params, Approve::Always, Elicitation::InputRequired).await.unwrap() {
+        Err(Refusal::InputRequired(result)) => result.get_str("requestState").unwrap(),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn retry(path: &str, state: &str) -> String {
+    let yes = json!({ "action": "accept", "content": { "answer": "once" } });
+    let retry = json!({ "name": "files__read", "arguments": { "path": path }, "requestState": state,
+        "inputResponses": { "portcullis-approval": yes } });
+    retry.to_string()
+}
+
+#[tokio::test]
+async fn one_yes_lets_one_call_through_however_many_wait() {
+    let bench = Bench::new().await;
+    let (one, two, three) = (bench.ask(CALL).await, bench.ask(CALL).await, bench.ask(CALL).await);
+    assert_eq!(bench.inbox.list()[0].waiting, 3);
+    answer(&bench, true, None).await;
+    let outcomes = [one.await.unwrap(), two.await.unwrap(), three.await.unwrap()];
+    let (passed, refused): (Vec<_>, Vec<_>) = outcomes.into_iter().partition(Result::is_ok);
+    assert_eq!((passed.len(), refused.len()), (1, 2));
+    assert!(refused.into_iter().all(|refused| code(refused) == "approval-used"));
+}
+
+#[tokio::test]
+async fn a_late_answer_is_for_one_call() {
+    let bench = Bench::new().await;
+    bench.ask(CALL).await.abort();
+    while bench.inbox.list()[0].waiting > 0 {
+        tokio::task::yield_now().await;
+    }
+    assert!(!answer(&bench, true, None).await.waited);
+    assert!(bench.admit(CALL, Approve::Always, Elicitation::None).await.unwrap().is_ok());
+    let again = bench.ask(CALL).await;
+    answer(&bench, false, None).await;
+    assert_eq!(code(again.await.unwrap()), "approval-refused");
+}
+
+#[tokio::test]
+async fn a_retry_answers_for_its_own_arguments_once() {
+    let bench = Bench::new().await;
+    let state = input_required(&bench, CALL).await;
+    let try_with = |params: String| bench.admit(&params, Approve::Always, Elicitation::InputRequired);
+    // Another call under the same state is a question of its own, and the first stays open.
+    assert!(matches!(try_with(retry("/b", &state)).await.unwrap(), Err(Refusal::InputRequired(_))));
+    assert_eq!(bench.inbox.list().len(), 2);
+    assert_eq!(code(try_with(retry("/a", "forged")).await.unwrap()), "request-state");
+    let (one, two) = (try_with(retry("/a", &state)), try_with(retry("/a", &state)));
+    let passed = usize::from(one.await.unwrap().is_ok()) + usize::from(two.await.unwrap().is_ok());
+    assert_eq!(passed, 1, "two retries at once share one yes");
+    assert!(matches!(try_with(retry("/a", &state)).await.unwrap(), Err(Refusal::InputRequired(_))));
+}
+
+#[tokio::test]
+async fn a_question_that_nobody_waits_for_expires_all_the_same() {
+    let bench = Bench::with(Duration::ZERO).await;
+    let state = input_required(&bench, CALL).await;
+    let retried = bench.admit(&retry("/a", &state), Approve::Always, Elicitation::InputRequired).await.unwrap();
+    assert!(matches!(retried, Err(Refusal::InputRequired(_))), "an expired question takes no answer");
+    assert!(bench.inbox.list().is_empty());
+    let answered = bench.recorded("call.answered").await;
+    assert!(answered.iter().all(|record| record["body"]["by"] == "expiry") && !answered.is_empty(), "{answered:?}");
+}
+
+#[tokio::test]
+async fn a_session_that_runs_away_leaves_room_for_others() {
+    let mut bench = Bench::new().await;
+    for n in 0..32 {
+        input_required(&bench, &format!(r#"{{"name":"files__read","arguments":{{"n":{n}}}}}"#)).await;
+    }
+    assert_eq!(code(bench.admit(CALL, Approve::Always, Elicitation::InputRequired).await.unwrap()), "approvals-full");
+    bench.session = SessionId::new();
+    input_required(&bench, CALL).await;
+}
+
+#[tokio::test]
+async fn an_answer_whose_giver_goes_away_is_given_all_the_same() {
+    let bench = Bench::new().await;
+    let waiting = bench.ask(CALL).await;
+    let id = bench.inbox.list()[0].id.clone();
+    let mut answering = Box::pin(bench.inbox.answer(&id, true, None, "test", false));
+    assert!(answering.as_mut().now_or_never().is_none());
+    drop(answering);
+    assert!(waiting.await.unwrap().is_ok());
+}
+
+#[tokio::test]
+async fn what_a_person_reads_is_what_the_source_will_read() {
+    let bench = Bench::new().await;
+    for spelled in [r#"{"to":"mallory","n":1e999}"#, r#"{"to":"mallory","n":12345678901234567890123}"#] {
+        let waiting = bench.ask(&format!(r#"{{"name":"files__read","arguments":{spelled}}}"#)).await;
+        assert_eq!(bench.inbox.list()[0].arguments, json!(spelled));
+        answer(&bench, true, None).await;
+        // The ledger, which keeps bodies here, has it too.
+        assert!(waiting.await.unwrap().is_ok());
+        assert_eq!(bench.recorded("call.intent").await.last().unwrap()["body"]["arguments"]["body"], json!(spelled));
+    }
+}

@@ -1,0 +1,35 @@
+# What a person does with this repository; `just` lists it. Every recipe is the plain commands, to be typed without just too.
+
+_default:
+    @just --list --unsorted
+
+# The tour: an allowed call, a denied one, questions, broken plugins, and the ledger verified at the end
+demo:
+    cargo run --release --bin portcullis -- demo
+
+# All tests that need nothing but this repository
+test:
+    cargo test
+
+# Formatting and lints, as CI sees them
+lint:
+    cargo fmt --all --check
+    cargo clippy --workspace --all-targets --all-features -- -D warnings
+
+# The documentation of the library, without a broken link
+docs:
+    RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps
+
+# Real servers behind the broker, driven by the MCP Inspector and by rmcp; needs npm, python3 and git
+interop:
+    tests/interop/setup.sh
+    cargo test --no-run
+    cargo test --features portcullis-tests/interop --test interop
+
+# What a decision, a record and a whole call cost
+bench:
+    cargo bench --package portcullis
+
+# Everything that CI checks
+ci:
+    .ci/run

@@ -1,0 +1,166 @@
+//! A place with things to work on, and `portcullis` at work in it.
+
+use std::path::{Path, PathBuf};
+use std::process::{Output, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
+use tokio::process::{Child, ChildStderr, Command};
+use tokio::time::timeout;
+
+use crate::installed::{self, TOOLS};
+
+/// For anything in these tests: interpreters start slowly on a busy machine, and nothing here depends on how slowly.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A folder with `portcullis.toml`, `docs/hello.txt` and a git repository `repo/` with one commit.
+pub(crate) struct Place {
+    dir: tempfile::TempDir,
+}
+
+impl Place {
+    /// With all servers as sources, and `more` at the end of the configuration.
+    pub(crate) async fn new(more: &str) -> Self {
+        let place = Self { dir: tempfile::Builder::new().prefix("portcullis-interop-").tempdir().unwrap() };
+        std::fs::create_dir(place.path().join("docs")).unwrap();
+        std::fs::create_dir(place.path().join("home")).unwrap();
+        std::fs::write(place.path().join("docs/hello.txt"), "hello, café\n").unwrap();
+        place.git(&["init", "--quiet", "repo"]).await;
+        std::fs::write(place.path().join("repo/file"), "one\n").unwrap();
+        place.git(&["-C", "repo", "add", "file"]).await;
+        let author = ["-c", "user.name=somebody", "-c", "user.email=somebody@example.com"];
+        place.git(&[&["-C", "repo"], &author[..], &["commit", "--quiet", "--message", "the first"]].concat()).await;
+
+        let mut toml = String::from("[serve]\nlisten = \"127.0.0.1:0\"\n");
+        for (server, _) in TOOLS {
+            let command = serde_json::to_string(&installed::command(server, place.path())).unwrap();
+            toml += &format!("[sources.{server}]\ncommand = {command}\ntimeout = \"120s\"\n");
+            if server == "memory" {
+                toml += &format!("env = {{ MEMORY_FILE_PATH = '{}' }}\n", place.path().join("graph.json").display());
+            }
+        }
+        std::fs::write(place.path().join("portcullis.toml"), toml + more).unwrap();
+        place
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    pub(crate) fn at(&self, name: &str) -> String {
+        self.path().join(name).into_os_string().into_string().unwrap()
+    }
+
+    /// A program that works in this place, with a home of its own and one variable too many. Killed when dropped.
+    pub(crate) fn command(&self, program: &Path) -> Command {
+        let mut command = Command::new(program);
+        command.current_dir(self.path()).env("HOME", self.path().join("home")).env("ONLY_FOR_THE_BROKER", "1");
+        command.stdin(Stdio::null()).kill_on_drop(true);
+        command
+    }
+
+    /// `portcullis` with these arguments, in this place.
+    pub(crate) fn portcullis(&self, arguments: &[&str]) -> Command {
+        let mut command = self.command(&installed::portcullis());
+        command.args(arguments);
+        command
+    }
+
+    /// Runs `portcullis` to its end and gives what it printed. Panics if it fails.
+    pub(crate) async fn run(&self, arguments: &[&str]) -> String {
+        succeeded(output(self.portcullis(arguments)).await, arguments)
+    }
+
+    /// Runs it with `--json`.
+    pub(crate) async fn json(&self, arguments: &[&str]) -> Value {
+        let text = self.run(&[arguments, &["--json"]].concat()).await;
+        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{arguments:?} printed no JSON: {error}\n{text}"))
+    }
+
+    /// Starts `portcullis serve` over HTTP.
+    pub(crate) async fn serve(&self) -> Served {
+        let mut child = self.portcullis(&["serve"]).stderr(Stdio::piped()).spawn().unwrap();
+        let mut said = BufReader::new(child.stderr.take().unwrap()).lines();
+        let url = timeout(PATIENCE, async {
+            while let Some(line) = said.next_line().await.unwrap() {
+                assert!(!line.contains('\x1b'), "colours although nobody sees them: {line:?}");
+                if let Some(url) = line.strip_prefix("serving ") {
+                    return url.to_owned();
+                }
+            }
+            panic!("`portcullis serve` ended without serving");
+        });
+        let url = url.await.expect("`portcullis serve` says where it serves");
+        let token = std::fs::read_to_string(self.path().join(".portcullis/token")).unwrap().trim().to_owned();
+        Served { child, said, url, token }
+    }
+
+    /// What must hold when all is done: every chain of the ledger is whole, and no process of this place is left.
+    pub(crate) async fn verify(&self, data_dir: Option<&str>) {
+        let arguments: Vec<&str> =
+            ["audit", "verify"].into_iter().chain(data_dir.iter().flat_map(|d| ["--data-dir", d])).collect();
+        let said = self.run(&arguments).await;
+        assert!(said.starts_with("good: "), "{said}");
+        assert_eq!(self.processes(), Vec::<PathBuf>::new(), "left alive");
+    }
+
+    /// What still runs with a folder of this place in its environment, as every source has its home there.
+    fn processes(&self) -> Vec<PathBuf> {
+        let here = self.at("").into_bytes();
+        let ours = |process: &PathBuf| {
+            let environment = std::fs::read(process.join("environ")).unwrap_or_default();
+            environment.windows(here.len()).any(|window| window == here)
+        };
+        let all = std::fs::read_dir("/proc").into_iter().flatten().flatten().map(|entry| entry.path());
+        all.filter(ours).collect()
+    }
+
+    async fn git(&self, arguments: &[&str]) {
+        let mut command = self.command(Path::new("git"));
+        succeeded(output(command.args(arguments)).await, arguments);
+    }
+}
+
+/// A running `portcullis serve`. Dropping it kills it.
+pub(crate) struct Served {
+    child: Child,
+    said: Lines<BufReader<ChildStderr>>,
+    pub(crate) url: String,
+    pub(crate) token: String,
+}
+
+impl Served {
+    /// Asks it to end, as a person or a service manager would, and waits until it has.
+    pub(crate) async fn end(mut self) {
+        terminate(&self.child);
+        let ended = timeout(PATIENCE, async {
+            while let Some(line) = self.said.next_line().await.unwrap() {
+                assert!(!line.contains("ERROR"), "{line}");
+            }
+            self.child.wait().await.unwrap()
+        });
+        let status = ended.await.expect("it ends when asked");
+        assert!(status.success(), "it ended with {status}");
+    }
+}
+
+/// SIGTERM.
+pub(crate) fn terminate(child: &Child) {
+    let pid = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?)).expect("it still runs");
+    kill_process(pid, Signal::TERM).unwrap();
+}
+
+/// Runs a program to its end.
+pub(crate) async fn output(mut command: impl std::borrow::BorrowMut<Command>) -> Output {
+    let command = command.borrow_mut().stdout(Stdio::piped()).stderr(Stdio::piped());
+    timeout(PATIENCE, command.output()).await.expect("it ends").unwrap()
+}
+
+/// Its standard output.
+pub(crate) fn succeeded(output: Output, what: &[&str]) -> String {
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{what:?} ended with {}:\n{said}", output.status);
+    String::from_utf8(output.stdout).unwrap()
+}

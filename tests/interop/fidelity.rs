@@ -1,0 +1,135 @@
+//! What a server says of its tools and answers to calls is, byte for byte, the same through the broker as without one: in
+//! the era that the server prefers, since servers of both eras answer differently in each.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+use tokio::process::Command;
+
+use crate::broker::Place;
+use crate::installed;
+use crate::lines::{Era, Lines};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn everything() {
+    same(
+        "everything",
+        Era::Legacy,
+        &[
+            ("echo", json!({ "message": "\u{202e}grüße\u{0} 12345678901234567890" })),
+            ("get-sum", json!({ "a": 0.1, "b": 0.2 })),
+            ("get-tiny-image", json!({})),
+            ("get-annotated-message", json!({ "messageType": "error", "includeImage": true })),
+            ("get-resource-links", json!({ "count": 3 })),
+            ("get-structured-content", json!({ "location": "New York" })),
+            // Errors are the server's own too.
+            ("echo", json!({})),
+            ("get-sum", json!({ "a": "no number" })),
+        ],
+    )
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn files() {
+    let docs = |place: &Place| place.at("docs");
+    same_in("files", Era::Legacy, |place| {
+        vec![
+            ("read_text_file", json!({ "path": docs(place) + "/hello.txt" })),
+            ("read_media_file", json!({ "path": docs(place) + "/hello.txt" })),
+            ("directory_tree", json!({ "path": docs(place) })),
+            ("list_allowed_directories", json!({})),
+            ("read_text_file", json!({ "path": "/etc/hostname" })),
+        ]
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn memory() {
+    let entity = json!({ "name": "gate", "entityType": "thing", "observations": ["is shut", "ist zu"] });
+    same(
+        "memory",
+        Era::Legacy,
+        &[("create_entities", json!({ "entities": [entity] })), ("search_nodes", json!({ "query": "shut" }))],
+    )
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn git() {
+    same_in("git", Era::Modern, |place| {
+        vec![
+            ("git_log", json!({ "repo_path": place.at("repo") })),
+            ("git_status", json!({ "repo_path": place.at("repo") })),
+            ("git_show", json!({ "repo_path": place.at("repo"), "revision": "HEAD" })),
+            ("git_log", json!({ "repo_path": place.at("docs") })),
+        ]
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn time() {
+    let noon = |from, to| json!({ "source_timezone": from, "time": "12:00", "target_timezone": to });
+    same(
+        "time",
+        Era::Modern,
+        &[("convert_time", noon("UTC", "Asia/Kathmandu")), ("convert_time", noon("UTC", "Nowhere/Town"))],
+    )
+    .await;
+}
+
+async fn same(server: &str, era: Era, calls: &[(&str, Value)]) {
+    same_in(server, era, |_| calls.to_vec()).await;
+}
+
+/// Makes the calls directly and through `portcullis wrap`, each in a place of its own that both times has the same name.
+async fn same_in<'a>(server: &str, era: Era, calls: impl Fn(&Place) -> Vec<(&'a str, Value)>) {
+    let place = Place::new("").await;
+    let calls = calls(&place);
+    let graph = format!("MEMORY_FILE_PATH={}", place.at("graph.json"));
+
+    let argv = installed::command(server, place.path());
+    let mut direct = place.command(Path::new(&argv[0]));
+    direct.args(&argv[1..]).env("MEMORY_FILE_PATH", place.at("graph.json"));
+    let (direct_tools, direct) = answers(direct, era, &calls).await;
+    let _ = std::fs::remove_file(place.at("graph.json"));
+
+    let data_dir = place.at("data");
+    let mut wrapped = place.portcullis(&["wrap", "--approve", "never", "--data-dir", &data_dir, "--env", &graph, "--"]);
+    wrapped.args(&argv);
+    let (wrapped_tools, wrapped) = answers(wrapped, era, &calls).await;
+
+    assert_eq!(wrapped_tools, direct_tools);
+    for ((call, wrapped), direct) in calls.iter().zip(wrapped).zip(direct) {
+        assert_eq!(wrapped, direct, "{call:?}");
+    }
+    place.verify(Some(&data_dir)).await;
+}
+
+/// The definitions by name, and the answer to each call, as their bytes came.
+async fn answers(command: Command, era: Era, calls: &[(&str, Value)]) -> (BTreeMap<String, String>, Vec<String>) {
+    let mut lines = Lines::start(command, era).await;
+    let listed = lines.ask("tools/list", json!({})).await;
+    let mut answers = Vec::new();
+    for (name, arguments) in calls {
+        answers.push(lines.ask("tools/call", json!({ "name": name, "arguments": arguments })).await);
+    }
+    lines.end().await;
+
+    let listed: List = serde_json::from_str(&listed).unwrap();
+    let named = listed.tools.into_iter().map(|tool| {
+        let name = serde_json::from_str::<Value>(tool.get()).unwrap()["name"].as_str().unwrap().to_owned();
+        (name, tool.get().to_owned())
+    });
+    (named.collect(), answers)
+}
+
+/// The part of a listing that is compared.
+#[derive(serde::Deserialize)]
+struct List {
+    tools: Vec<Box<RawValue>>,
+}

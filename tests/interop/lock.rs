@@ -1,0 +1,24 @@
+//! Risky tools ask until a person accepts them: the way a new user goes, with a server they did not write.
+
+use crate::broker::{Place, output};
+use crate::inspector::approve;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tool_asks_until_it_is_accepted() {
+    let place = Place::new("").await;
+    let mut echo = place.portcullis(&["call", "everything__echo", r#"{"message":"hi"}"#]);
+
+    let (asked, ()) = tokio::join!(output(&mut echo), approve(&place, "everything__echo"));
+    assert_eq!(String::from_utf8_lossy(&asked.stdout), "Echo: hi\n");
+
+    let accepted = place.json(&["lock", "accept"]).await;
+    assert!(
+        accepted["accepted"].as_array().unwrap().iter().any(|tool| tool["tool"] == "everything__echo"),
+        "{accepted}"
+    );
+    assert!(accepted["left"].as_array().unwrap().iter().any(|tool| tool == "files__write_file"), "{accepted}");
+    let accepted = output(&mut echo).await;
+    assert_eq!(String::from_utf8_lossy(&accepted.stdout), "Echo: hi\n");
+
+    place.verify(None).await;
+}

@@ -1,0 +1,19 @@
+//! Real servers behind the real program, driven by real clients: what others wrote and cannot be bent to fit.
+//!
+//! `tests/interop/setup.sh` installs them; `cargo test -p portcullis-tests --features interop --test interop` runs this.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::disallowed_methods,
+    reason = "tests"
+)]
+
+mod broker;
+mod fidelity;
+mod inspector;
+mod installed;
+mod lines;
+mod lock;
+mod rmcp_clients;

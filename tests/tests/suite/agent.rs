@@ -1,0 +1,279 @@
+//! An agent over stdio that speaks raw JSON-RPC, in either era.
+
+use std::io::{BufRead as _, BufReader, Read, Write as _};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::place::{DEADLINE, Place, signal};
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Era {
+    Legacy,
+    Modern,
+}
+
+pub(crate) const ERAS: [Era; 2] = [Era::Legacy, Era::Modern];
+
+/// The name of the broker's question in an `InputRequiredResult`.
+pub(crate) const QUESTION: &str = "portcullis-approval";
+
+/// A running `portcullis` with its streams. Dropped, it is killed.
+pub(crate) struct Running {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    pub(crate) out: Receiver<String>,
+    pub(crate) err: Receiver<String>,
+}
+
+impl Running {
+    pub(crate) fn start(mut command: Command) -> Self {
+        let mut child = command.stdin(Stdio::piped()).spawn().unwrap();
+        let out = lines(child.stdout.take().unwrap());
+        let err = lines(child.stderr.take().unwrap());
+        let stdin = child.stdin.take();
+        Self { child, stdin, out, err }
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(crate) fn write(&mut self, line: &str) {
+        let stdin = self.stdin.as_mut().unwrap();
+        // A broker that was killed does not read; what it answered is what counts.
+        let _ = writeln!(stdin, "{line}");
+    }
+
+    /// Waits for a line on standard error that holds the text.
+    pub(crate) fn says(&self, text: &str) -> String {
+        loop {
+            let line = self.err.recv_timeout(DEADLINE);
+            let line = line.unwrap_or_else(|_| panic!("{text:?} is not said"));
+            if line.contains(text) {
+                return line;
+            }
+        }
+    }
+
+    /// Waits for the end, after closing its input. Gives the exit code and what was still to be read of standard error.
+    pub(crate) fn end(mut self) -> (Option<i32>, String) {
+        drop(self.stdin.take());
+        self.ended()
+    }
+
+    pub(crate) fn ended(&mut self) -> (Option<i32>, String) {
+        // Its output ends when it does.
+        loop {
+            match self.out.recv_timeout(DEADLINE) {
+                Ok(_) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Timeout) => panic!("the broker does not end"),
+            }
+        }
+        let status = self.child.wait().unwrap();
+        (status.code(), self.err.iter().collect::<Vec<_>>().join("\n"))
+    }
+
+    pub(crate) fn signal(&self, number: Signal) {
+        signal(self.pid(), number);
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn lines(stream: impl Read + Send + 'static) -> Receiver<String> {
+    let (sender, receiver) = mpsc::channel();
+    std::thread::spawn(move || {
+        for line in BufReader::new(stream).lines().map_while(Result::ok) {
+            if sender.send(line).is_err() {
+                break;
+            }
+        }
+    });
+    receiver
+}
+
+pub(crate) struct Agent {
+    pub(crate) running: Running,
+    era: Era,
+    capabilities: Value,
+    last: u64,
+}
+
+impl Agent {
+    /// `portcullis serve --stdio`, and an agent whose person can be asked.
+    pub(crate) fn start(place: &Place, era: Era) -> Self {
+        Self::of(place.command(&["serve", "--stdio"]), era, json!({ "elicitation": {} }))
+    }
+
+    /// The same with a profile.
+    pub(crate) fn under(place: &Place, profile: &str, era: Era) -> Self {
+        let command = place.command(&["serve", "--stdio", "--profile", profile]);
+        Self::of(command, era, json!({ "elicitation": {} }))
+    }
+
+    /// An agent that cannot ask anybody.
+    pub(crate) fn alone(place: &Place, era: Era) -> Self {
+        Self::of(place.command(&["serve", "--stdio"]), era, json!({}))
+    }
+
+    pub(crate) fn of(command: Command, era: Era, capabilities: Value) -> Self {
+        let mut agent = Self { running: Running::start(command), era, capabilities, last: 0 };
+        if era == Era::Legacy {
+            let params = json!({
+                "protocolVersion": "2025-11-25",
+                "capabilities": agent.capabilities,
+                "clientInfo": { "name": "suite", "version": "1" },
+            });
+            let id = agent.send("initialize", params);
+            if agent.try_answer(id, None).is_some() {
+                let initialized = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
+                agent.running.write(&initialized.to_string());
+            }
+        }
+        agent
+    }
+
+    /// Sends a request and gives its id.
+    pub(crate) fn send(&mut self, method: &str, mut params: Value) -> u64 {
+        if self.era == Era::Modern {
+            params["_meta"] = meta(&self.capabilities);
+        }
+        if method == "tools/call" {
+            params["_meta"]["progressToken"] = json!(self.last + 1);
+        }
+        self.send_raw(method, &params.to_string())
+    }
+
+    pub(crate) fn send_raw(&mut self, method: &str, params: &str) -> u64 {
+        self.last += 1;
+        let id = self.last;
+        self.running.write(&format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{params}}}"#));
+        id
+    }
+
+    pub(crate) fn send_call(&mut self, tool: &str, arguments: &Value) -> u64 {
+        self.send("tools/call", json!({ "name": tool, "arguments": arguments }))
+    }
+
+    /// The next message of the broker. None once it has ended.
+    pub(crate) fn next(&self) -> Option<Value> {
+        match self.running.out.recv_timeout(DEADLINE) {
+            Ok(line) => Some(serde_json::from_str(&line).unwrap()),
+            Err(RecvTimeoutError::Disconnected) => None,
+            Err(RecvTimeoutError::Timeout) => panic!("the broker says nothing"),
+        }
+    }
+
+    /// The answer to a request; questions on the way are answered with `answer`.
+    pub(crate) fn answer(&mut self, id: u64, answer: Option<&str>) -> Value {
+        self.try_answer(id, answer).expect("the broker ended")
+    }
+
+    fn try_answer(&mut self, id: u64, answer: Option<&str>) -> Option<Value> {
+        loop {
+            let message = self.next()?;
+            if message["method"] == "elicitation/create" {
+                let response = json!({ "jsonrpc": "2.0", "id": message["id"], "result": elicited(answer) });
+                self.running.write(&response.to_string());
+            } else if message["id"] == id {
+                return Some(message);
+            }
+        }
+    }
+
+    pub(crate) fn request(&mut self, method: &str, params: Value) -> Value {
+        let id = self.send(method, params);
+        self.answer(id, None)
+    }
+
+    /// The names of the tools, or the error.
+    pub(crate) fn list(&mut self) -> Value {
+        let answer = self.request("tools/list", json!({}));
+        match answer["result"]["tools"].as_array() {
+            Some(tools) => json!({ "tools": tools.iter().map(|tool| &tool["name"]).collect::<Vec<_>>() }),
+            None => outcome(&answer),
+        }
+    }
+
+    /// Calls, and gives the [`outcome`]. A question is answered as the era has it.
+    pub(crate) fn call(&mut self, tool: &str, arguments: &Value, answer: Option<&str>) -> Value {
+        let id = self.send_call(tool, arguments);
+        let first = self.answer(id, answer);
+        if answer.is_none() || first["result"]["resultType"] != "input_required" {
+            return outcome(&first);
+        }
+        let retry = json!({
+            "name": tool,
+            "arguments": arguments,
+            "requestState": first["result"]["requestState"],
+            "inputResponses": { QUESTION: elicited(answer) },
+        });
+        outcome(&self.request("tools/call", retry))
+    }
+
+    /// Waits until the broker says that a call waits for a person at another terminal. Gives the question's id.
+    pub(crate) fn question(&self) -> String {
+        loop {
+            let message = self.next().expect("the broker ended");
+            assert_ne!(message["method"], "elicitation/create", "this must not be asked on the agent's own channel");
+            if let Some(id) = question_in(&message) {
+                return id;
+            }
+        }
+    }
+
+    /// Ends the broker as an agent that goes does: by closing its input.
+    pub(crate) fn leave(self) {
+        let (code, err) = self.running.end();
+        assert_eq!(code, Some(0), "{err}");
+    }
+}
+
+/// The `_meta` of a modern request.
+pub(crate) fn meta(capabilities: &Value) -> Value {
+    json!({
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientInfo": { "name": "suite", "version": "1" },
+        "io.modelcontextprotocol/clientCapabilities": capabilities,
+    })
+}
+
+/// What the person's form says.
+pub(crate) fn elicited(answer: Option<&str>) -> Value {
+    match answer {
+        None => json!({ "action": "cancel" }),
+        Some("decline") => json!({ "action": "decline" }),
+        Some(answer) => json!({ "action": "accept", "content": { "answer": answer } }),
+    }
+}
+
+/// An answer in short: `ok`, `failed` (the tool's own error), `asked`, or the broker's `refused` code and message.
+pub(crate) fn outcome(answer: &Value) -> Value {
+    let result = &answer["result"];
+    if result["resultType"] == "input_required" {
+        return json!({ "asked": true });
+    }
+    if result.is_object() {
+        let texts = result["content"].as_array().into_iter().flatten().filter_map(|block| block["text"].as_str());
+        let text = texts.collect::<Vec<_>>().join("\n");
+        return if result["isError"] == true { json!({ "failed": text }) } else { json!({ "ok": text }) };
+    }
+    let error = &answer["error"];
+    let code = error["data"].get("code").unwrap_or(&error["code"]);
+    json!({ "refused": code, "message": error["message"] })
+}
+
+/// The question's id, if the message says that a call waits for a person at another terminal.
+pub(crate) fn question_in(message: &Value) -> Option<String> {
+    let text = message["params"]["message"].as_str()?;
+    Some(text.strip_prefix("waiting for a person: portcullis approvals approve ")?.to_owned())
+}

@@ -1,0 +1,214 @@
+//! Questions, who may answer them, and how far an answer reaches.
+
+use serde_json::{Value, json};
+
+use crate::agent::{Agent, ERAS, Era, QUESTION, elicited, outcome, question_in};
+use crate::place::Place;
+use crate::web::Server;
+
+const FILES: &str = "[sources.files]\ncommand = [\"@source@\", \"plain\"]\n";
+
+/// A sealed source, so that its tools are not grave; a person is asked all the same.
+const CALC: &str = "[sources.calc]\ncomponent = \"builtin:calculator\"\n[profiles.default]\napprove = \"always\"\n\
+                    [[approvals]]\nplugin = \"builtin:approval-memory\"\n";
+
+fn sum() -> Value {
+    json!({ "a": 1, "b": 2 })
+}
+
+#[test]
+fn another_terminal_approves_or_refuses() {
+    for era in ERAS {
+        let place = Place::new(FILES);
+        let mut agent = Agent::alone(&place, era);
+        for (word, expected) in [
+            ("approve", json!({ "ok": "3" })),
+            ("refuse", json!({ "refused": "approval-refused", "message": "denied: a person refused it" })),
+        ] {
+            let id = agent.send_call("files__add", &sum());
+            let question = agent.question();
+            let shown = place.run(&["approvals", "show", &question, "--json"]);
+            let shown: Value = serde_json::from_str(&shown.out).unwrap();
+            assert_eq!(
+                (&shown["tool"], &shown["arguments"], &shown["waiting"]),
+                (&json!("files__add"), &sum(), &json!(1))
+            );
+            let ran = place.run(&["approvals", word, &question]);
+            assert_eq!(ran.code, Some(0), "{}", ran.err);
+            assert_eq!(outcome(&agent.answer(id, None)), expected);
+            let again = place.run(&["approvals", word, &question]);
+            assert_eq!(again.code, Some(1), "an answer is given once");
+        }
+        agent.leave();
+        let by = place.records_of("call.answered")[0]["body"]["by"].clone();
+        assert!(by.as_str().unwrap().starts_with("cli (uid "), "{by}");
+        place.assert_nothing_left();
+    }
+}
+
+#[test]
+fn a_question_that_nobody_answers_is_a_no() {
+    for era in ERAS {
+        let place = Place::new(&format!("[broker]\nask-timeout = \"1s\"\n{FILES}"));
+        let mut agent = Agent::alone(&place, era);
+        let denied = agent.call("files__add", &sum(), None);
+        assert_eq!(denied["refused"], "approval-expired", "{denied}");
+        agent.leave();
+        assert_eq!(place.records_of("call.answered")[0]["body"]["by"], "expiry");
+        assert_eq!(place.records_of("call.intent"), Vec::<Value>::new(), "the source saw nothing");
+    }
+}
+
+#[test]
+fn a_question_that_expires_under_elicitation_is_a_no_and_is_withdrawn() {
+    let place = Place::new(&format!("[broker]\nask-timeout = \"1s\"\n{FILES}"));
+    let mut agent = Agent::start(&place, Era::Legacy);
+    let id = agent.send_call("files__add", &sum());
+    let asked = agent.next().unwrap();
+    assert_eq!(asked["method"], "elicitation/create");
+    let mut withdrawn = false;
+    let answer = loop {
+        let message = agent.next().unwrap();
+        withdrawn |= message["method"] == "notifications/cancelled" && message["params"]["requestId"] == asked["id"];
+        if message["id"] == id && message["method"].is_null() {
+            break message;
+        }
+    };
+    assert_eq!(outcome(&answer)["refused"], "approval-expired");
+    assert!(withdrawn);
+    // Too late.
+    agent.running.write(&json!({ "jsonrpc": "2.0", "id": asked["id"], "result": elicited(Some("once")) }).to_string());
+    agent.leave();
+    assert_eq!(place.records_of("call.intent"), Vec::<Value>::new());
+}
+
+#[test]
+fn a_request_state_counts_once_for_the_call_it_was_given_for() {
+    let place = Place::new(FILES);
+    let mut agent = Agent::start(&place, Era::Modern);
+    let retry = |agent: &mut Agent, arguments: Value, state: &Value| {
+        let params = json!({
+            "name": "files__add", "arguments": arguments,
+            "requestState": state, "inputResponses": { QUESTION: elicited(Some("once")) },
+        });
+        outcome(&agent.request("tools/call", params))
+    };
+    let id = agent.send_call("files__add", &sum());
+    let state = agent.answer(id, None)["result"]["requestState"].clone();
+
+    let forged = retry(&mut agent, sum(), &json!("AAAA"));
+    assert_eq!(forged["refused"], "request-state", "{forged}");
+    let mut changed = state.as_str().unwrap().to_owned();
+    let last = if changed.pop() == Some('A') { 'B' } else { 'A' };
+    changed.push(last);
+    // The last character may hold bits that mean nothing; the first never does.
+    let changed = changed.strip_prefix('A').map_or_else(|| format!("A{}", &changed[1..]), |rest| format!("B{rest}"));
+    assert_eq!(retry(&mut agent, sum(), &json!(changed))["refused"], "request-state");
+    let moved = retry(&mut agent, json!({ "a": 40, "b": 2 }), &state);
+    assert_eq!(moved, json!({ "asked": true }), "a yes to one call is none to another");
+    assert_eq!(retry(&mut agent, sum(), &state), json!({ "ok": "3" }));
+    assert_eq!(retry(&mut agent, sum(), &state), json!({ "asked": true }), "a yes counts once");
+
+    let other = Place::new(FILES);
+    let mut stranger = Agent::start(&other, Era::Modern);
+    assert_eq!(retry(&mut stranger, sum(), &state)["refused"], "request-state", "another broker's seal");
+    stranger.leave();
+    agent.leave();
+    assert_eq!(place.records_of("call.intent").len(), 1);
+}
+
+#[test]
+fn an_answer_for_these_arguments_holds_for_one_more_call() {
+    for era in ERAS {
+        let place = Place::new(CALC);
+        let mut agent = Agent::start(&place, era);
+        assert_eq!(agent.call("calc__add", &sum(), Some("arguments")), json!({ "ok": "3" }));
+        assert_eq!(agent.call("calc__add", &json!({ "a": 1, "b": 3 }), Some("refuse"))["refused"], "approval-refused");
+        // Not asked: the answer would be a no.
+        assert_eq!(agent.call("calc__add", &sum(), Some("refuse")), json!({ "ok": "3" }));
+        assert_eq!(agent.call("calc__add", &sum(), Some("refuse"))["refused"], "approval-refused");
+        agent.leave();
+        let grant = place.records_of("grant.added")[0]["body"]["grant"].clone();
+        let intents = place.records_of("call.intent");
+        assert_eq!(intents[1]["body"]["approval"]["grant"], grant, "the ledger says by which grant");
+    }
+}
+
+#[test]
+fn an_answer_for_the_session_holds_for_its_tool_in_that_session() {
+    for era in ERAS {
+        let place = Place::new(CALC);
+        let mut agent = Agent::start(&place, era);
+        assert_eq!(agent.call("calc__add", &sum(), Some("session")), json!({ "ok": "3" }));
+        for b in 0..3 {
+            assert_eq!(
+                agent.call("calc__add", &json!({ "a": 0, "b": b }), Some("refuse")),
+                json!({ "ok": b.to_string() })
+            );
+        }
+        assert_eq!(agent.call("calc__divide", &sum(), Some("refuse"))["refused"], "approval-refused");
+        agent.leave();
+        let mut next = Agent::start(&place, era);
+        assert_eq!(next.call("calc__add", &sum(), Some("refuse"))["refused"], "approval-refused");
+        next.leave();
+        place.assert_nothing_left();
+    }
+}
+
+/// Two sessions of one broker; the source lists for each. `rug-pull` gives other descriptions the second time.
+#[test]
+fn a_grant_is_void_when_the_definition_changes() {
+    for (mode, holds) in [("plain", true), ("rug-pull", false)] {
+        let place = Place::new(&format!(
+            "[sources.files]\ncommand = [\"@source@\", \"{mode}\"]\n[[approvals]]\nplugin = \"builtin:approval-memory\"\n"
+        ));
+        let server = Server::start(&place);
+        let mut first = server.door.session(&json!({}));
+        let mut reply = first.send_call("files__add", &sum()).unwrap();
+        let question = std::iter::from_fn(|| reply.next()).find_map(|message| question_in(&message)).unwrap();
+        let ran = place.run(&["approvals", "approve", &question, "--scope", "arguments"]);
+        assert_eq!(ran.code, Some(0), "{}", ran.err);
+        assert_eq!(outcome(&reply.answer().unwrap()), json!({ "ok": "3" }));
+
+        let mut second = server.door.session(&json!({}));
+        let mut reply = second.send_call("files__add", &sum()).unwrap();
+        let message = reply.next().unwrap();
+        match question_in(&message) {
+            None => assert!(holds && outcome(&message) == json!({ "ok": "3" }), "{mode}: {message}"),
+            Some(question) => {
+                assert!(!holds, "{mode}: the grant does not hold");
+                assert_eq!(place.run(&["approvals", "refuse", &question]).code, Some(0));
+                assert_eq!(outcome(&reply.answer().unwrap())["refused"], "approval-refused");
+            }
+        }
+    }
+}
+
+#[test]
+fn an_accepted_tool_runs_and_a_changed_one_asks_elsewhere_and_says_what_changed() {
+    let place = Place::new("[sources.files]\ncommand = [\"@source@\", \"rug-pull\"]\n");
+    let accepted = place.run(&["lock", "accept", "files__add"]);
+    assert_eq!(accepted.code, Some(0), "{}", accepted.err);
+    let shown = place.run(&["lock", "show", "--json"]);
+    assert_eq!(serde_json::from_str::<Value>(&shown.out).unwrap().as_array().unwrap().len(), 1);
+
+    let server = Server::start(&place);
+    // The first list that this process gives is the one that was accepted.
+    let mut first = server.door.session(&json!({ "elicitation": {} }));
+    assert_eq!(first.call("files__add", &sum()), Some(json!({ "ok": "3" })), "accepted, so not asked");
+
+    let mut second = server.door.session(&json!({ "elicitation": {} }));
+    let mut reply = second.send_call("files__add", &sum()).unwrap();
+    let message = reply.next().unwrap();
+    let question = question_in(&message).unwrap_or_else(|| panic!("not asked out of band: {message}"));
+    let shown = place.run(&["approvals", "show", &question]);
+    let says = "the tool is not the one that was accepted: description changed from";
+    assert!(shown.out.contains(says) && shown.out.contains("version 2"), "{}", shown.out);
+    assert_eq!(place.run(&["approvals", "approve", &question]).code, Some(0));
+    assert_eq!(outcome(&reply.answer().unwrap()), json!({ "ok": "3" }));
+    drop((first, second));
+    server.running.signal(rustix::process::Signal::TERM);
+    let (code, err) = server.running.end();
+    assert_eq!(code, Some(0), "{err}");
+    place.assert_nothing_left();
+}

@@ -1,0 +1,105 @@
+//! `kill -9` of the broker under load.
+
+use std::collections::BTreeMap;
+use std::sync::mpsc;
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::agent::{Agent, Era};
+use crate::place::{DEADLINE, Place};
+use crate::sources::{arrived, gate};
+use crate::web::Server;
+
+const CLIENTS: u64 = 8;
+
+/// How many calls are answered before the kill: enough that it comes in the middle of several group commits.
+const ANSWERED: usize = 200;
+
+#[test]
+fn a_killed_broker_loses_no_call_that_it_answered() {
+    let place = Place::new(
+        "[sources.files]\ncommand = [\"@source@\", \"plain\"]\n\
+         [sources.slow]\ncommand = [\"@source@\", \"plain\"]\n\
+         [profiles.default]\napprove = \"never\"\nrecord = \"full\"\n",
+    );
+    let gate = gate(&place);
+    let mut server = Server::start(&place);
+    let mut stuck = server.door.session(&json!({}));
+    let path = gate.display().to_string();
+    let stuck = std::thread::spawn(move || stuck.call("slow__gate", &json!({ "path": path })));
+    let open = arrived(&gate);
+
+    let (sender, answered) = mpsc::channel();
+    let clients: Vec<_> = (0..CLIENTS)
+        .map(|client| {
+            let (door, sender) = (server.door.clone(), sender.clone());
+            std::thread::spawn(move || {
+                let mut session = door.session(&json!({}));
+                for n in 0.. {
+                    let number = client * 1_000_000 + n;
+                    // Both eras, in turn.
+                    let seen = if n % 2 == 0 {
+                        session.call("files__add", &json!({ "a": number, "b": 0 }))
+                    } else {
+                        let params = json!({ "name": "files__add", "arguments": { "a": number, "b": 0 } });
+                        door.modern("tools/call", params).map(|answer| crate::agent::outcome(&answer))
+                    };
+                    let Some(seen) = seen else { break };
+                    assert_eq!(seen, json!({ "ok": number.to_string() }));
+                    sender.send(number).unwrap();
+                }
+            })
+        })
+        .collect();
+    drop(sender);
+    let mut numbers: Vec<u64> = (0..ANSWERED).map(|_| answered.recv_timeout(DEADLINE).unwrap()).collect();
+    server.running.signal(Signal::KILL);
+    clients.into_iter().for_each(|client| client.join().unwrap());
+    assert_eq!(stuck.join().unwrap(), None);
+    numbers.extend(answered.iter());
+    assert_eq!(server.running.ended().0, None, "killed");
+    drop(open);
+    place.await_no_process();
+
+    let ran = place.run(&["audit", "verify"]);
+    assert_eq!(ran.code, Some(2), "{}{}", ran.out, ran.err);
+    assert!(ran.out.starts_with("incomplete"), "{}", ran.out);
+    let calls = calls(&place);
+    for number in &numbers {
+        let (_, outcome) =
+            calls.get(number).unwrap_or_else(|| panic!("call {number} was answered and is not recorded"));
+        assert_eq!(*outcome, json!("ok"), "call {number} was answered");
+    }
+    // Whatever has an intent and no end reads unknown.
+    for (call, _) in calls.values().filter(|(_, outcome)| outcome.is_null()) {
+        assert_eq!(place.state_of(call), "unknown");
+    }
+    let stuck = place.records_of("call.intent").into_iter().find(|intent| intent["body"]["tool"] == "slow__gate");
+    assert_eq!(place.state_of(&stuck.unwrap()["call"]), "unknown");
+
+    // A new broker works beside what is left of the old one.
+    let mut agent = Agent::start(&place, Era::Modern);
+    assert_eq!(agent.call("files__add", &json!({ "a": 1, "b": 2 }), None), json!({ "ok": "3" }));
+    agent.leave();
+    assert_eq!(place.run(&["audit", "verify"]).code, Some(2));
+    assert_eq!(place.processes(), Vec::<String>::new());
+}
+
+/// By the number in their arguments: each intent's call, and the outcome, null if there is none.
+pub(crate) fn calls(place: &Place) -> BTreeMap<u64, (Value, Value)> {
+    let records = place.records();
+    let ends: BTreeMap<String, Value> = records
+        .iter()
+        .filter(|record| record["kind"] == "tool.completed")
+        .map(|record| (record["call"].to_string(), record["body"]["outcome"].clone()))
+        .collect();
+    let intents = records.iter().filter(|record| record["kind"] == "call.intent");
+    intents
+        .filter_map(|intent| {
+            let number = intent["body"]["arguments"]["body"]["a"].as_u64()?;
+            let end = ends.get(&intent["call"].to_string()).cloned().unwrap_or_default();
+            Some((number, (intent["call"].clone(), end)))
+        })
+        .collect()
+}

@@ -1,0 +1,207 @@
+//! A folder with a configuration, the commands that run in it, and what they may leave behind.
+
+use std::fs;
+use std::os::unix::fs::FileTypeExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use portcullis_test_support::{guest, program};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// Longer than anything takes on a slow machine; whoever waits so long waits for something that will not happen.
+pub(crate) const DEADLINE: Duration = Duration::from_secs(120);
+
+pub(crate) struct Place {
+    dir: TempDir,
+}
+
+/// How a command ended.
+pub(crate) struct Ran {
+    pub(crate) code: Option<i32>,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+impl Place {
+    /// `@source@` in the configuration is the program of fake sources, `@guest:NAME@` a plugin of `tests/guests`, `@outside@`
+    /// the one from outside the workspace, and `@dir@` the folder itself.
+    pub(crate) fn new(config: &str) -> Self {
+        let place = Self { dir: tempfile::Builder::new().prefix("portcullis-suite-").tempdir().unwrap() };
+        fs::create_dir(place.path("home")).unwrap();
+        place.configure(config);
+        place
+    }
+
+    pub(crate) fn configure(&self, config: &str) {
+        fs::write(self.path("portcullis.toml"), self.filled(config)).unwrap();
+    }
+
+    fn filled(&self, text: &str) -> String {
+        let mut text = text.replace("@dir@", &self.dir.path().display().to_string());
+        if text.contains("@source@") {
+            text = text.replace("@source@", &program("portcullis-test-source").display().to_string());
+        }
+        if text.contains("@outside@") {
+            text = text.replace("@outside@", &portcullis_test_support::outside_policy().display().to_string());
+        }
+        while let Some((before, rest)) = text.split_once("@guest:") {
+            let (name, after) = rest.split_once('@').unwrap();
+            text = format!("{before}{}{after}", guest(name).display());
+        }
+        text
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    pub(crate) fn data(&self, name: &str) -> PathBuf {
+        self.path(".portcullis").join(name)
+    }
+
+    /// `portcullis` in this folder, with an environment of its own.
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(program("portcullis"));
+        command.args(arguments);
+        self.settle(&mut command);
+        command
+    }
+
+    /// The same for any program.
+    pub(crate) fn settle(&self, command: &mut Command) {
+        command.current_dir(self.dir.path()).env_clear().env("PATH", "/usr/bin:/bin").env("HOME", self.path("home"));
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    }
+
+    /// Runs a command of `portcullis` to its end.
+    pub(crate) fn run(&self, arguments: &[&str]) -> Ran {
+        finish(self.command(arguments))
+    }
+
+    /// The ledger's records, oldest first.
+    pub(crate) fn records(&self) -> Vec<Value> {
+        let ran = self.run(&["audit", "tail", "-n", "100000", "--json"]);
+        assert_eq!(ran.code, Some(0), "{}", ran.err);
+        ran.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    pub(crate) fn records_of(&self, kind: &str) -> Vec<Value> {
+        self.records().into_iter().filter(|record| record["kind"] == kind).collect()
+    }
+
+    /// How a call reads in the ledger: `done`, `unknown`, …
+    pub(crate) fn state_of(&self, call: &Value) -> String {
+        let ran = self.run(&["audit", "show", call.as_str().unwrap(), "--json"]);
+        assert_eq!(ran.code, Some(0), "{}", ran.err);
+        let shown: Value = serde_json::from_str(&ran.out).unwrap();
+        shown["row"]["state"].as_str().unwrap().to_owned()
+    }
+
+    /// Every record is as it was written, and every broker ended its chain.
+    pub(crate) fn assert_good(&self) {
+        let ran = self.run(&["audit", "verify"]);
+        assert_eq!(ran.code, Some(0), "{}{}", ran.out, ran.err);
+    }
+
+    /// Paths of this machine, out of a text that is compared.
+    pub(crate) fn plain(&self, text: &str) -> String {
+        let mut text = text.replace(&self.dir.path().display().to_string(), "@dir@");
+        let source = program("portcullis-test-source");
+        text = text.replace(&source.display().to_string(), "@source@");
+        // Guests stand in target/guests/TRIPLE/release.
+        while let Some((before, rest)) = text.split_once("/target/guests/") {
+            let start = before.rfind(|c: char| c.is_whitespace() || "\"'`".contains(c)).map_or(0, |at| at + 1);
+            let (file, after) = rest.split_once(".wasm").unwrap();
+            let name = file.rsplit('/').next().unwrap().replace("guest_", "").replace('_', "-");
+            text = format!("{}@guest:{name}@{after}", &before[..start]);
+        }
+        text
+    }
+
+    /// No socket, no half-written file, no process; and what the ledger says is whole.
+    pub(crate) fn assert_nothing_left(&self) {
+        for file in files(self.dir.path()) {
+            let name = file.file_name().unwrap().to_string_lossy().into_owned();
+            assert!(!fs::symlink_metadata(&file).unwrap().file_type().is_socket(), "a socket is left: {name}");
+            let half = name.starts_with(".tmp") || name.ends_with(".tmp") || name.ends_with(".new");
+            assert!(!half, "a half-written file is left: {}", file.display());
+        }
+        assert_eq!(self.processes(), Vec::<String>::new(), "processes are left");
+        if self.data("ledger.sqlite").exists() {
+            self.assert_good();
+        }
+    }
+
+    /// Waits until no process of this folder is left. There is no event for the end of somebody else's child.
+    pub(crate) fn await_no_process(&self) {
+        until("all processes are gone", || self.processes().is_empty());
+    }
+
+    /// The processes that were started for this folder: it stands in their arguments or their environment.
+    pub(crate) fn processes(&self) -> Vec<String> {
+        let needle = self.dir.path().display().to_string();
+        let mut found = Vec::new();
+        for entry in fs::read_dir("/proc").unwrap().flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if name.parse::<u32>().is_err() || name == std::process::id().to_string() {
+                continue;
+            }
+            let read = |file: &str| {
+                let bytes = fs::read(entry.path().join(file)).unwrap_or_default();
+                String::from_utf8_lossy(&bytes).replace('\0', " ")
+            };
+            if read("cmdline").contains(&needle) || read("environ").contains(&needle) {
+                found.push(format!("{name} {}", read("cmdline")));
+            }
+        }
+        found
+    }
+}
+
+/// Every file below a folder, and everything else that is no folder.
+pub(crate) fn files(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        if entry.file_type().unwrap().is_dir() {
+            found.extend(files(&entry.path()));
+        } else {
+            found.push(entry.path());
+        }
+    }
+    found
+}
+
+/// Runs a command to its end, which must come in time.
+pub(crate) fn finish(mut command: Command) -> Ran {
+    let child = command.spawn().unwrap();
+    let pid = child.id();
+    let (sender, ended) = mpsc::channel();
+    std::thread::spawn(move || sender.send(child.wait_with_output()));
+    let output: Output = match ended.recv_timeout(DEADLINE) {
+        Ok(output) => output.unwrap(),
+        Err(_) => {
+            signal(pid, Signal::KILL);
+            panic!("{command:?} does not end");
+        }
+    };
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    Ran { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
+}
+
+pub(crate) fn signal(pid: u32, signal: Signal) {
+    // It may have ended meanwhile.
+    let _ = kill_process(Pid::from_raw(pid.cast_signed()).unwrap(), signal);
+}
+
+/// Polls for what has no event.
+pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !holds() {
+        assert!(begun.elapsed() < DEADLINE, "in vain: {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}

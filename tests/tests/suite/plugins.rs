@@ -1,0 +1,92 @@
+//! Plugins that are not ours, dropped in by path.
+
+use std::fs;
+
+use portcullis_test_support::program;
+use serde_json::{Value, json};
+
+use crate::agent::{Agent, ERAS, Era};
+use crate::place::Place;
+
+const FILES: &str = "[sources.files]\ncommand = [\"@source@\", \"plain\"]\n[profiles.default]\napprove = \"never\"\n";
+
+#[test]
+fn a_component_from_outside_the_workspace_changes_a_decision_without_a_rebuild() {
+    let before = fs::metadata(program("portcullis")).unwrap().modified().unwrap();
+    for era in ERAS {
+        let place = Place::new(FILES);
+        let inside = json!({ "path": "/srv/project/a" });
+        let outside = json!({ "path": "/etc/passwd" });
+        let mut agent = Agent::start(&place, era);
+        assert!(agent.call("files__echo", &outside, None)["ok"].is_string());
+        agent.leave();
+
+        place.configure(&format!(
+            "{FILES}\n[[policies]]\nplugin = \"@outside@\"\nsettings = {{ under = \"/srv/project\" }}\n"
+        ));
+        let mut agent = Agent::start(&place, era);
+        assert!(agent.call("files__echo", &inside, None)["ok"].is_string());
+        let denied = agent.call("files__echo", &outside, None);
+        assert_eq!(denied["refused"], "outside", "{denied}");
+        assert!(denied["message"].as_str().unwrap().contains("/etc/passwd is not under /srv/project"));
+        agent.leave();
+        place.assert_nothing_left();
+    }
+    assert_eq!(fs::metadata(program("portcullis")).unwrap().modified().unwrap(), before);
+}
+
+#[test]
+fn what_a_plugin_may_import_is_granted_by_name_and_its_log_forges_nothing() {
+    let place = Place::new(&format!("{FILES}\n[[policies]]\nplugin = \"@guest:needs-log@\"\ngrant = [\"log\"]\n"));
+    let mut agent = Agent::start(&place, Era::Modern);
+    assert!(agent.call("files__echo", &json!({}), None)["ok"].is_string());
+    let line = agent.running.says("saw ");
+    assert!(!line.contains('\u{1b}') && line.contains("forged"), "one line, without escapes: {line:?}");
+    agent.leave();
+}
+
+#[test]
+fn sinks_get_every_record_in_order() {
+    let place = Place::new(&format!(
+        "{FILES}\n[[sinks]]\nplugin = \"builtin:jsonl\"\n[[sinks]]\nplugin = \"@guest:scribe@\"\nfile = \"scribe.jsonl\"\n"
+    ));
+    let mut agent = Agent::start(&place, Era::Legacy);
+    for n in 0..20 {
+        assert!(agent.call("files__echo", &json!({ "n": n }), None)["ok"].is_string());
+    }
+    agent.leave();
+    let recorded: Vec<_> =
+        place.records().iter().map(|record| (record["seq"].clone(), record["kind"].clone())).collect();
+    for file in [place.data("audit.jsonl"), place.path("scribe.jsonl")] {
+        let text = fs::read_to_string(&file).unwrap();
+        let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let got: Vec<_> = lines.iter().map(|line| (line["seq"].clone(), line["kind"].clone())).collect();
+        // The last record, the end of the chain, comes after the sinks were finished.
+        assert_eq!(got[..], recorded[..got.len()], "{}", file.display());
+        let missed = &recorded[got.len()..];
+        assert!(missed.iter().all(|(_, kind)| kind == "broker.stopped"), "{}: {missed:?}", file.display());
+    }
+}
+
+/// The plugin fails for one agent's call; the calls of the others go on.
+#[test]
+fn a_plugin_that_fails_leaves_every_other_call_undisturbed() {
+    let place = Place::new(&format!("{FILES}\n[[policies]]\nplugin = \"@guest:trap@\"\n"));
+    let mut agent = Agent::start(&place, Era::Modern);
+    agent.list();
+    let words = ["hello", "panic", "chatter", "recurse"];
+    let ids: Vec<_> =
+        (0..40).map(|n| (n, agent.send_call("files__echo", &json!({ "say": words[n % 4], "n": n })))).collect();
+    let mut answers = std::collections::HashMap::new();
+    while answers.len() < ids.len() {
+        let message = agent.next().unwrap();
+        answers.insert(message["id"].as_u64().unwrap(), crate::agent::outcome(&message));
+    }
+    for (n, id) in ids {
+        let expected =
+            [Value::Null, json!("plugin-trap"), json!("plugin-host-calls"), json!("plugin-trap")][n % 4].clone();
+        assert_eq!(answers[&id]["refused"], expected, "call {n}: {}", answers[&id]);
+    }
+    agent.leave();
+    place.assert_nothing_left();
+}

@@ -1,0 +1,184 @@
+//! Sources that fail, and brokers that end, while calls are open.
+
+use std::fs::{self, OpenOptions};
+use std::io::Write as _;
+use std::net::TcpStream;
+use std::path::PathBuf;
+use std::process::Command;
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::agent::{Agent, ERAS, Era, outcome};
+use crate::place::{Place, finish, until};
+use crate::web::Server;
+
+const NEVER: &str = "[profiles.default]\napprove = \"never\"\n";
+
+fn files(mode: &str, more: &str) -> String {
+    format!("[sources.files]\ncommand = [\"@source@\", \"{mode}\"]\n{more}\n{NEVER}")
+}
+
+/// A named pipe that holds a call of the tool `gate` open until it is written.
+pub(crate) fn gate(place: &Place) -> PathBuf {
+    let path = place.path("gate");
+    let mut command = Command::new("mkfifo");
+    command.arg(&path);
+    place.settle(&mut command);
+    assert_eq!(finish(command).code, Some(0));
+    path
+}
+
+/// Opens the pipe for writing, which waits until the call is at the source.
+pub(crate) fn arrived(gate: &PathBuf) -> fs::File {
+    OpenOptions::new().write(true).open(gate).unwrap()
+}
+
+#[test]
+fn a_source_that_crashes_mid_call_leaves_an_unknown_outcome_and_comes_back() {
+    for era in ERAS {
+        let place = Place::new(&files("plain", ""));
+        let mut agent = Agent::start(&place, era);
+        let lost = agent.call("files__exit", &json!({}), None);
+        assert_eq!(lost["refused"], "outcome-unknown", "{lost}");
+        let next = agent.call("files__add", &json!({ "a": 1, "b": 2 }), None);
+        assert_eq!(next, json!({ "ok": "3" }), "the next call starts it anew");
+        agent.leave();
+        let intents = place.records_of("call.intent");
+        assert_eq!(place.state_of(&intents[0]["call"]), "unknown");
+        assert_eq!(place.state_of(&intents[1]["call"]), "done");
+        place.assert_nothing_left();
+    }
+}
+
+#[test]
+fn a_source_that_always_crashes_says_its_last_words() {
+    let place = Place::new(&files("exit-mid-call", ""));
+    let mut agent = Agent::start(&place, Era::Modern);
+    for _ in 0..2 {
+        let lost = agent.call("files__echo", &json!({}), None);
+        assert_eq!(lost["refused"], "outcome-unknown", "{lost}");
+        assert!(lost["message"].as_str().unwrap().contains("the worst moment"), "{lost}");
+    }
+    agent.leave();
+    place.assert_nothing_left();
+}
+
+#[test]
+fn a_call_that_hangs_ends_at_its_deadline_and_disturbs_no_other() {
+    let place = Place::new(&files("plain", "timeout = \"1s\""));
+    let mut agent = Agent::start(&place, Era::Modern);
+    let hanging = agent.send_call("files__hang", &json!({}));
+    let quick = agent.send_call("files__add", &json!({ "a": 1, "b": 2 }));
+    assert_eq!(outcome(&agent.answer(quick, None)), json!({ "ok": "3" }));
+    let hung = outcome(&agent.answer(hanging, None));
+    assert_eq!(hung["refused"], "outcome-unknown", "{hung}");
+    // The source was told.
+    let cancelled = agent.call("files__cancelled", &json!({}), None);
+    assert_ne!(cancelled, json!({ "ok": "[]" }), "{cancelled}");
+    agent.leave();
+    place.assert_nothing_left();
+}
+
+#[test]
+fn a_flood_before_the_handshake_is_no_server() {
+    let place = Place::new(&files("flood", ""));
+    let mut agent = Agent::start(&place, Era::Legacy);
+    let listed = agent.list();
+    assert_eq!(listed["refused"], "discovery-failed", "{listed}");
+    agent.leave();
+    place.assert_nothing_left();
+}
+
+#[test]
+fn a_line_over_the_limit_ends_the_call_and_not_the_broker() {
+    let place = Place::new(&files("plain", ""));
+    let mut agent = Agent::start(&place, Era::Modern);
+    let whole = agent.call("files__big", &json!({ "bytes": 1 << 20 }), None);
+    assert_eq!(whole["ok"].as_str().unwrap().len(), 1 << 20);
+    let over = agent.call("files__big", &json!({ "bytes": (64 << 20) + 1 }), None);
+    assert!(over["refused"].is_string(), "{over}");
+    assert_eq!(agent.call("files__add", &json!({ "a": 1, "b": 2 }), None), json!({ "ok": "3" }));
+    agent.leave();
+    place.assert_nothing_left();
+}
+
+#[test]
+fn a_source_sees_nothing_of_the_broker() {
+    let place = Place::new(&files("plain", "env = { LISTED = \"yes\" }"));
+    let mut command = place.command(&["serve", "--stdio"]);
+    command.env("SECRET_OF_THE_SHELL", "hunter2");
+    let mut agent = Agent::of(command, Era::Modern, json!({}));
+    let seen = agent.call("files__look", &json!({}), None);
+    let seen: Value = serde_json::from_str(seen["ok"].as_str().unwrap()).unwrap();
+    let names: Vec<_> = seen["environment"].as_object().unwrap().keys().cloned().collect();
+    assert_eq!(names, ["HOME", "LANG", "LISTED", "PATH", "TMPDIR"]);
+    assert_eq!(seen["descriptors"], json!([0, 1, 2]));
+    assert_eq!(seen["group"], seen["pid"], "a process group of its own");
+    agent.leave();
+}
+
+#[test]
+fn a_term_signal_lets_open_calls_end_over_http() {
+    let place = Place::new(&files("plain", ""));
+    let gate = gate(&place);
+    let server = Server::start(&place);
+    let mut session = server.door.session(&json!({}));
+    let path = gate.display().to_string();
+    let call = std::thread::spawn(move || session.call("files__gate", &json!({ "path": path })));
+    let mut open = arrived(&gate);
+    server.running.signal(Signal::TERM);
+    until("it listens no more", || TcpStream::connect(&server.door.address).is_err());
+    open.write_all(b"at last").unwrap();
+    drop(open);
+    assert_eq!(call.join().unwrap(), Some(json!({ "ok": "at last" })));
+    let (code, err) = server.running.end();
+    assert_eq!(code, Some(0), "{err}");
+    place.assert_nothing_left();
+    assert_eq!(place.state_of(&place.records_of("call.intent")[0]["call"]), "done");
+}
+
+#[test]
+fn a_term_signal_ends_a_broker_over_stdio_and_its_stubborn_source() {
+    let place = Place::new("");
+    let child = place.path("child");
+    place.configure(&format!(
+        "[sources.stubborn]\ncommand = [\"@source@\", \"ignores-term\", \"{}\"]\n{NEVER}",
+        child.display()
+    ));
+    let mut agent = Agent::start(&place, Era::Modern);
+    assert_eq!(agent.call("stubborn__add", &json!({ "a": 1, "b": 2 }), None), json!({ "ok": "3" }));
+    agent.running.signal(Signal::TERM);
+    let (code, err) = agent.running.ended();
+    assert_eq!(code, Some(0), "{err}");
+    place.assert_nothing_left();
+}
+
+/// The agent sees a process of its own; the ledger, the inbox and the status are of all.
+#[test]
+fn two_brokers_share_a_data_folder() {
+    let place = Place::new("[sources.files]\ncommand = [\"@source@\", \"plain\"]\n");
+    let mut agents = [Agent::alone(&place, Era::Legacy), Agent::alone(&place, Era::Modern)];
+    let ids: Vec<_> = agents
+        .iter_mut()
+        .enumerate()
+        .map(|(n, agent)| agent.send_call("files__add", &json!({ "a": n, "b": 1 })))
+        .collect();
+    let questions: Vec<_> = agents.iter().map(Agent::question).collect();
+    let status: Value = serde_json::from_str(&place.run(&["status", "--json"]).out).unwrap();
+    assert_eq!(status.as_array().unwrap().len(), 2);
+    let listed: Value = serde_json::from_str(&place.run(&["approvals", "list", "--json"]).out).unwrap();
+    assert_eq!(listed.as_array().unwrap().len(), 2);
+    for (n, (agent, id)) in agents.iter_mut().zip(ids).enumerate() {
+        let ran = place.run(&["approvals", "approve", &questions[n]]);
+        assert_eq!(ran.code, Some(0), "{}", ran.err);
+        assert_eq!(outcome(&agent.answer(id, None)), json!({ "ok": (n + 1).to_string() }));
+    }
+    place.assert_good();
+    agents.into_iter().for_each(Agent::leave);
+    place.assert_nothing_left();
+    let mut chains: Vec<_> = place.records().iter().map(|record| record["chain"].to_string()).collect();
+    chains.sort();
+    chains.dedup();
+    assert_eq!(chains.len(), 2, "each wrote its own chain");
+}

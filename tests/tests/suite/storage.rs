@@ -1,0 +1,135 @@
+//! What the ledger is written to: a full disk, a locked database, a byte that was changed.
+
+use std::fs;
+use std::process::Command;
+
+use portcullis_test_support::program;
+use rusqlite::Connection;
+use serde_json::json;
+
+use crate::agent::{Agent, Era};
+use crate::crash::calls;
+use crate::place::{Place, finish};
+
+const FILES: &str = "[sources.files]\ncommand = [\"@source@\", \"plain\"]\n\
+                     [profiles.default]\napprove = \"never\"\nrecord = \"full\"\n";
+
+/// `portcullis` that can write no file beyond so many KiB: what a full disk is to a file that grows.
+fn cramped(place: &Place, kib: u32, arguments: &str) -> Command {
+    let mut command = Command::new("/bin/sh");
+    let broker = program("portcullis");
+    // dash counts in units of 512 bytes.
+    command.arg("-c").arg(format!("trap '' XFSZ; ulimit -f {}; exec {} {arguments}", 2 * kib, broker.display()));
+    place.settle(&mut command);
+    command
+}
+
+#[test]
+fn calls_stop_when_the_disk_is_full_and_nothing_that_was_answered_is_lost() {
+    let place = Place::new(FILES);
+    // So that what it keeps of compiled plugins and writes once is there.
+    let mut agent = Agent::start(&place, Era::Modern);
+    agent.list();
+    agent.leave();
+    let mut agent = Agent::of(cramped(&place, 512, "serve --stdio"), Era::Modern, json!({}));
+    let padding = "x".repeat(4096);
+    let mut answered = Vec::new();
+    let refused = loop {
+        let number = answered.len();
+        let seen = agent.call("files__add", &json!({ "a": number, "b": 0, "padding": padding }), None);
+        if seen["ok"].is_null() {
+            break seen;
+        }
+        answered.push(number as u64);
+        assert!(number < 10_000, "the limit holds nobody back");
+    };
+    assert_eq!(refused["refused"], "ledger-unavailable", "after {} calls: {refused}", answered.len());
+    let more = agent.call("files__add", &json!({ "a": 77_777, "b": 0, "padding": padding }), None);
+    assert_eq!(more["refused"], "ledger-unavailable", "{more}");
+    agent.running.says("a record is lost");
+    let (_, err) = agent.running.end();
+    assert!(!err.contains("panicked"), "{err}");
+    assert_eq!(place.processes(), Vec::<String>::new());
+
+    // Space again.
+    let verified = place.run(&["audit", "verify"]);
+    assert_ne!(verified.code, Some(1), "{}", verified.out);
+    let recorded = calls(&place);
+    for number in &answered {
+        assert!(recorded.contains_key(number), "call {number} was answered and is not recorded");
+    }
+    let ran = recorded.keys().filter(|number| **number == 77_777).count();
+    assert_eq!(ran, 0, "what is not recorded does not run");
+    let mut agent = Agent::start(&place, Era::Modern);
+    assert_eq!(agent.call("files__add", &json!({ "a": 1, "b": 2 }), None), json!({ "ok": "3" }));
+    agent.leave();
+    assert_eq!(place.run(&["audit", "verify"]).code, verified.code);
+}
+
+#[test]
+fn a_disk_that_is_full_from_the_start_is_said() {
+    // Without a component: the limit holds for its memory, too, which is a file to the kernel.
+    let place = Place::new(FILES);
+    let ran = finish(cramped(&place, 16, "serve --stdio"));
+    assert_eq!((ran.code, &*ran.out), (Some(1), ""), "{}", ran.err);
+    assert!(ran.err.contains("error: ") && ran.err.contains("ledger"), "{}", ran.err);
+    assert_eq!(place.processes(), Vec::<String>::new());
+    // And with space again it starts.
+    let mut agent = Agent::start(&place, Era::Modern);
+    assert_eq!(agent.call("files__add", &json!({ "a": 1, "b": 2 }), None), json!({ "ok": "3" }));
+    agent.leave();
+    place.assert_nothing_left();
+}
+
+#[test]
+fn a_locked_database_stops_the_start_and_calls_for_as_long_as_it_is_locked() {
+    let place = Place::new(FILES);
+    let mut agent = Agent::start(&place, Era::Modern);
+    assert_eq!(agent.call("files__add", &json!({ "a": 1, "b": 2 }), None), json!({ "ok": "3" }));
+
+    let other = Connection::open(place.data("ledger.sqlite")).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let ran = place.run(&["serve", "--stdio"]);
+    assert_eq!((ran.code, &*ran.out), (Some(1), ""), "{}", ran.err);
+    assert!(ran.err.contains("ledger.sqlite") && ran.err.contains("lock"), "{}", ran.err);
+    let refused = agent.call("files__add", &json!({ "a": 2, "b": 2 }), None);
+    assert_eq!(refused["refused"], "ledger-unavailable", "{refused}");
+
+    other.execute_batch("ROLLBACK").unwrap();
+    drop(other);
+    assert_eq!(agent.call("files__add", &json!({ "a": 3, "b": 2 }), None), json!({ "ok": "5" }));
+    agent.leave();
+    assert_eq!(place.records_of("ledger.gap").len(), 1, "what could not be written is said");
+    assert_eq!(place.records_of("call.intent").len(), 2);
+    place.assert_nothing_left();
+}
+
+#[test]
+fn one_changed_byte_is_named() {
+    let place = Place::new(FILES);
+    let mut agent = Agent::start(&place, Era::Legacy);
+    for n in 0..3 {
+        agent.call("files__add", &json!({ "a": n, "b": 0, "note": format!("number {n}") }), None);
+    }
+    agent.leave();
+    place.assert_good();
+    let bad = place.records_of("call.intent")[1].clone();
+    let file = place.data("ledger.sqlite");
+    let beside = fs::metadata(place.data("ledger.sqlite-wal")).map_or(0, |file| file.len());
+    assert_eq!(beside, 0, "all of it is in the one file");
+    let bytes = fs::read(&file).unwrap();
+    // In the arguments of the second call, wherever it stands.
+    let at: Vec<_> =
+        bytes.windows(8).enumerate().filter(|(_, window)| window == b"number 1").map(|(at, _)| at).collect();
+    assert!(!at.is_empty());
+    let mut changed = bytes.clone();
+    changed[at[0] + 7] = b'9';
+    fs::write(&file, changed).unwrap();
+    let ran = place.run(&["audit", "verify"]);
+    let named = format!("record {} of chain {}", bad["seq"], bad["chain"].as_str().unwrap());
+    assert_eq!(ran.code, Some(1), "{}", ran.out);
+    assert!(ran.out.starts_with("tampered with") && ran.out.contains(&named), "{named}: {}", ran.out);
+
+    fs::write(&file, bytes).unwrap();
+    place.assert_good();
+}

@@ -1,0 +1,159 @@
+//! An agent over HTTP: requests as bytes, and answers as they come.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
+
+use serde_json::{Value, json};
+
+use crate::agent::{Running, meta, outcome};
+use crate::place::{DEADLINE, Place};
+
+/// `portcullis serve` on a free port.
+pub(crate) struct Server {
+    pub(crate) running: Running,
+    pub(crate) door: Door,
+}
+
+/// Where it is and what opens it.
+#[derive(Clone)]
+pub(crate) struct Door {
+    pub(crate) address: String,
+    token: String,
+}
+
+/// A session of the legacy era.
+pub(crate) struct Session {
+    door: Door,
+    id: String,
+    last: u64,
+}
+
+/// The head of an answer, and the messages in its body.
+pub(crate) struct Reply {
+    session: String,
+    body: BufReader<TcpStream>,
+    events: bool,
+}
+
+impl Server {
+    pub(crate) fn start(place: &Place) -> Self {
+        let running = Running::start(place.command(&["serve", "--listen", "127.0.0.1:0"]));
+        let line = running.says("serving http://");
+        let address = line.split("http://").nth(1).unwrap().split('/').next().unwrap().to_owned();
+        let token = std::fs::read_to_string(place.data("token")).unwrap().trim().to_owned();
+        Self { running, door: Door { address, token } }
+    }
+}
+
+impl Door {
+    /// None if the broker is not there, or not any more.
+    pub(crate) fn post(&self, body: &str, headers: &[(&str, &str)]) -> Option<Reply> {
+        let mut stream = TcpStream::connect(&self.address).ok()?;
+        stream.set_read_timeout(Some(DEADLINE)).unwrap();
+        // HTTP/1.0: the body ends with the connection, and needs no decoding.
+        let mut request = format!(
+            "POST /mcp HTTP/1.0\r\nHost: {}\r\nAuthorization: Bearer {}\r\nContent-Type: application/json\r\n\
+             Accept: application/json, text/event-stream\r\nContent-Length: {}\r\n",
+            self.address,
+            self.token,
+            body.len()
+        );
+        for (name, value) in headers {
+            request.push_str(&format!("{name}: {value}\r\n"));
+        }
+        stream.write_all(format!("{request}\r\n{body}").as_bytes()).ok()?;
+        Reply::read(BufReader::new(stream))
+    }
+
+    /// A session; its agent can put questions to nobody, unless it says so.
+    pub(crate) fn session(&self, capabilities: &Value) -> Session {
+        let mut session = Session { door: self.clone(), id: String::new(), last: 0 };
+        let params = json!({
+            "protocolVersion": "2025-11-25",
+            "capabilities": capabilities,
+            "clientInfo": { "name": "suite", "version": "1" },
+        });
+        session.id = session.send("initialize", params).unwrap().session;
+        assert!(!session.id.is_empty());
+        session
+    }
+
+    /// A request of the stateless era, answered to its end.
+    pub(crate) fn modern(&self, method: &str, mut params: Value) -> Option<Value> {
+        let name = params["name"].as_str().unwrap_or_default().to_owned();
+        params["_meta"] = meta(&json!({}));
+        let body = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params }).to_string();
+        let mut headers = vec![("mcp-protocol-version", "2026-07-28"), ("mcp-method", method)];
+        if !name.is_empty() {
+            headers.push(("mcp-name", &name));
+        }
+        self.post(&body, &headers)?.answer()
+    }
+}
+
+impl Session {
+    /// None if the broker is gone.
+    pub(crate) fn send(&mut self, method: &str, params: Value) -> Option<Reply> {
+        self.last += 1;
+        let body = json!({ "jsonrpc": "2.0", "id": self.last, "method": method, "params": params }).to_string();
+        let id = self.id.clone();
+        let headers = [("mcp-session-id", &*id), ("mcp-protocol-version", "2025-11-25")];
+        self.door.post(&body, if id.is_empty() { &[] } else { &headers })
+    }
+
+    pub(crate) fn send_call(&mut self, tool: &str, arguments: &Value) -> Option<Reply> {
+        let params = json!({ "name": tool, "arguments": arguments, "_meta": { "progressToken": 1 } });
+        self.send("tools/call", params)
+    }
+
+    /// Calls, and gives the outcome. None if the broker is gone.
+    pub(crate) fn call(&mut self, tool: &str, arguments: &Value) -> Option<Value> {
+        self.send_call(tool, arguments)?.answer().map(|answer| outcome(&answer))
+    }
+}
+
+impl Reply {
+    fn read(mut body: BufReader<TcpStream>) -> Option<Self> {
+        let mut head = Vec::new();
+        loop {
+            let mut line = String::new();
+            body.read_line(&mut line).ok().filter(|read| *read > 0)?;
+            if line.trim().is_empty() {
+                break;
+            }
+            head.push(line.trim().to_owned());
+        }
+        let header = |name: &str| {
+            let found = head.iter().filter_map(|line| line.split_once(": "));
+            found.filter(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value.to_owned()).next()
+        };
+        let events = header("content-type").is_some_and(|kind| kind.starts_with("text/event-stream"));
+        Some(Self { session: header("mcp-session-id").unwrap_or_default(), body, events })
+    }
+
+    /// The next message. None at the end of the body, or of the broker.
+    pub(crate) fn next(&mut self) -> Option<Value> {
+        if !self.events {
+            let mut text = String::new();
+            self.body.read_to_string(&mut text).ok()?;
+            return serde_json::from_str(&text).ok();
+        }
+        loop {
+            let mut line = String::new();
+            self.body.read_line(&mut line).ok().filter(|read| *read > 0)?;
+            if let Some(message) = line.strip_prefix("data:").and_then(|data| serde_json::from_str(data).ok()) {
+                return Some(message);
+            }
+        }
+    }
+
+    /// The answer, past what was said on the way.
+    pub(crate) fn answer(&mut self) -> Option<Value> {
+        loop {
+            let message = self.next()?;
+            if message["method"].is_null() {
+                return Some(message);
+            }
+        }
+    }
+}
