@@ -1,14 +1,19 @@
 //! SHA-256 digests, and the canonical form of JSON that definitions and arguments are digested in.
 
 use std::borrow::Cow;
+use std::cmp::Ordering;
 use std::fmt;
 use std::str::FromStr;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
 
-use crate::message::{Json, Members};
+use crate::message::{Json, MAX_NESTING, Members};
+
+/// What a record's facts take, usually.
+const VALUE_BYTES: usize = 1536;
 
 /// A SHA-256 digest; shown as `sha256:` and 64 lower-case hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -33,7 +38,7 @@ impl Digest {
 impl fmt::Display for Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("sha256:")?;
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        f.write_str(&hex(&self.0))
     }
 }
 
@@ -93,48 +98,98 @@ pub enum CanonicalError {
 /// # Errors
 /// [`CanonicalError`] where no unambiguous form exists.
 pub fn canonical(json: &Json) -> Result<String, CanonicalError> {
-    let mut out = String::with_capacity(json.as_bytes().len());
+    let mut out = Vec::with_capacity(json.as_bytes().len());
     write_canonical(json.as_str(), &mut out)?;
-    Ok(out)
+    finish(out)
+}
+
+/// The canonical form of a value that was never text, so that no key can stand in it twice.
+///
+/// # Errors
+/// [`CanonicalError::Json`] if it is nested deeper than [`MAX_NESTING`].
+pub(crate) fn canonical_value(value: &Value) -> Result<String, CanonicalError> {
+    let mut out = Vec::with_capacity(VALUE_BYTES);
+    write_value(value, 0, &mut out)?;
+    finish(out)
+}
+
+/// Lower-case hexadecimal digits, two for each byte.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    let digits = bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]);
+    digits.map(|digit| char::from(if digit < 10 { b'0' + digit } else { b'a' - 10 + digit })).collect()
 }
 
 // Recursion is bounded: `Json` is never nested deeper than `MAX_NESTING`.
-fn write_canonical(text: &str, out: &mut String) -> Result<(), CanonicalError> {
+fn write_canonical(text: &str, out: &mut Vec<u8>) -> Result<(), CanonicalError> {
     match text.as_bytes().first() {
         Some(b'{') => {
-            let Members(members) = read(text)?;
-            let mut members: Vec<(Vec<u16>, _, _)> =
-                members.into_iter().map(|(key, raw)| (key.encode_utf16().collect(), key, raw)).collect();
-            members.sort_by(|a, b| a.0.cmp(&b.0));
+            let Members(mut members) = read(text)?;
+            members.sort_by(|a, b| by_utf16(&a.0, &b.0));
             if let Some(pair) = members.windows(2).find(|pair| matches!(pair, [a, b] if a.0 == b.0)) {
-                return Err(CanonicalError::DuplicateKey(pair.first().map(|m| m.1.to_string()).unwrap_or_default()));
+                return Err(CanonicalError::DuplicateKey(pair.first().map(|m| m.0.to_string()).unwrap_or_default()));
             }
-            out.push('{');
-            for (i, (_, key, raw)) in members.iter().enumerate() {
-                if i > 0 {
-                    out.push(',');
-                }
-                write_string(key, out)?;
-                out.push(':');
-                write_canonical(raw.get(), out)?;
-            }
-            out.push('}');
+            write_all(b"{}", &members, out, |(key, raw), out| {
+                write_scalar(key, out)?;
+                out.push(b':');
+                write_canonical(raw.get(), out)
+            })
         }
         Some(b'[') => {
             let items: Vec<&RawValue> = read(text)?;
-            out.push('[');
-            for (i, raw) in items.iter().enumerate() {
-                if i > 0 {
-                    out.push(',');
-                }
-                write_canonical(raw.get(), out)?;
-            }
-            out.push(']');
+            write_all(b"[]", &items, out, |raw, out| write_canonical(raw.get(), out))
         }
-        Some(b'"') => write_string(&read::<Text<'_>>(text)?.0, out)?,
-        _ => out.push_str(text),
+        Some(b'"') => write_scalar(&read::<Text<'_>>(text)?.0, out),
+        _ => {
+            out.extend_from_slice(text.as_bytes());
+            Ok(())
+        }
     }
+}
+
+fn write_value(value: &Value, depth: usize, out: &mut Vec<u8>) -> Result<(), CanonicalError> {
+    if depth > MAX_NESTING {
+        return Err(CanonicalError::Json(format!("nested deeper than the limit of {MAX_NESTING} levels")));
+    }
+    match value {
+        Value::Object(map) => {
+            let mut members: Vec<_> = map.iter().collect();
+            members.sort_by(|a, b| by_utf16(a.0, b.0));
+            write_all(b"{}", &members, out, |(key, value), out| {
+                write_scalar(key, out)?;
+                out.push(b':');
+                write_value(value, depth + 1, out)
+            })
+        }
+        Value::Array(items) => write_all(b"[]", items, out, |item, out| write_value(item, depth + 1, out)),
+        scalar => write_scalar(scalar, out),
+    }
+}
+
+fn write_all<T>(
+    [open, close]: &[u8; 2],
+    items: &[T],
+    out: &mut Vec<u8>,
+    mut write: impl FnMut(&T, &mut Vec<u8>) -> Result<(), CanonicalError>,
+) -> Result<(), CanonicalError> {
+    out.push(*open);
+    for (i, item) in items.iter().enumerate() {
+        if i > 0 {
+            out.push(b',');
+        }
+        write(item, out)?;
+    }
+    out.push(*close);
     Ok(())
+}
+
+/// RFC 8785 orders keys by their UTF-16 code units.
+fn by_utf16(a: &str, b: &str) -> Ordering {
+    // For ASCII, which keys are, that is the order of the bytes.
+    if a.is_ascii() && b.is_ascii() { a.cmp(b) } else { a.encode_utf16().cmp(b.encode_utf16()) }
+}
+
+fn finish(out: Vec<u8>) -> Result<String, CanonicalError> {
+    String::from_utf8(out).map_err(|error| CanonicalError::Json(error.to_string()))
 }
 
 #[derive(Deserialize)]
@@ -145,9 +200,8 @@ fn read<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, CanonicalError> {
 }
 
 // serde_json escapes exactly as RFC 8785 section 3.2.2.2 asks: short forms, \u00xx for other controls, nothing else.
-fn write_string(text: &str, out: &mut String) -> Result<(), CanonicalError> {
-    out.push_str(&serde_json::to_string(text).map_err(|error| CanonicalError::Json(error.to_string()))?);
-    Ok(())
+fn write_scalar(scalar: &(impl Serialize + ?Sized), out: &mut Vec<u8>) -> Result<(), CanonicalError> {
+    serde_json::to_writer(out, scalar).map_err(|error| CanonicalError::Json(error.to_string()))
 }
 
 #[cfg(test)]
@@ -181,6 +235,19 @@ mod tests {
     #[test]
     fn duplicate_keys_are_refused_even_if_spelled_differently() {
         assert_eq!(form(r#"{"a":1,"\u0061":2}"#), Err(CanonicalError::DuplicateKey("a".into())));
+    }
+
+    #[test]
+    fn a_value_has_the_form_of_its_text() {
+        for text in
+            [r#"{"b":[1.50,-0.0,"\u00e9\n"],"\ufb33":1,"\ud83d\ude00":{},"a":{"y":null,"x":true}}"#, "[]", "\"x\""]
+        {
+            let value: Value = serde_json::from_str(text).unwrap();
+            assert_eq!(canonical_value(&value), canonical(&Json::parse(value.to_string()).unwrap()));
+        }
+        let deep = |levels| (0..levels).fold(Value::Null, |inner, _| Value::from(vec![inner]));
+        assert!(canonical_value(&deep(MAX_NESTING)).is_ok());
+        assert!(canonical_value(&deep(MAX_NESTING + 1)).is_err());
     }
 
     #[test]

@@ -21,7 +21,7 @@ use serde_json::json;
 use crate::call::{Call, Phase, View};
 use crate::catalog::Acceptance;
 use crate::config::{Approve, Detail};
-use crate::digest::Digest;
+use crate::digest::{Digest, canonical};
 use crate::ledger::{Event, Kind, Ledger, shape};
 use crate::message::Json;
 use crate::plugin::{Approval, Change, Identity, Policy, Transform};
@@ -150,21 +150,21 @@ impl Gate {
         // Duplicate keys mean one thing to a policy and another to a source.
         plain::check(&call.params)
             .map_err(|why| Refusal::denied("params-ambiguous", format!("the parameters are ambiguous: {why}")))?;
-        let arguments_digest = Digest::of_json(&call.arguments)
+        let mut arguments = canonical(&call.arguments)
             .map_err(|error| Refusal::denied("arguments-ambiguous", format!("the arguments are ambiguous: {error}")))?;
         let mut asks = self.judge_call(call, trail).await?;
         let rewritten = self.rewrite(call, around.vault, trail).await?;
-        let arguments_digest = if rewritten {
+        if rewritten {
             asks = self.judge_call(call, trail).await?;
-            Digest::of_json(&call.arguments).map_err(|error| Refusal::denied("plugin-output", error.to_string()))?
-        } else {
-            arguments_digest
-        };
+            arguments =
+                canonical(&call.arguments).map_err(|error| Refusal::denied("plugin-output", error.to_string()))?;
+        }
         asks.extend(risk::reason(call, around));
         if asks.is_empty() {
             return Ok(Approved::without_asking());
         }
         let out_of_band = matches!(around.acceptance, Acceptance::Changed(_));
+        let arguments_digest = Digest::of(arguments.as_bytes());
         let question = Question { call, reasons: asks, arguments_digest, identity: around.identity, out_of_band };
         self.approvals.settle(question, around.contact).await
     }

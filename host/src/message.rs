@@ -6,6 +6,7 @@
 //!
 //! Specification: MCP 2025-11-25 and 2026-07-28, "Base protocol"; JSON-RPC 2.0.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::ops::Range;
 
@@ -111,19 +112,51 @@ impl Json {
         Some(items.into_iter().map(|raw| slice(&self.0, raw)).collect())
     }
 
+    /// Like [`Json::get`] for several keys in one pass.
+    #[must_use]
+    pub fn get_all<const N: usize>(&self, keys: [&str; N]) -> [Option<Self>; N] {
+        let members = self.read::<Members<'_>>().map(|members| members.0).unwrap_or_default();
+        keys.map(|key| last(&members, key).map(|raw| slice(&self.0, raw)))
+    }
+
     /// This text with the member `key` of the object replaced; everything else keeps its bytes. The member is added at
     /// the end if there was none. None if this is not an object.
     #[must_use]
     pub fn with(&self, key: &str, value: &Self) -> Option<Self> {
-        if let Some(raw) = self.member(key) {
-            let range = range_of(&self.0, raw.get());
-            return Some(self.splice(&[(range, value.as_str())]));
+        self.edited(&[(key, Some(value))])
+    }
+
+    /// This object with some members replaced, added at the end, or (where no value is given) left out; everything else
+    /// keeps its bytes. None if this is not an object.
+    #[must_use]
+    pub fn edited(&self, edits: &[(&str, Option<&Self>)]) -> Option<Self> {
+        let members = self.read::<Members<'_>>().ok()?.0;
+        let (mut replaced, mut added) = (Vec::new(), String::new());
+        let mut empty = members.is_empty();
+        for (key, value) in edits {
+            match (last(&members, key), value) {
+                (Some(_), None) => return self.without(key).edited(edits),
+                (None, None) => {}
+                (Some(raw), Some(value)) => replaced.push((range_of(&self.0, raw.get()), value.as_str())),
+                (None, Some(value)) => {
+                    added.push_str(if std::mem::take(&mut empty) { "" } else { "," });
+                    added.push_str(&serde_json::to_string(key).ok()?);
+                    added.push(':');
+                    added.push_str(value.as_str());
+                }
+            }
         }
-        let body = self.as_str().trim_end().strip_suffix('}')?.trim_end();
-        let comma = if body.ends_with('{') { "" } else { "," };
-        let name = serde_json::to_string(key).ok()?;
-        let text = format!("{body}{comma}{name}:{}}}", value.as_str());
-        Some(Self(Bytes::from(text)))
+        if !added.is_empty() {
+            // Before the brace, and before the space that may stand there.
+            let end = self.as_str().trim_end().strip_suffix('}')?.trim_end().len();
+            added.push('}');
+            replaced.push((end..self.0.len(), &added));
+        }
+        if replaced.is_empty() {
+            return Some(self.clone());
+        }
+        replaced.sort_by_key(|(range, _)| range.start);
+        Some(self.splice(&replaced))
     }
 
     /// This object without the member `key`; everything else keeps its bytes.
@@ -157,8 +190,7 @@ impl Json {
     }
 
     fn member(&self, key: &str) -> Option<&RawValue> {
-        let members = self.read::<Members<'_>>().ok()?;
-        members.0.into_iter().rev().find(|(name, _)| name == key).map(|(_, raw)| raw)
+        last(&self.read::<Members<'_>>().ok()?.0, key)
     }
 
     fn splice(&self, edits: &[(Range<usize>, &str)]) -> Self {
@@ -488,7 +520,7 @@ fn present<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<&
 }
 
 /// The members of an object in order, each value a slice of the text.
-pub(crate) struct Members<'a>(pub(crate) Vec<(std::borrow::Cow<'a, str>, &'a RawValue)>);
+pub(crate) struct Members<'a>(pub(crate) Vec<(Cow<'a, str>, &'a RawValue)>);
 
 impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -531,6 +563,11 @@ fn put_method(out: &mut Vec<u8>, method: &str, params: Option<&Json>) {
 
 fn slice(text: &Bytes, raw: &RawValue) -> Json {
     Json(text.slice_ref(raw.get().as_bytes()))
+}
+
+/// The last of the members of that name, which is the one that most parsers take.
+fn last<'a>(members: &[(Cow<'a, str>, &'a RawValue)], key: &str) -> Option<&'a RawValue> {
+    members.iter().rev().find(|(name, _)| name == key).map(|(_, raw)| *raw)
 }
 
 fn range_of(text: &[u8], part: &str) -> Range<usize> {

@@ -18,6 +18,7 @@ use crate::digest::Digest;
 use crate::message::Json;
 
 mod builtin;
+mod clock;
 mod compiled;
 mod decide;
 mod engine;
@@ -37,6 +38,7 @@ pub use inspect::{Import, Inspection};
 pub use sink::Sink;
 pub use tools::{ToolFailure, Tools};
 
+use clock::Clock;
 use compiled::Compiled;
 use stock::Stock;
 use v0_1::World;
@@ -47,6 +49,7 @@ pub struct Plugins(Arc<Host>);
 
 struct Host {
     engine: Engine,
+    clock: Arc<Clock>,
     compiled: Option<Compiled>,
     decisions: Arc<Semaphore>,
     tools: Arc<Semaphore>,
@@ -172,8 +175,10 @@ impl Plugins {
                 .map_err(|error| PluginError::Cache { folder: folder_name(), reason: error.to_string() })
         };
         let compiled = cache_dir.map(open).transpose()?;
+        let (engine, clock) = engine::start()?;
         Ok(Self(Arc::new(Host {
-            engine: engine::start()?,
+            engine,
+            clock,
             compiled,
             decisions: Arc::new(Semaphore::new(limits::DECISION_SLOTS as usize)),
             tools: Arc::new(Semaphore::new(limits::TOOL_SLOTS as usize)),
@@ -269,7 +274,8 @@ impl Plugins {
             // Settings that came from TOML hold no key twice, the one thing that has no canonical form.
             settings: Digest::of_json(&settings).unwrap_or_else(|_| Digest::of(settings.as_bytes())),
         };
-        let stock = Stock::start(self.0.engine.clone(), linked, settings.as_str().to_owned(), slots.clone()).await?;
+        let (engine, clock) = (self.0.engine.clone(), self.0.clock.clone());
+        let stock = Stock::start(engine, clock, linked, settings.as_str().to_owned(), slots.clone()).await?;
         Ok((identity, stock))
     }
 }

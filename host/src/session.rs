@@ -89,10 +89,11 @@ impl Session {
     }
 
     async fn try_call(&self, params: Json, contact: &Arc<dyn Contact>) -> Result<Answer, RpcError> {
-        let Some(name) = params.get_str("name") else {
+        let [name, arguments, meta] = params.get_all(["name", "arguments", "_meta"]);
+        let Some(name) = name.and_then(|name| name.read::<String>().ok()) else {
             return Err(self.turned_away("invalid-params", "", "`params.name` must be a string"));
         };
-        let arguments = params.get("arguments").unwrap_or_else(Json::empty_object);
+        let arguments = arguments.unwrap_or_else(Json::empty_object);
         if !arguments.as_bytes().starts_with(b"{") {
             return Err(self.turned_away("invalid-params", &name, "`params.arguments` must be an object"));
         }
@@ -123,13 +124,13 @@ impl Session {
             Ok(admitted) => admitted,
             Err(refusal) => return Ok(refusal.to_answer()),
         };
-        let outcome = self.carry(shown, permit, contact).await;
+        let token = meta.and_then(|meta| meta.get("progressToken"));
+        let outcome = self.carry(shown, permit, token, contact).await;
         Ok(self.broker.gate.release(ticket, outcome).await)
     }
 
     /// Carries a permitted call to its source, and what the source says meanwhile to the agent, in order.
-    async fn carry(&self, shown: &Shown, permit: Permit, contact: &Arc<dyn Contact>) -> Outcome {
-        let token = permit.call().params.get("_meta").and_then(|meta| meta.get("progressToken"));
+    async fn carry(&self, shown: &Shown, permit: Permit, token: Option<Json>, contact: &Arc<dyn Contact>) -> Outcome {
         let (out, mut said) = mpsc::channel(RELAY_QUEUE);
         let relay = token.map(|token| Relay { token, out });
         let mut call = shown.upstream.source.call(permit, relay);

@@ -17,16 +17,13 @@ pub struct Permit {
 impl Permit {
     /// Private to the gate: this is the only door.
     pub(super) fn new(call: Arc<Call>, vault: &SessionVault) -> Self {
-        let mut params = call.params.clone();
-        // Answers to the broker's own questions are not the source's to see.
-        for ours in ["requestState", "inputResponses"] {
-            params = params.without(ours);
-        }
         let name = Json::of(&&*call.tool.name);
-        params = params.with("name", &name).unwrap_or(params);
-        if let Some(restored) = vault.restore(&call) {
-            params = params.with("arguments", &restored).unwrap_or(params);
-        }
+        let restored = vault.restore(&call);
+        let mut edits = vec![("name", Some(&name))];
+        // Answers to the broker's own questions are not the source's to see.
+        edits.extend(["requestState", "inputResponses"].map(|ours| (ours, None)));
+        edits.extend(restored.as_ref().map(|restored| ("arguments", Some(restored))));
+        let params = call.params.edited(&edits).unwrap_or_else(|| call.params.clone());
         Self { call, params }
     }
 

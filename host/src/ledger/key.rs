@@ -9,6 +9,7 @@ use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::Sha256;
 
 use super::LedgerError;
+use crate::digest::hex;
 
 /// The key's length in bytes: that of the hash, as RFC 2104 advises.
 const KEY_BYTES: usize = 32;
@@ -39,8 +40,7 @@ impl Key {
     pub(super) fn fingerprint(&self, bytes: &[u8]) -> String {
         let mut mac = self.0.clone();
         mac.update(bytes);
-        let code = mac.finalize().into_bytes();
-        code.iter().fold("hmac-sha256:".to_owned(), |text, byte| text + &format!("{byte:02x}"))
+        format!("hmac-sha256:{}", hex(&mac.finalize().into_bytes()))
     }
 }
 

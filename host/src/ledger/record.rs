@@ -6,8 +6,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::LedgerError;
 use crate::call::{CallId, SessionId, now_millis};
-use crate::digest::canonical;
-use crate::message::Json;
+use crate::digest::canonical_value;
 
 /// The version of the record's form, `v`.
 pub(super) const VERSION: u32 = 1;
@@ -127,12 +126,10 @@ impl Event {
 
     /// Everything but the place in the chain, so that the writer's thread only has to glue and hash.
     pub(super) fn draft(self) -> Result<Draft, LedgerError> {
-        let text = serde_json::to_string(&self.body).map_err(|error| LedgerError::Body(error.to_string()))?;
-        if text.len() > MAX_RECORD_BYTES {
-            return Err(LedgerError::TooLarge { size: text.len() });
+        let body = canonical_value(&self.body).map_err(|error| LedgerError::Body(error.to_string()))?;
+        if body.len() > MAX_RECORD_BYTES {
+            return Err(LedgerError::TooLarge { size: body.len() });
         }
-        let json = Json::parse(text).map_err(|error| LedgerError::Body(error.to_string()))?;
-        let body = canonical(&json).map_err(|error| LedgerError::Body(error.to_string()))?;
         Ok(Draft { at: now_millis(), kind: self.kind, run: self.run, call: self.call, body })
     }
 }
@@ -209,6 +206,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::digest::canonical;
+    use crate::message::Json;
 
     #[test]
     fn the_text_is_canonical_and_reads_back() {

@@ -1,8 +1,5 @@
 //! What a payload looked like, without what it said.
 
-use std::borrow::Cow;
-
-use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
@@ -36,11 +33,19 @@ fn of(text: &str, depth: usize) -> Value {
     }
 }
 
+/// How many characters a JSON string stands for. The text is valid, so every escape is whole.
 fn characters(text: &str) -> usize {
-    #[derive(Deserialize)]
-    struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
-    // What does not decode (a lone surrogate) still has a length, that of its JSON text.
-    serde_json::from_str(text).map_or(text.len(), |Text(text)| text.chars().count())
+    let text = text.trim();
+    let mut rest = text.get(1..text.len() - 1).unwrap_or_default();
+    let mut count = 0;
+    while let Some((before, escape)) = rest.split_once('\\') {
+        let code = escape.strip_prefix('u');
+        // The second half of a surrogate pair is no character of its own.
+        let half = code.is_some_and(|code| matches!(code.as_bytes(), [b'd' | b'D', b'c'..=b'f' | b'C'..=b'F', ..]));
+        count += before.chars().count() + usize::from(!half);
+        rest = escape.get(if code.is_some() { 5 } else { 1 }..).unwrap_or_default();
+    }
+    count + rest.chars().count()
 }
 
 fn object(text: &str, depth: usize) -> Value {
@@ -94,6 +99,14 @@ mod tests {
         let expected = json!({"path": "string(3)", "n": "number", "on": "boolean", "no": "null",
             "list": ["array(2)", {"k": "string(6)"}], "e": ["array(0)"]});
         assert_eq!(shape_of(text), expected);
+    }
+
+    #[test]
+    fn characters_are_counted_as_they_are_read() {
+        for text in ["", "h\u{e9}\u{1f600}", "\"\\/\n\u{1}", "\\u0041", "\\\\"] {
+            assert_eq!(shape_of(serde_json::to_string(text).unwrap()), format!("string({})", text.chars().count()));
+        }
+        assert_eq!(shape_of(r#""\u00e9\uD83D\uDE00\/""#), "string(3)");
     }
 
     #[test]

@@ -25,7 +25,7 @@ pub(super) enum Work {
     Stop(oneshot::Sender<()>),
 }
 
-/// What goes into one savepoint: all of it is written, or nothing.
+/// What belongs together: all of it is written, or nothing.
 pub(super) struct Item {
     pub(super) draft: Option<Draft>,
     pub(super) side: Side,
@@ -173,22 +173,22 @@ impl Writer {
             tip = insert(&transaction, &self.chain, tip, &gap).map_err(failed)?;
         }
         for item in items {
-            let savepoint = transaction.savepoint().map_err(failed)?;
-            let outcome = apply(&savepoint, &self.chain, tip, item, data_dir);
+            let (outcome, ended) = if matches!(item.side, Side::None) {
+                // One statement is whole or nothing by itself.
+                (apply(&transaction, &self.chain, tip, item, data_dir), Ok(()))
+            } else {
+                let savepoint = transaction.savepoint().map_err(failed)?;
+                let outcome = apply(&savepoint, &self.chain, tip, item, data_dir);
+                let ended = if outcome.is_ok() { savepoint.commit() } else { savepoint.finish() };
+                (outcome, ended)
+            };
             match outcome {
-                Ok(next) => {
-                    savepoint.commit().map_err(failed)?;
-                    tip = next;
-                    outcomes.push(Ok(tip.seq));
-                }
-                Err(error) => {
-                    let undone = savepoint.finish();
-                    if transaction.is_autocommit() {
-                        // SQLite gave up the whole transaction, as it may when the disk is full.
-                        return Err(error);
-                    }
-                    undone.map_err(failed)?;
-                    outcomes.push(Err(error));
+                // SQLite gave up the whole transaction, as it may when the disk is full.
+                Err(error) if transaction.is_autocommit() => return Err(error),
+                outcome => {
+                    ended.map_err(failed)?;
+                    tip = outcome.as_ref().map_or(tip, |next| *next);
+                    outcomes.push(outcome.map(|next| next.seq));
                 }
             }
         }

@@ -91,6 +91,21 @@ fn members_are_replaced_added_and_removed_in_place() {
 }
 
 #[test]
+fn several_members_are_edited_at_once() {
+    let object = Json::parse(r#"{ "a":1, "b" :2 ,"a":3 }"#).unwrap();
+    let [b, missing, a] = object.get_all(["b", "c", "a"]).map(|json| json.map(|json| json.as_str().to_owned()));
+    assert_eq!((a.as_deref(), b.as_deref(), missing), (Some("3"), Some("2"), None));
+    let (x, y) = (Json::of(&"x"), Json::of(&"y"));
+    let edited = |edits: &[(&str, Option<&Json>)]| object.edited(edits).unwrap().as_str().to_owned();
+    assert_eq!(edited(&[("b", Some(&x)), ("c", None), ("a", Some(&y))]), r#"{ "a":1, "b" :"x" ,"a":"y" }"#);
+    assert_eq!(edited(&[("c", Some(&x)), ("d", Some(&y))]), r#"{ "a":1, "b" :2 ,"a":3,"c":"x","d":"y"}"#);
+    assert_eq!(edited(&[("b", Some(&x)), ("a", None), ("c", Some(&y))]), r#"{"b":"x","c":"y"}"#);
+    assert_eq!(edited(&[("c", None)]), object.as_str());
+    let empty = Json::empty_object().edited(&[("a", Some(&x)), ("b", Some(&y))]).unwrap();
+    assert_eq!(empty.as_str(), r#"{"a":"x","b":"y"}"#);
+}
+
+#[test]
 fn lines_hold_no_line_feed() {
     let message =
         Message::parse("{\n\"jsonrpc\":\"2.0\",\r\n\"id\":1,\"method\":\"m\",\"params\":{\n\"a\":\"\\n\"}}").unwrap();

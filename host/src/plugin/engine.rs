@@ -1,12 +1,15 @@
-//! The engine that all plugins share: how code is compiled, where instances live, and the clock that interrupts them.
+//! The engine that all plugins share: how code is compiled, and where instances live.
+
+use std::sync::Arc;
 
 use wasmtime::{Config, Enabled, Engine, InstanceAllocationStrategy, PoolingAllocationConfig};
 
+use super::clock::Clock;
 use super::error::PluginError;
 use super::limits;
 
-/// An engine and the thread that ticks for it.
-pub(crate) fn start() -> Result<Engine, PluginError> {
+/// An engine, and the clock that ticks for it.
+pub(crate) fn start() -> Result<(Engine, Arc<Clock>), PluginError> {
     let failed = |error: wasmtime::Error| PluginError::Engine(format!("{error:#}"));
     let engine = Engine::new(config().allocation_strategy(InstanceAllocationStrategy::Pooling(pool()))).or_else(|error| {
         // The pool reserves terabytes of address space, which a small `ulimit -v` forbids.
@@ -14,8 +17,8 @@ pub(crate) fn start() -> Result<Engine, PluginError> {
         Engine::new(config().allocation_strategy(InstanceAllocationStrategy::OnDemand))
     });
     let engine = engine.map_err(failed)?;
-    tick(&engine)?;
-    Ok(engine)
+    let clock = Clock::start(&engine)?;
+    Ok((engine, clock))
 }
 
 fn config() -> Config {
@@ -43,20 +46,4 @@ fn pool() -> PoolingAllocationConfig {
         .linear_memory_keep_resident(limits::KEEP_RESIDENT_BYTES)
         .pagemap_scan(if cfg!(target_os = "linux") { Enabled::Auto } else { Enabled::No });
     pool
-}
-
-/// One thread per engine. It holds the engine weakly, and ends when the last plugin and the last handle are gone: a plugin that
-/// outlived its clock would have no deadline.
-fn tick(engine: &Engine) -> Result<(), PluginError> {
-    let engine = engine.weak();
-    let clock = move || {
-        while let Some(engine) = engine.upgrade() {
-            engine.increment_epoch();
-            drop(engine);
-            // Late ticks are lost, not made up for: a burst would age every guest at once.
-            std::thread::sleep(limits::TICK);
-        }
-    };
-    let thread = std::thread::Builder::new().name("plugin-clock".into()).spawn(clock);
-    thread.map(drop).map_err(|error| PluginError::Engine(format!("no thread for the clock: {error}")))
 }

@@ -1,10 +1,12 @@
 //! One instance of a plugin and what holds it: its store, its limits, and the reading of what went wrong.
 
 use std::future::Future;
+use std::sync::Arc;
 
 use tokio::sync::OwnedSemaphorePermit;
 use wasmtime::{Engine, PoolConcurrencyLimitError, ResourceLimiter, Store, Trap, UpdateDeadline};
 
+use super::clock::{Clock, Turn};
 use super::error::{Failure, FailureCode};
 use super::limits::{self, Limits};
 use super::v0_1::Facts;
@@ -12,6 +14,7 @@ use super::v0_1::Facts;
 /// What a store holds: the budget of the running call, and the facts that the guest may ask the host for.
 pub(crate) struct State {
     pub(crate) facts: Facts,
+    clock: Arc<Clock>,
     ticks_left: u32,
     calls_left: u32,
     memory: usize,
@@ -30,8 +33,9 @@ enum Exceeded {
 
 impl State {
     /// A store for a fresh instance that can reach nothing: no memory yet, no time, no facts.
-    pub(crate) fn store(engine: &Engine, facts: Facts) -> Store<Self> {
-        let mut store = Store::new(engine, Self { facts, ticks_left: 0, calls_left: 0, memory: 0 });
+    pub(crate) fn store(engine: &Engine, clock: &Arc<Clock>, facts: Facts) -> Store<Self> {
+        let clock = clock.clone();
+        let mut store = Store::new(engine, Self { facts, clock, ticks_left: 0, calls_left: 0, memory: 0 });
         store.limiter(|state| state);
         store.epoch_deadline_callback(|mut context| {
             let state = context.data_mut();
@@ -82,8 +86,15 @@ impl<W> Live<W> {
     }
 }
 
+/// A call that has its budget: what bounds it, and the clock that runs for it.
+#[must_use = "without its clock a guest has no deadline"]
+pub(crate) struct Armed {
+    limits: Limits,
+    _turn: Turn,
+}
+
 /// Gives the next call of this store its budget. Deadlines count from here.
-pub(crate) fn arm(store: &mut Store<State>, limits: Limits) {
+pub(crate) fn arm(store: &mut Store<State>, limits: Limits) -> Armed {
     let ticks = limits.deadline.as_millis() / limits::TICK.as_millis();
     let state = store.data_mut();
     state.ticks_left = u32::try_from(ticks).unwrap_or(u32::MAX);
@@ -91,10 +102,12 @@ pub(crate) fn arm(store: &mut Store<State>, limits: Limits) {
     state.facts.log_lines_left = limits::LOG_LINES;
     store.set_epoch_deadline(1);
     store.set_hostcall_fuel(limits.output);
+    Armed { limits, _turn: store.data().clock.turn() }
 }
 
 /// Waits for a call into a guest, and no longer than its limits allow. Dropping the future ends the guest.
-pub(crate) async fn guard<T>(limits: Limits, call: impl Future<Output = wasmtime::Result<T>>) -> Result<T, Failure> {
+pub(crate) async fn guard<T>(armed: Armed, call: impl Future<Output = wasmtime::Result<T>>) -> Result<T, Failure> {
+    let limits = armed.limits;
     match tokio::time::timeout(limits.deadline + limits::WALL_CLOCK_GRACE, call).await {
         Ok(result) => result.map_err(|error| failure(limits, &error)),
         Err(_) => Err(deadline(limits)),

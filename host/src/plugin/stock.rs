@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use wasmtime::Engine;
 
+use super::clock::Clock;
 use super::error::{Failure, FailureCode, PluginError};
 use super::guest::{Live, State, arm, guard};
 use super::limits::{self, Limits};
@@ -17,6 +18,7 @@ pub(crate) struct Stock<W: World>(Arc<Shared<W>>);
 
 struct Shared<W: World> {
     engine: Engine,
+    clock: Arc<Clock>,
     linked: Linked<W>,
     settings: String,
     slots: Arc<Semaphore>,
@@ -43,13 +45,14 @@ impl<W: World> Stock<W> {
     /// Makes the first instance, which proves that the plugin starts and takes its settings.
     pub(crate) async fn start(
         engine: Engine,
+        clock: Arc<Clock>,
         linked: Linked<W>,
         settings: String,
         slots: Arc<Semaphore>,
     ) -> Result<Self, PluginError> {
         let reserve = slots.available_permits() / 2;
         let (ready, refilling) = (Mutex::default(), AtomicBool::new(false));
-        let shared = Shared { engine, linked, settings, slots, reserve, ready, refilling };
+        let shared = Shared { engine, clock, linked, settings, slots, reserve, ready, refilling };
         let plugin = || shared.linked.plugin.to_string();
         match shared.fresh().await {
             Ok(first) => shared.put(first),
@@ -117,14 +120,14 @@ impl<W: World> Shared<W> {
 
     async fn instance(&self, slot: OwnedSemaphorePermit) -> Result<Live<W>, Unready> {
         let facts = Facts { plugin: self.linked.plugin.clone(), ..Facts::default() };
-        let mut store = State::store(&self.engine, facts);
-        arm(&mut store, Limits::START);
+        let mut store = State::store(&self.engine, &self.clock, facts);
+        let armed = arm(&mut store, Limits::START);
         let world = async {
             let world = W::instantiate(&self.linked.pre, &mut store).await?;
             let configured = world.configure(&mut store, &self.settings).await?;
             Ok(configured.map(|()| world))
         };
-        match guard(Limits::START, world).await {
+        match guard(armed, world).await {
             Ok(Ok(world)) => Ok(Live::new(world, store, slot)),
             Ok(Err(reason)) => Err(Unready::Refused(reason)),
             Err(failure) => Err(Unready::Failed(failure)),

@@ -114,40 +114,40 @@ fn own_error<T>(result: Result<T, String>) -> Result<T, Failure> {
 impl Live<PolicyWorld> {
     /// Judges the call whose facts are in the store.
     pub(crate) async fn check(&mut self) -> Result<Verdict, Failure> {
-        arm(&mut self.store, Limits::DECISION);
+        let armed = arm(&mut self.store, Limits::DECISION);
         let guest = self.world.0.portcullis_plugin_policy();
         let verdict = guest.call_check(&mut self.store, Resource::new_borrow(ONLY));
-        convert::verdict(own_error(guard(Limits::DECISION, verdict).await?)?)
+        convert::verdict(own_error(guard(armed, verdict).await?)?)
     }
 }
 
 impl Live<TransformWorld> {
     /// Rewrites the value that the phase is about.
     pub(crate) async fn rewrite(&mut self) -> Result<Change, Failure> {
-        arm(&mut self.store, Limits::REWRITE);
+        let armed = arm(&mut self.store, Limits::REWRITE);
         let guest = self.world.0.portcullis_plugin_transform();
         let change = guest.call_rewrite(&mut self.store, Resource::new_borrow(ONLY));
-        convert::change(own_error(guard(Limits::REWRITE, change).await?)?)
+        convert::change(own_error(guard(armed, change).await?)?)
     }
 }
 
 impl Live<ApprovalWorld> {
     /// Settles the ask whose facts are in the store.
     pub(crate) async fn settle(&mut self) -> Result<Settlement, Failure> {
-        arm(&mut self.store, Limits::DECISION);
+        let armed = arm(&mut self.store, Limits::DECISION);
         let guest = self.world.0.portcullis_plugin_approval();
         let settled = guest.call_settle(&mut self.store, Resource::new_borrow(ONLY), Resource::new_borrow(ONLY));
-        convert::settlement(own_error(guard(Limits::DECISION, settled).await?)?)
+        convert::settlement(own_error(guard(armed, settled).await?)?)
     }
 }
 
 impl Live<SinkWorld> {
     /// Takes a batch, and gives back the lines that the plugin wrote.
     pub(crate) async fn deliver(&mut self, records: &[String]) -> Result<String, Failure> {
-        arm(&mut self.store, Limits::DELIVER);
+        let armed = arm(&mut self.store, Limits::DELIVER);
         let guest = self.world.0.portcullis_plugin_audit();
         let delivered = guest.call_deliver(&mut self.store, records);
-        own_error(guard(Limits::DELIVER, delivered).await?)?;
+        own_error(guard(armed, delivered).await?)?;
         Ok(std::mem::take(&mut self.store.data_mut().facts.lines))
     }
 }
@@ -159,23 +159,23 @@ pub(crate) struct ToolSession(ResourceAny);
 impl Live<ToolsWorld> {
     /// The text of the definitions.
     pub(crate) async fn definitions(&mut self) -> Result<String, Failure> {
-        arm(&mut self.store, Limits::TOOL);
+        let armed = arm(&mut self.store, Limits::TOOL);
         let guest = self.world.0.portcullis_plugin_tools();
-        guard(Limits::TOOL, guest.call_definitions(&mut self.store)).await
+        guard(armed, guest.call_definitions(&mut self.store)).await
     }
 
     /// Whether calls of one session must reach the same instance.
     pub(crate) async fn keeps_state(&mut self) -> Result<bool, Failure> {
-        arm(&mut self.store, Limits::TOOL);
+        let armed = arm(&mut self.store, Limits::TOOL);
         let guest = self.world.0.portcullis_plugin_tools();
-        guard(Limits::TOOL, guest.call_keeps_state(&mut self.store)).await
+        guard(armed, guest.call_keeps_state(&mut self.store)).await
     }
 
     /// Opens a session.
     pub(crate) async fn open(&mut self) -> Result<ToolSession, Failure> {
-        arm(&mut self.store, Limits::TOOL);
+        let armed = arm(&mut self.store, Limits::TOOL);
         let guest = self.world.0.portcullis_plugin_tools().session();
-        guard(Limits::TOOL, guest.call_constructor(&mut self.store)).await.map(ToolSession)
+        guard(armed, guest.call_constructor(&mut self.store)).await.map(ToolSession)
     }
 
     /// Runs a tool.
@@ -185,9 +185,9 @@ impl Live<ToolsWorld> {
         tool: &str,
         arguments: &String,
     ) -> Result<Result<String, ToolFailure>, Failure> {
-        arm(&mut self.store, Limits::TOOL);
+        let armed = arm(&mut self.store, Limits::TOOL);
         let guest = self.world.0.portcullis_plugin_tools().session();
         let result = guest.call_call(&mut self.store, session.0, tool, arguments);
-        Ok(guard(Limits::TOOL, result).await?.map_err(convert::tool_failure))
+        Ok(guard(armed, result).await?.map_err(convert::tool_failure))
     }
 }

@@ -1,0 +1,73 @@
+//! The clock that interrupts guests. It stands still while none runs.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+use std::thread::Thread;
+
+use wasmtime::{Engine, EngineWeak};
+
+use super::error::PluginError;
+use super::limits;
+
+/// How many ticks without a guest until the clock stops: starting it again wakes a thread, which costs more than a few ticks.
+const IDLE_TICKS: u32 = 50;
+
+/// The clock of one engine. Every store holds it: a plugin that outlived its clock would have no deadline.
+pub(crate) struct Clock {
+    running: Arc<AtomicUsize>,
+    thread: Thread,
+}
+
+/// Held while a guest runs.
+pub(crate) struct Turn(Arc<Clock>);
+
+impl Clock {
+    /// Starts the thread of an engine. It ends when the clock is dropped.
+    pub(crate) fn start(engine: &Engine) -> Result<Arc<Self>, PluginError> {
+        let running = Arc::new(AtomicUsize::new(0));
+        let (engine, count) = (engine.weak(), Arc::downgrade(&running));
+        let thread = std::thread::Builder::new().name("plugin-clock".into()).spawn(move || tick(&engine, &count));
+        let thread = thread.map_err(|error| PluginError::Engine(format!("no thread for the clock: {error}")))?;
+        Ok(Arc::new(Self { running, thread: thread.thread().clone() }))
+    }
+
+    /// Keeps the clock ticking until the turn is dropped.
+    pub(crate) fn turn(self: &Arc<Self>) -> Turn {
+        if self.running.fetch_add(1, Ordering::SeqCst) == 0 {
+            self.thread.unpark();
+        }
+        Turn(self.clone())
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.0.running.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl Drop for Clock {
+    fn drop(&mut self) {
+        // The thread sees that the count is gone once it is awake; it wakes up in vain if it is quicker, and sleeps one tick.
+        self.running = Arc::default();
+        self.thread.unpark();
+    }
+}
+
+fn tick(engine: &EngineWeak, running: &Weak<AtomicUsize>) {
+    let mut idle = 0;
+    while let (Some(engine), Some(running)) = (engine.upgrade(), running.upgrade()) {
+        engine.increment_epoch();
+        let rests = running.load(Ordering::SeqCst) == 0;
+        drop((engine, running));
+        idle = if rests { idle + 1 } else { 0 };
+        if idle > IDLE_TICKS {
+            // A turn that began since the count was read has left a token, so that this returns at once.
+            std::thread::park();
+            idle = 0;
+        } else {
+            // Late ticks are lost, not made up for: a burst would age every guest at once.
+            std::thread::sleep(limits::TICK);
+        }
+    }
+}
