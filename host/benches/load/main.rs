@@ -7,7 +7,14 @@
 //! `--only` takes the rows that hold the word (`rules`, `1 MiB`). `--data` is where the ledgers go: their disk decides what
 //! durability costs. Every answer is compared in full. Trust the processor time per call first, which repeats within a few
 //! per cent; then ratios of rows of one run; latencies last, as the callers share the machine with what they measure.
-#![allow(missing_docs, clippy::unwrap_used, clippy::panic, reason = "a bench")]
+#![allow(
+    missing_docs,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::disallowed_methods,
+    reason = "a bench"
+)]
 
 mod direct;
 mod http;

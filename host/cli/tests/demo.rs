@@ -1,0 +1,34 @@
+//! The tour, as a newcomer's first command runs it.
+//!
+//! That this test stands beside the binary also makes `cargo test` build it, for the suite in `tests/`.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods, reason = "tests")]
+
+use std::process::Command;
+
+#[test]
+fn the_tour_tells_its_story_and_leaves_nothing_behind() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut demo = Command::new(env!("CARGO_BIN_EXE_portcullis"));
+    let told = demo.arg("demo").current_dir(&folder).env("TMPDIR", folder.path()).env("HOME", folder.path()).output();
+    let told = told.unwrap();
+    let story = String::from_utf8(told.stdout).unwrap();
+    assert!(told.status.success(), "{story}{}", String::from_utf8_lossy(&told.stderr));
+    let chapters = [
+        "source  42",
+        "[rule]",
+        "person  once",
+        "[approval-refused]",
+        "[plugin-deadline]",
+        "[plugin-trap]",
+        "Verified: every record is as it was written.",
+    ];
+    let mut rest = story.as_str();
+    for chapter in chapters {
+        let Some((_, after)) = rest.split_once(chapter) else {
+            panic!("{chapter:?} is missing, or out of order:\n{story}")
+        };
+        rest = after;
+    }
+    assert!(!story.contains('\u{1b}'), "colours in a pipe");
+    assert_eq!(folder.path().read_dir().unwrap().count(), 0, "something was left behind");
+}
