@@ -4,7 +4,7 @@
 use std::process::Command;
 
 #[test]
-fn an_unknown_mode_is_refused() {
-    let ran = Command::new(env!("CARGO_BIN_EXE_portcullis-test-source")).arg("no-such-mode").output().unwrap();
-    assert!(!ran.status.success());
+fn it_fails_as_it_is_told() {
+    let ran = Command::new(env!("CARGO_BIN_EXE_portcullis-test-source")).arg("exit-now").output().unwrap();
+    assert_eq!(ran.status.code(), Some(3));
 }
