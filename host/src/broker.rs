@@ -288,6 +288,10 @@ impl Broker {
         join_all(sessions.iter().map(|session| session.close())).await;
         join_all(self.inner.upstreams.values().map(|upstream| upstream.source.close())).await;
         if let Some(feeds) = self.background.feeds.lock().await.take() {
+            // The ends of the sessions are notes; a sink has everything only when they are there to be read.
+            if let Err(error) = self.inner.ledger.flush().await {
+                tracing::error!(%error, "the last records may be missing, for the sinks too");
+            }
             feeds.finish().await;
         }
         self.inner.ledger.close().await;

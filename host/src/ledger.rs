@@ -178,6 +178,14 @@ impl Ledger {
         self.0.tip.clone()
     }
 
+    /// Waits until everything that was recorded so far, notes too, is on disk.
+    ///
+    /// # Errors
+    /// As [`Ledger::append`].
+    pub async fn flush(&self) -> Result<(), LedgerError> {
+        self.write(None, Side::None).await.map(drop)
+    }
+
     /// Writes what is queued, then `broker.stopped`, and lets go of the chain. Idempotent. A failure is logged at ERROR:
     /// the chain then reads as incomplete.
     pub async fn close(&self) {

@@ -138,6 +138,17 @@ async fn a_run_that_failed_says_why() {
 }
 
 #[tokio::test]
+async fn a_flush_waits_for_notes() {
+    let dir = folder();
+    let ledger = open(dir.path()).await;
+    for _ in 0..100 {
+        ledger.note(event(Kind::SourceLog));
+    }
+    ledger.flush().await.unwrap();
+    assert_eq!(kinds(dir.path()).len(), 101);
+}
+
+#[tokio::test]
 async fn readers_filter_and_follow() {
     let dir = folder();
     let ledger = open(dir.path()).await;
