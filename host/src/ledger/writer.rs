@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use rusqlite::{Connection, OptionalExtension as _, TransactionBehavior, params};
 use serde_json::json;
@@ -15,6 +16,10 @@ use super::{LedgerError, Started, feed, store};
 
 /// How many items one transaction takes: bounds how long other brokers on the folder wait for their turn.
 const MAX_BATCH: usize = 512;
+
+/// How long records that nobody waits for may wait themselves, for one that somebody does: then one `fsync` serves both. A
+/// crash loses at most this much of them, and a call without its outcome reads `unknown`.
+const LINGER: Duration = Duration::from_millis(2);
 
 /// What the writer is sent.
 #[expect(clippy::large_enum_variant, reason = "all but the last are items, and a box for each would cost more")]
@@ -68,9 +73,11 @@ pub(super) fn start(
         return Err(error);
     }
     let path = store::path(&writer.data_dir);
+    let clock = tokio::runtime::Builder::new_current_thread().enable_time().build();
+    let clock = clock.map_err(|error| LedgerError::file("start a clock for", &path, error))?;
     std::thread::Builder::new()
         .name("ledger".into())
-        .spawn(move || writer.run(lock, work))
+        .spawn(move || writer.run(lock, work, &clock))
         .map_err(|error| LedgerError::file("start a thread for", &path, error))?;
     Ok(tip)
 }
@@ -91,10 +98,10 @@ struct Writer {
 }
 
 impl Writer {
-    fn run(mut self, lock: Lock, mut work: mpsc::Receiver<Work>) {
+    fn run(mut self, lock: Lock, mut work: mpsc::Receiver<Work>, clock: &tokio::runtime::Runtime) {
         let mut stop = None;
         while let Some(first) = work.blocking_recv() {
-            let mut items = Vec::new();
+            let (mut items, mut patience) = (Vec::new(), None);
             let mut next = Some(first);
             while let Some(work_item) = next {
                 match work_item {
@@ -103,6 +110,10 @@ impl Writer {
                 }
                 let more = stop.is_none() && items.len() < MAX_BATCH;
                 next = if more { work.try_recv().ok() } else { None };
+                if more && next.is_none() && items.iter().all(|item| item.reply.is_none()) {
+                    let until = *patience.get_or_insert_with(|| tokio::time::Instant::now() + LINGER);
+                    next = clock.block_on(async { tokio::time::timeout_at(until, work.recv()).await }).ok().flatten();
+                }
             }
             self.settle(items);
             if stop.is_some() {
