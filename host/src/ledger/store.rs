@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
+use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavior};
 
 use super::{LedgerError, chain};
 
@@ -72,7 +72,7 @@ pub(super) fn open(data_dir: &Path, limits: Limits) -> Result<Connection, Ledger
     let mut conn = Connection::open_with_flags(&path, flags).map_err(failed)?;
     harden(&conn, limits).map_err(failed)?;
     // Before anything is changed in a file that is perhaps not ours.
-    check_format(&conn, data_dir)?;
+    check_format(&conn.unchecked_transaction().map_err(failed)?, data_dir)?;
     retry_busy(limits.busy, || conn.pragma_update(None, "journal_mode", "WAL")).map_err(failed)?;
     conn.pragma_update(None, "synchronous", "FULL").map_err(failed)?;
     conn.pragma_update(None, "journal_size_limit", WAL_KEEP).map_err(failed)?;
@@ -98,7 +98,8 @@ pub(super) fn open_reader(data_dir: &Path, limits: Limits) -> Result<Connection,
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let conn = Connection::open_with_flags(&path, flags).map_err(failed)?;
     harden(&conn, limits).map_err(failed)?;
-    match check_format(&conn, data_dir)? {
+    let format = check_format(&conn.unchecked_transaction().map_err(failed)?, data_dir)?;
+    match format {
         0 => Err(LedgerError::Missing(path)),
         _ => Ok(conn),
     }
@@ -112,8 +113,9 @@ fn harden(conn: &Connection, limits: Limits) -> rusqlite::Result<()> {
     conn.pragma_update(None, "cell_size_check", true)
 }
 
-/// The format: 0 for a file without anything in it.
-fn check_format(conn: &Connection, data_dir: &Path) -> Result<i64, LedgerError> {
+/// The format: 0 for a file without anything in it. In one transaction, because another broker may be making the ledger
+/// right now: between two looks an empty file could turn into what looks like somebody else's.
+fn check_format(conn: &Transaction<'_>, data_dir: &Path) -> Result<i64, LedgerError> {
     let number = |sql: &str| conn.query_row(sql, [], |row| row.get(0)).map_err(|e| error(data_dir, &e));
     let found: i64 = number("PRAGMA user_version")?;
     match found {

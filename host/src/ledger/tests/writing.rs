@@ -137,6 +137,21 @@ async fn a_run_that_failed_says_why() {
     assert!(row.ended.is_some());
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn brokers_that_start_together_make_one_ledger() {
+    for _ in 0..10 {
+        let dir = folder();
+        let opened = (0..8).map(|_| {
+            let dir = dir.path().to_owned();
+            tokio::spawn(async move { open(&dir).await })
+        });
+        for ledger in futures_util::future::join_all(opened).await {
+            ledger.unwrap().close().await;
+        }
+        assert_eq!(verify(dir.path()).unwrap().chains.len(), 8);
+    }
+}
+
 #[tokio::test]
 async fn a_flush_waits_for_notes() {
     let dir = folder();

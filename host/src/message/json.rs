@@ -1,0 +1,282 @@
+//! One JSON value, kept as the bytes that were received.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::ops::Range;
+
+use bytes::Bytes;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::{MAX_NESTING, MessageError};
+
+/// One valid JSON value as UTF-8 text, kept exactly as it was received. Cloning and slicing share the buffer.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Json(Bytes);
+
+impl Json {
+    /// Takes text that holds exactly one JSON value within [`MAX_NESTING`].
+    ///
+    /// # Errors
+    /// [`MessageError`] if it is not UTF-8, not JSON, or nested too deep.
+    pub fn parse(text: impl Into<Bytes>) -> Result<Self, MessageError> {
+        let text = text.into();
+        check_nesting(&text)?;
+        let raw: &RawValue = serde_json::from_slice(&text).map_err(MessageError::from_json)?;
+        Ok(slice(&text, raw))
+    }
+
+    /// Serialises a value. Every type of this crate that is passed here serialises without error; one that does not
+    /// becomes `null`.
+    #[must_use]
+    pub fn of(value: &impl serde::Serialize) -> Self {
+        serde_json::to_vec(value).map_or_else(|_| Self::null(), |text| Self(Bytes::from(text)))
+    }
+
+    /// The value `null`.
+    #[must_use]
+    pub const fn null() -> Self {
+        Self(Bytes::from_static(b"null"))
+    }
+
+    /// The value `{}`.
+    #[must_use]
+    pub const fn empty_object() -> Self {
+        Self(Bytes::from_static(b"{}"))
+    }
+
+    /// The text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        // Constructors accept only UTF-8; checking again costs less than the line of `unsafe` it saves.
+        std::str::from_utf8(&self.0).unwrap_or("null")
+    }
+
+    /// The text's bytes.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// As a [`serde_json::Value`], faithfully or not at all: a text that says more than a `Value` can hold (`1e999`, digits
+    /// beyond a float's, a key twice) becomes a string that holds it. Whatever shows payload to people goes through here,
+    /// so that what they read is what the source will read.
+    #[must_use]
+    pub fn to_value(&self) -> serde_json::Value {
+        let parsed = self.read::<serde_json::Value>().ok();
+        let same =
+            |value: &serde_json::Value| crate::digest::canonical(&Self::of(value)) == crate::digest::canonical(self);
+        parsed.filter(same).unwrap_or_else(|| serde_json::Value::String(self.as_str().to_owned()))
+    }
+
+    /// Parses into a typed value that may borrow from the text.
+    ///
+    /// # Errors
+    /// The parser's own error, with line and column within this value.
+    pub fn read<'a, T: Deserialize<'a>>(&'a self) -> Result<T, serde_json::Error> {
+        serde_json::from_slice(&self.0)
+    }
+
+    /// The member `key` of an object, without parsing the others deep. None for other values and missing keys; the last
+    /// of several members of that name.
+    #[must_use]
+    pub fn get(&self, key: &str) -> Option<Self> {
+        self.member(key).map(|raw| slice(&self.0, raw))
+    }
+
+    /// Like [`Json::get`], for a member that is a string.
+    #[must_use]
+    pub fn get_str(&self, key: &str) -> Option<String> {
+        serde_json::from_str(self.member(key)?.get()).ok()
+    }
+
+    /// The items of an array. None for other values.
+    #[must_use]
+    pub fn items(&self) -> Option<Vec<Self>> {
+        let items: Vec<&RawValue> = self.read().ok()?;
+        Some(items.into_iter().map(|raw| slice(&self.0, raw)).collect())
+    }
+
+    /// Like [`Json::get`] for several keys in one pass.
+    #[must_use]
+    pub fn get_all<const N: usize>(&self, keys: [&str; N]) -> [Option<Self>; N] {
+        let members = self.read::<Members<'_>>().map(|members| members.0).unwrap_or_default();
+        keys.map(|key| last(&members, key).map(|raw| slice(&self.0, raw)))
+    }
+
+    /// This text with the member `key` of the object replaced; everything else keeps its bytes. The member is added at
+    /// the end if there was none. None if this is not an object.
+    #[must_use]
+    pub fn with(&self, key: &str, value: &Self) -> Option<Self> {
+        self.edited(&[(key, Some(value))])
+    }
+
+    /// This object with some members replaced, added at the end, or (where no value is given) left out; everything else
+    /// keeps its bytes. None if this is not an object.
+    #[must_use]
+    pub fn edited(&self, edits: &[(&str, Option<&Self>)]) -> Option<Self> {
+        let members = self.read::<Members<'_>>().ok()?.0;
+        let (mut replaced, mut added) = (Vec::new(), String::new());
+        let mut empty = members.is_empty();
+        for (key, value) in edits {
+            match (last(&members, key), value) {
+                (Some(_), None) => return self.without(key).edited(edits),
+                (None, None) => {}
+                (Some(raw), Some(value)) => replaced.push((range_of(&self.0, raw.get()), value.as_str())),
+                (None, Some(value)) => {
+                    added.push_str(if std::mem::take(&mut empty) { "" } else { "," });
+                    added.push_str(&serde_json::to_string(key).ok()?);
+                    added.push(':');
+                    added.push_str(value.as_str());
+                }
+            }
+        }
+        if !added.is_empty() {
+            // Before the brace, and before the space that may stand there.
+            let end = self.as_str().trim_end().strip_suffix('}')?.trim_end().len();
+            added.push('}');
+            replaced.push((end..self.0.len(), &added));
+        }
+        if replaced.is_empty() {
+            return Some(self.clone());
+        }
+        replaced.sort_by_key(|(range, _)| range.start);
+        Some(self.splice(&replaced))
+    }
+
+    /// This object without the member `key`; everything else keeps its bytes.
+    #[must_use]
+    pub fn without(&self, key: &str) -> Self {
+        let Ok(members) = self.read::<Members<'_>>() else { return self.clone() };
+        if !members.0.iter().any(|(name, _)| name == key) {
+            return self.clone();
+        }
+        let mut text = String::with_capacity(self.0.len());
+        for (name, raw) in members.0.iter().filter(|(name, _)| name != key) {
+            text.push(if text.is_empty() { '{' } else { ',' });
+            text.push_str(&serde_json::to_string(name).unwrap_or_default());
+            text.push(':');
+            text.push_str(raw.get());
+        }
+        text.push_str(if text.is_empty() { "{}" } else { "}" });
+        Self(Bytes::from(text))
+    }
+
+    /// The text with every newline outside strings turned into a space, as line framing needs it. Shares the buffer when
+    /// there is none.
+    #[must_use]
+    pub fn on_one_line(&self) -> Self {
+        // JSON strings hold no raw newline, so each one found stands between tokens.
+        if memchr::memchr2(b'\n', b'\r', &self.0).is_none() {
+            return self.clone();
+        }
+        let text: Vec<u8> = self.0.iter().map(|&b| if b == b'\n' || b == b'\r' { b' ' } else { b }).collect();
+        Self(Bytes::from(text))
+    }
+
+    fn member(&self, key: &str) -> Option<&RawValue> {
+        last(&self.read::<Members<'_>>().ok()?.0, key)
+    }
+
+    fn splice(&self, edits: &[(Range<usize>, &str)]) -> Self {
+        let text = self.as_str();
+        let mut out = String::with_capacity(text.len() + edits.iter().map(|(_, new)| new.len()).sum::<usize>());
+        let mut at = 0;
+        for (range, new) in edits {
+            out.push_str(text.get(at..range.start).unwrap_or_default());
+            out.push_str(new);
+            at = range.end;
+        }
+        out.push_str(text.get(at..).unwrap_or_default());
+        Self(Bytes::from(out))
+    }
+}
+
+impl fmt::Debug for Json {
+    // Payloads must not reach logs by way of `{:?}`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Json({} bytes)", self.0.len())
+    }
+}
+
+impl serde::Serialize for Json {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let raw: &RawValue = self.read().map_err(serde::ser::Error::custom)?;
+        raw.serialize(serializer)
+    }
+}
+
+/// The members of an object in order, each value a slice of the text.
+pub(crate) struct Members<'a>(pub(crate) Vec<(Cow<'a, str>, &'a RawValue)>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+        impl<'de> serde::de::Visitor<'de> for Visitor {
+            type Value = Members<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: serde::de::MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut members = Vec::new();
+                while let Some(Key(key)) = map.next_key::<Key<'de>>()? {
+                    members.push((key, map.next_value()?));
+                }
+                Ok(Members(members))
+            }
+        }
+        deserializer.deserialize_map(Visitor)
+    }
+}
+
+#[derive(Deserialize)]
+struct Key<'a>(#[serde(borrow)] std::borrow::Cow<'a, str>);
+
+pub(super) fn slice(text: &Bytes, raw: &RawValue) -> Json {
+    Json(text.slice_ref(raw.get().as_bytes()))
+}
+
+/// The last of the members of that name, which is the one that most parsers take.
+fn last<'a>(members: &[(Cow<'a, str>, &'a RawValue)], key: &str) -> Option<&'a RawValue> {
+    members.iter().rev().find(|(name, _)| name == key).map(|(_, raw)| *raw)
+}
+
+fn range_of(text: &[u8], part: &str) -> Range<usize> {
+    let start = part.as_ptr() as usize - text.as_ptr() as usize;
+    start..start + part.len()
+}
+
+/// Counts brackets outside strings. One pass over the bytes, no recursion: this stands before every parser.
+pub(super) fn check_nesting(text: &[u8]) -> Result<(), MessageError> {
+    let mut depth = 0usize;
+    let mut rest = text;
+    while let Some((&byte, tail)) = rest.split_first() {
+        rest = tail;
+        match byte {
+            b'{' | b'[' => {
+                depth += 1;
+                if depth > MAX_NESTING {
+                    return Err(MessageError::TooDeep);
+                }
+            }
+            b'}' | b']' => depth = depth.saturating_sub(1),
+            b'"' => rest = after_string(rest),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// What follows the string whose opening quote was just read.
+fn after_string(mut rest: &[u8]) -> &[u8] {
+    while let Some(at) = memchr::memchr2(b'"', b'\\', rest) {
+        let escaped = rest.get(at) == Some(&b'\\');
+        rest = rest.get(at + 1 + usize::from(escaped)..).unwrap_or_default();
+        if !escaped {
+            return rest;
+        }
+    }
+    &[]
+}
