@@ -13,7 +13,7 @@
 //! |---|---|
 //! | `source`, `method` | the source's name, the MCP method |
 //! | `tool` | the exposed name or the source's own name for the tool; in an `allow` rule without `source` only the exposed name, because a source chooses its own names |
-//! | `arguments` | see [`arguments`] |
+//! | `arguments` | a table from paths into the arguments to what must stand there |
 //! | `message` | nothing: it is what the agent or the person reads |
 //!
 //! Without `default`, the rest passes if there is no `allow`, and is denied if there is one.
