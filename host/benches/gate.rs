@@ -4,13 +4,12 @@
 
 use std::sync::Arc;
 
-use async_trait::async_trait;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use futures_util::future::join_all;
 use portcullis::broker::Broker;
 use portcullis::config::Config;
-use portcullis::message::{Answer, Json, Notification, RpcError};
-use portcullis::session::{Contact, Elicitation};
+use portcullis::message::{Answer, Json};
+use portcullis::session::Nobody;
 use portcullis_jail::Launcher;
 
 const SOURCE: &str = r#"
@@ -36,22 +35,6 @@ plugin = "builtin:jsonl"
 
 /// Calls in flight, as of a busy team.
 const CALLERS: u64 = 16;
-
-/// Nobody is ever asked here.
-struct Nobody;
-
-#[async_trait]
-impl Contact for Nobody {
-    async fn notify(&self, _: Notification) {}
-
-    fn elicitation(&self) -> Elicitation {
-        Elicitation::None
-    }
-
-    async fn request(&self, _: &str, _: Json) -> Result<Json, RpcError> {
-        Err(RpcError::new(RpcError::INTERNAL, "nobody is here"))
-    }
-}
 
 fn gate(criterion: &mut Criterion) {
     let runtime = tokio::runtime::Runtime::new().unwrap();
