@@ -23,7 +23,7 @@ docs:
 # Real servers behind the broker, driven by the MCP Inspector and by rmcp; needs npm, python3 and git
 interop:
     tests/interop/setup.sh
-    cargo test --no-run
+    cargo build --bins --examples --features portcullis-tests/interop
     cargo test --features portcullis-tests/interop --test interop
 
 # The fuzzers' own functions on their corpus and on random bytes, with stable Rust

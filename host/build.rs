@@ -59,7 +59,9 @@ fn build(root: &Path, target: &Path) -> PathBuf {
     for name in PLUGINS {
         cargo.arg("--package").arg(format!("portcullis-{name}"));
     }
-    cargo.env("CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_RUSTFLAGS", format!("-Clink-arg=-zstack-size={STACK}"));
+    // Plugins mostly look through text, and every processor that this host compiles for has vectors.
+    let flags = format!("-Clink-arg=-zstack-size={STACK} -Ctarget-feature=+simd128");
+    cargo.env("CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_RUSTFLAGS", flags);
     run(cargo, "the reference plugins do not build");
     target.join(TARGET).join(PROFILE)
 }

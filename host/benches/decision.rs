@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use portcullis::call::{Call, CallId, Caller, Phase, Risk, SessionId, Trust, View};
-use portcullis::catalog::{Hints, Tool};
+use portcullis::catalog::{Hints, Item, Kind};
 use portcullis::config::{PluginConfig, PluginRef};
 use portcullis::digest::Digest;
 use portcullis::message::Json;
@@ -65,7 +65,8 @@ fn config(plugin: PluginRef, settings: serde_json::Value) -> PluginConfig {
 /// A call with a kilobyte of arguments.
 fn view() -> View {
     let definition = Json::parse(r#"{"name":"read","inputSchema":{"type":"object"}}"#).unwrap();
-    let tool = Tool {
+    let tool = Item {
+        kind: Kind::Tool,
         source: "files".parse().unwrap(),
         name: "read".into(),
         exposed: "files__read".into(),
@@ -86,7 +87,7 @@ fn view() -> View {
         received_at: 1,
         method: "tools/call".into(),
         caller: Arc::new(caller),
-        tool: Arc::new(tool),
+        item: Arc::new(tool),
         risk: Risk::Risky,
         arguments: Json::of(&json!({ "text": "x".repeat(1000) })),
         params: Json::empty_object(),

@@ -3,6 +3,7 @@
 //! Building one reads plugins and opens the ledger; it starts no source and binds no address. Sources start with the first
 //! session that may see them.
 
+mod cells;
 mod feed;
 mod operator;
 mod upstream;
@@ -17,7 +18,8 @@ use portcullis_jail::Launcher;
 use serde_json::json;
 
 use crate::call::{Caller, SessionId};
-use crate::catalog::{Acceptance, Filter, FilterError, Lock, LockError, Tool};
+use crate::catalog::{Acceptance, Filter, FilterError, Item, Lock, LockError};
+use crate::cell::Cells;
 use crate::config::{Config, PluginConfig, ProfileConfig};
 use crate::control::Control;
 use crate::digest::Digest;
@@ -27,10 +29,10 @@ use crate::message::RpcError;
 use crate::name::{ProfileName, SourceName};
 use crate::plugin::{Identity, PluginError, Plugins};
 use crate::secret::{SecretError, Secrets};
-use crate::session::Session;
-use crate::source::SourceError;
+use crate::session::{Agent, Session};
+use crate::source::{Client, Onlooker, SourceError};
 
-pub(crate) use upstream::Upstream;
+pub(crate) use upstream::{Met, Offer, Upstream};
 
 /// A running broker. Cheap to clone; all clones are one.
 #[derive(Debug, Clone)]
@@ -127,14 +129,19 @@ impl Broker {
         Lock::load(&config.data_dir)?;
         let profiles = profiles(&config)?;
         let secrets = Secrets::open(&config.data_dir)?;
-        let mut upstreams = BTreeMap::new();
-        for source in config.sources.values() {
-            let upstream = Upstream::new(source, &config.data_dir, &secrets, &plugins, &launcher).await?;
-            upstreams.insert(source.name.clone(), Arc::new(upstream));
-        }
 
         let started = Started { version: env!("CARGO_PKG_VERSION").to_owned(), config: digest_of(&config) };
         let ledger = Ledger::open(&config.data_dir, started).await?;
+        let notes = ledger.clone();
+        let record = move |event| notes.note(event);
+        let cells = Cells::new(launcher, &config.data_dir, config.file.as_deref(), record);
+        let upstreams = match upstreams(&config, &secrets, &plugins, &Arc::new(cells)).await {
+            Ok(upstreams) => upstreams,
+            Err(error) => {
+                ledger.close().await;
+                return Err(error);
+            }
+        };
         for (name, profile) in profiles.iter().filter(|(_, p)| p.config.approve == crate::config::Approve::Never) {
             tracing::warn!(profile = %name, "`approve = \"never\"`: risky calls run without asking");
             ledger.note(Event::new(
@@ -193,15 +200,28 @@ impl Broker {
         self.inner.gate.plugins().collect()
     }
 
-    /// Opens a session for a caller that a front has identified, and records it. Opens no source.
+    /// Opens a session for a program that calls by itself, and records it. Opens no source.
     ///
     /// # Errors
-    /// An unknown profile, or a ledger that cannot record the session.
+    /// As for [`Broker::open_session_of`].
     pub async fn open_session(
         &self,
         profile: &ProfileName,
         principal: &str,
         client: &str,
+    ) -> Result<Arc<Session>, RpcError> {
+        self.open_session_of(profile, principal, Agent::named(client)).await
+    }
+
+    /// Opens a session for an agent that a front has identified, and records it. Opens no source.
+    ///
+    /// # Errors
+    /// An unknown profile, or a ledger that cannot record the session.
+    pub async fn open_session_of(
+        &self,
+        profile: &ProfileName,
+        principal: &str,
+        agent: Agent,
     ) -> Result<Arc<Session>, RpcError> {
         let Some(known) = self.inner.profiles.get(profile) else {
             let known: Vec<_> = self.inner.profiles.keys().map(ProfileName::as_str).collect();
@@ -213,15 +233,15 @@ impl Broker {
             profile: profile.clone(),
             trust: known.config.trust,
             session: SessionId::new(),
-            client: client.into(),
+            client: agent.name.clone(),
         };
         let body = json!({
-            "principal": principal, "profile": profile, "client": client, "trust": caller.trust.as_str(),
+            "principal": principal, "profile": profile, "client": &*agent.name, "trust": caller.trust.as_str(),
         });
         let event = Event { kind: Kind::RunStarted, run: Some(caller.session.clone()), call: None, body };
         let id = caller.session.clone();
         // Made before the record, so that a run whose opener goes away meanwhile is ended by its drop.
-        let session = Arc::new(Session::new(caller, known.config.clone(), self.inner.clone()));
+        let session = Session::new(caller, agent, known.config.clone(), self.inner.clone());
         self.inner.ledger.append(event).await.map_err(|error| {
             session.forget();
             tracing::error!(%error, "a session cannot be recorded and is therefore not opened");
@@ -239,8 +259,10 @@ impl Broker {
     }
 
     /// Discovers every configured source, in parallel, each with its own outcome. For `check`, `tools` and `lock`.
-    pub async fn discover(&self) -> BTreeMap<SourceName, Result<Arc<[Arc<Tool>]>, SourceError>> {
-        let found = join_all(self.inner.upstreams.values().map(|upstream| upstream.discover())).await;
+    pub async fn discover(&self) -> BTreeMap<SourceName, Result<Arc<[Arc<Item>]>, SourceError>> {
+        let nobody: Arc<dyn Client> = Arc::new(Onlooker);
+        let found = join_all(self.inner.upstreams.values().map(|upstream| upstream.discover(&nobody))).await;
+        let found = found.into_iter().map(|met| met.map(|met| met.tools.items));
         self.inner.upstreams.keys().cloned().zip(found).collect()
     }
 
@@ -254,25 +276,27 @@ impl Broker {
     ///
     /// # Errors
     /// If the lock cannot be read or written; then nothing is accepted.
-    pub async fn accept(&self, tools: &[Arc<Tool>], by: &str) -> Result<(), BuildError> {
-        let mut lock = Lock::load(&self.inner.config.data_dir)?;
-        for tool in tools {
-            if let Some(identity) = self.identity(&tool.source) {
-                lock.accept(tool, identity);
-            }
-        }
+    pub async fn accept(&self, tools: &[Arc<Item>], by: &str) -> Result<(), BuildError> {
+        Lock::load(&self.inner.config.data_dir)?;
         for tool in tools {
             let body = json!({ "source": tool.source, "tool": &*tool.name, "definition": tool.digest, "by": by });
             self.inner.ledger.append(Event { kind: Kind::LockAccepted, run: None, call: None, body }).await?;
         }
-        Ok(lock.save(&self.inner.config.data_dir)?)
+        let accept = |lock: &mut Lock| {
+            for tool in tools {
+                if let Some(identity) = self.identity(&tool.source) {
+                    lock.accept(tool, identity);
+                }
+            }
+        };
+        Ok(Lock::change(&self.inner.config.data_dir, accept)?)
     }
 
     /// What the lock says of a tool.
     ///
     /// # Errors
     /// A damaged lock.
-    pub fn acceptance(&self, tool: &Tool) -> Result<Acceptance, BuildError> {
+    pub fn acceptance(&self, tool: &Item) -> Result<Acceptance, BuildError> {
         let lock = Lock::load(&self.inner.config.data_dir)?;
         Ok(self.identity(&tool.source).map_or(Acceptance::Unknown, |identity| lock.of(tool, identity)))
     }
@@ -300,7 +324,8 @@ impl Broker {
     fn start_eager(&self) {
         for upstream in self.inner.upstreams.values().filter(|upstream| upstream.config.eager).cloned() {
             tokio::spawn(async move {
-                if let Err(error) = upstream.discover().await {
+                let nobody: Arc<dyn Client> = Arc::new(Onlooker);
+                if let Err(error) = upstream.discover(&nobody).await {
                     tracing::warn!(source = %upstream.config.name, %error, "an eager source did not start");
                 }
             });
@@ -320,6 +345,20 @@ impl Inner {
         let sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
         sessions.values().filter_map(Weak::upgrade).filter(|session| !session.ended()).collect()
     }
+}
+
+async fn upstreams(
+    config: &Config,
+    secrets: &Secrets,
+    plugins: &Plugins,
+    cells: &Arc<Cells>,
+) -> Result<BTreeMap<SourceName, Arc<Upstream>>, BuildError> {
+    let mut upstreams = BTreeMap::new();
+    for source in config.sources.values() {
+        let upstream = Upstream::new(source, secrets, plugins, cells).await?;
+        upstreams.insert(source.name.clone(), Arc::new(upstream));
+    }
+    Ok(upstreams)
 }
 
 fn profiles(config: &Config) -> Result<BTreeMap<ProfileName, Profile>, FilterError> {

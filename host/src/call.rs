@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::catalog::Tool;
+use crate::catalog::{Item, Kind};
 use crate::message::{Answer, Json};
 use crate::name::{ProfileName, SourceName};
 
@@ -115,21 +115,92 @@ pub struct Call {
     pub method: Arc<str>,
     /// Who calls.
     pub caller: Arc<Caller>,
-    /// What is called, as the caller was shown it.
-    pub tool: Arc<Tool>,
+    /// What it is about, as the caller was shown it.
+    pub item: Arc<Item>,
     /// What it could do.
     pub risk: Risk,
-    /// The arguments: a JSON object, in placeholder form.
+    /// What the caller says to the source, a JSON object in placeholder form: see [`arguments_of`].
     pub arguments: Json,
     /// The whole `params` as received, with the exposed name and the caller's arguments.
     pub params: Json,
+}
+
+/// Members of `params` that are the protocol's own and no arguments, for a method that has no member `arguments`.
+fn own_members(method: &str) -> &'static [&'static str] {
+    match method {
+        "resources/read" => &["_meta", "uri", "requestState", "inputResponses"],
+        "resources/subscribe" | "resources/unsubscribe" => &["_meta", "uri"],
+        "completion/complete" => &["_meta", "ref"],
+        _ => &["_meta"],
+    }
+}
+
+/// Whether a source may answer this method with a request for input, with which the caller then sends it again (2026-07-28,
+/// "Multi Round-Trip Requests").
+pub(crate) fn may_be_retried(method: &str) -> bool {
+    matches!(method, "tools/call" | "prompts/get" | "resources/read")
+}
+
+/// Whether a method has its arguments in a member of that name.
+fn has_member(method: &str) -> bool {
+    matches!(method, "tools/call" | "prompts/get")
+}
+
+/// What the parameters of a method say to the source beyond naming an item: the member `arguments` of `tools/call` and
+/// `prompts/get`, all members that are not the protocol's own of other methods. Positional parameters become the one
+/// member `params`.
+#[must_use]
+pub fn arguments_of(method: &str, params: &Json) -> Json {
+    if has_member(method) {
+        return params.get("arguments").unwrap_or_else(Json::empty_object);
+    }
+    if params.as_bytes().starts_with(b"[") {
+        return Json::empty_object().with("params", params).unwrap_or_else(Json::empty_object);
+    }
+    own_members(method).iter().fold(params.clone(), |rest, key| rest.without(key))
 }
 
 impl Call {
     /// The configured name of the source that this call is for.
     #[must_use]
     pub fn source(&self) -> &SourceName {
-        &self.tool.source
+        &self.item.source
+    }
+
+    /// The parameters with other arguments, everything else byte for byte. None if they cannot stand there.
+    #[must_use]
+    pub fn params_with(&self, arguments: &Json) -> Option<Json> {
+        if has_member(&self.method) {
+            return self.params.with("arguments", arguments);
+        }
+        if self.params.as_bytes().starts_with(b"[") {
+            return arguments.get("params");
+        }
+        let (old, new) = (self.arguments.members()?, arguments.members()?);
+        let gone = old.iter().filter(|(key, _)| !new.iter().any(|(other, _)| other == key));
+        let edits = gone.map(|(key, _)| (key.as_str(), None)).chain(new.iter().map(|(key, v)| (key.as_str(), Some(v))));
+        let own = own_members(&self.method);
+        let edits: Vec<_> = edits.filter(|(key, _)| !own.contains(key)).collect();
+        self.params.edited(&edits)
+    }
+
+    /// The parameters as its source is to get them: under the source's own name for the item, with these arguments.
+    #[must_use]
+    pub fn params_for_source(&self, arguments: Option<&Json>) -> Option<Json> {
+        let params = match arguments {
+            Some(arguments) => self.params_with(arguments)?,
+            None => self.params.clone(),
+        };
+        let name = Json::of(&&*self.item.name);
+        match (&*self.method, self.item.kind) {
+            (_, Kind::Source) => Some(params),
+            ("completion/complete", kind) => {
+                let key = if kind == Kind::Prompt { "name" } else { "uri" };
+                params.with("ref", &params.get("ref")?.with(key, &name)?)
+            }
+            (_, Kind::Tool | Kind::Prompt) => params.with("name", &name),
+            (_, Kind::Resource | Kind::Template) => params.with("uri", &name),
+        }
     }
 }
 
@@ -141,7 +212,7 @@ pub enum Phase {
     Call,
     /// When the source has answered.
     Result,
-    /// When a tool is about to be shown.
+    /// When an item is about to be shown.
     List,
 }
 
@@ -201,4 +272,51 @@ pub enum Outcome {
 pub fn now_millis() -> u64 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     since.map_or(0, |d| u64::try_from(d.as_millis()).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+    use crate::plugin::testing::view;
+
+    fn call(method: &str, kind: Kind, params: &'static str) -> Call {
+        let call = Call::clone(&view("{}").call);
+        let item = Arc::new(Item { kind, name: "own".into(), ..Item::clone(&call.item) });
+        let params = Json::parse(params).unwrap();
+        Call { method: method.into(), item, arguments: arguments_of(method, &params), params, ..call }
+    }
+
+    #[test]
+    fn each_method_has_its_arguments_and_the_sources_own_name_is_put_in() {
+        let cases = [
+            ("tools/call", Kind::Tool, r#"{ "name":"x", "arguments":{"a":1.0}, "v":2}"#, r#"{"a":1.0}"#),
+            ("prompts/get", Kind::Prompt, r#"{"name":"x" }"#, "{}"),
+            ("resources/read", Kind::Resource, r#"{"uri":"x","_meta":{"p":1}}"#, "{}"),
+            (
+                "completion/complete",
+                Kind::Template,
+                r#"{"ref":{"type":"ref/resource", "uri":"x"},"argument":{"name":"n","value":"v"}}"#,
+                r#"{"argument":{"name":"n","value":"v"}}"#,
+            ),
+            ("vendor/do", Kind::Source, r#"{"name":"kept","x":[1]}"#, r#"{"name":"kept","x":[1]}"#),
+            ("vendor/do", Kind::Source, "[1, 2]", r#"{"params":[1, 2]}"#),
+        ];
+        for (method, kind, params, arguments) in cases {
+            let call = call(method, kind, params);
+            assert_eq!(call.arguments.as_str(), arguments, "{method}");
+            let sent = call.params_for_source(None).unwrap();
+            let expected = if kind == Kind::Source { params.to_owned() } else { params.replace("\"x\"", "\"own\"") };
+            assert_eq!(sent.as_str(), expected, "{method}");
+        }
+    }
+
+    #[test]
+    fn rewritten_arguments_go_where_the_old_ones_stood() {
+        let other = Json::parse(r#"{"argument":{"name":"n","value":"w"},"_meta":{"evil":1}}"#).unwrap();
+        let call = call("completion/complete", Kind::Prompt, r#"{"argument":1,"context":{}, "_meta":{"k":1}}"#);
+        let rewritten = call.params_with(&other).unwrap();
+        assert_eq!(rewritten.as_str(), r#"{"argument":{"name":"n","value":"w"},"_meta":{"k":1}}"#);
+    }
 }

@@ -1,6 +1,7 @@
-//! The catalog: all tools of all sources, under the names that agents see.
+//! The catalog: all that the sources offer, under the names that agents see.
 
 mod filter;
+mod item;
 mod lock;
 mod naming;
 
@@ -13,102 +14,38 @@ use crate::message::Json;
 use crate::name::SourceName;
 
 pub use filter::{Filter, FilterError};
-pub use lock::{Acceptance, Lock, LockError, Locked};
-pub use naming::{MAX_EXPOSED_BYTES, NamingError};
+pub use item::{Hints, Item, Kind};
+pub use lock::{Acceptance, Lock, LockError, Locked, LockedPackage};
+pub use naming::{MAX_EXPOSED_BYTES, MAX_URI_BYTES, NamingError};
+pub(crate) use naming::{Resolved, exposed_uri, resolve_uri};
 
 /// The most tools one source may offer: more than any known server has, fewer than would drown a model or the broker.
 pub const MAX_TOOLS_PER_SOURCE: usize = 1_000;
 
-/// The largest definition of one tool, in bytes. The largest known real one has 20 KiB.
+/// The most prompts, resources or templates of one source. Servers of files list hundreds; beyond this they have templates.
+pub const MAX_ITEMS_PER_SOURCE: usize = 10_000;
+
+/// The largest definition of one item, in bytes. The largest known real one, of a tool, has 20 KiB.
 pub const MAX_DEFINITION_BYTES: usize = 256 * 1024;
 
-/// One tool of one source.
-#[derive(Debug, Clone)]
-pub struct Tool {
-    /// The source that offers it.
-    pub source: SourceName,
-    /// Its name at the source.
-    pub name: Arc<str>,
-    /// Its name for the agent.
-    pub exposed: Arc<str>,
-    /// An MCP `Tool` as the source gave it, byte for byte.
-    pub definition: Json,
-    /// Of the definition's canonical form.
-    pub digest: Digest,
-    /// The source's hints.
-    pub hints: Hints,
-    /// The source's tags.
-    pub tags: Arc<[String]>,
-}
-
-impl Tool {
-    /// The definition under its exposed name, everything else byte for byte.
-    #[must_use]
-    pub fn exposed_definition(&self) -> Json {
-        self.definition.with("name", &Json::of(&&*self.exposed)).unwrap_or_else(Json::null)
-    }
-}
-
-/// `ToolAnnotations`: claims of the source. None where it says nothing.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Hints {
-    /// `readOnlyHint`
-    #[serde(rename = "readOnlyHint")]
-    pub read_only: Option<bool>,
-    /// `destructiveHint`
-    #[serde(rename = "destructiveHint")]
-    pub destructive: Option<bool>,
-    /// `idempotentHint`
-    #[serde(rename = "idempotentHint")]
-    pub idempotent: Option<bool>,
-    /// `openWorldHint`
-    #[serde(rename = "openWorldHint")]
-    pub open_world: Option<bool>,
-}
-
-impl Hints {
-    fn of(definition: &Json) -> Self {
-        // Annotations of a wrong shape claim nothing, and nothing is what lowers no risk.
-        definition.get("annotations").and_then(|json| json.read().ok()).unwrap_or_default()
-    }
-
-    /// Whether the tool may destroy something or reach beyond its source. MCP's defaults: yes, unless the source denies it.
-    #[must_use]
-    pub fn grave(self) -> bool {
-        let destructive = self.destructive.unwrap_or(true) && self.read_only != Some(true);
-        destructive || self.open_world.unwrap_or(true)
-    }
-
-    /// Whether the source itself says that the tool is dangerous.
-    #[must_use]
-    pub fn raise_risk(self) -> bool {
-        self.destructive == Some(true) && self.read_only != Some(true) || self.open_world == Some(true)
-    }
-
-    /// Whether the source says that the tool only reads, and nothing that contradicts it.
-    #[must_use]
-    pub fn claim_harmless(self) -> bool {
-        self.read_only == Some(true) && self.destructive != Some(true) && self.open_world != Some(true)
-    }
-}
-
-/// All tools of a set of sources.
+/// All items of one kind, of a set of sources.
 #[derive(Debug, Clone, Default)]
 pub struct Catalog {
-    tools: Vec<Arc<Tool>>,
+    items: Vec<Arc<Item>>,
     by_exposed: HashMap<Arc<str>, usize>,
 }
 
-/// Why a set of tools is no catalog.
+/// Why a set of items is no catalog.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CatalogError {
-    /// A definition is no object with a `name`.
-    #[error("source `{source_name}` offers a tool without a name")]
+    /// A definition is no object with a `name`, `uri` or `uriTemplate`, as its kind needs one.
+    #[error("source `{source_name}` offers a {} without a {}", kind.as_str(), kind.key())]
     NoName {
         /// The source.
         source_name: SourceName,
+        /// Of which kind.
+        kind: Kind,
     },
     /// The name cannot be exposed.
     #[error("source `{source_name}`: {error}")]
@@ -119,16 +56,18 @@ pub enum CatalogError {
         error: NamingError,
     },
     /// The definition has no canonical form, so that it cannot be pinned.
-    #[error("source `{source_name}`: the definition of tool `{tool}` is ambiguous: {error}")]
+    #[error("source `{source_name}`: the definition of {} `{name}` is ambiguous: {error}", kind.as_str())]
     Ambiguous {
         /// The source.
         source_name: SourceName,
-        /// The tool.
-        tool: String,
+        /// Of which kind.
+        kind: Kind,
+        /// The item.
+        name: String,
         /// Why.
         error: CanonicalError,
     },
-    /// Over [`MAX_TOOLS_PER_SOURCE`] or [`MAX_DEFINITION_BYTES`].
+    /// Over [`MAX_TOOLS_PER_SOURCE`], [`MAX_ITEMS_PER_SOURCE`] or [`MAX_DEFINITION_BYTES`].
     #[error("source `{source_name}` {what}")]
     Limit {
         /// The source.
@@ -138,10 +77,13 @@ pub enum CatalogError {
     },
     /// The same name twice.
     #[error(
-        "tool name `{exposed}` is offered by source `{first}` and by source `{second}`; give one of them another `names` \
-         (`\"source\"`, or `{{ prefix = \"…\" }}`)"
+        "{} `{exposed}` is offered by source `{first}` and by source `{second}`; give one of them another `names` \
+         (`\"source\"`, or `{{ prefix = \"…\" }}`)",
+        label(*kind)
     )]
     Collision {
+        /// Of which kind.
+        kind: Kind,
         /// The exposed name.
         exposed: String,
         /// Who had it.
@@ -150,8 +92,10 @@ pub enum CatalogError {
         second: SourceName,
     },
     /// The same name twice from one source.
-    #[error("source `{source_name}` offers two tools that would both be called `{exposed}`")]
+    #[error("source `{source_name}` offers two {} that would both be called `{exposed}`", plural(*kind))]
     Duplicate {
+        /// Of which kind.
+        kind: Kind,
         /// The source.
         source_name: SourceName,
         /// The exposed name.
@@ -159,39 +103,64 @@ pub enum CatalogError {
     },
 }
 
-/// Names and digests the tools of one source.
+fn label(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Tool => "tool name",
+        Kind::Prompt => "prompt name",
+        Kind::Resource => "resource",
+        Kind::Template => "resource template",
+        Kind::Source => "source",
+    }
+}
+
+fn plural(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Tool => "tools",
+        Kind::Prompt => "prompts",
+        Kind::Resource => "resources",
+        Kind::Template => "resource templates",
+        Kind::Source => "sources",
+    }
+}
+
+/// Names and digests what one source offers of one kind.
 ///
 /// # Errors
-/// See [`CatalogError`]; one bad tool refuses the source, because a source that plays with names is not to be trusted with
-/// the rest.
-pub fn tools_of(config: &SourceConfig, definitions: &[Json]) -> Result<Vec<Arc<Tool>>, CatalogError> {
+/// See [`CatalogError`]; one bad item refuses the source's whole list, because a source that plays with names is not to be
+/// trusted with the rest.
+pub fn items_of(kind: Kind, config: &SourceConfig, definitions: &[Json]) -> Result<Vec<Arc<Item>>, CatalogError> {
     let source_name = || config.name.clone();
-    if definitions.len() > MAX_TOOLS_PER_SOURCE {
-        let what = format!("offers {} tools, more than the limit of {MAX_TOOLS_PER_SOURCE}", definitions.len());
+    let limit = if kind == Kind::Tool { MAX_TOOLS_PER_SOURCE } else { MAX_ITEMS_PER_SOURCE };
+    if definitions.len() > limit {
+        let what = format!("offers {} {}, more than the limit of {limit}", definitions.len(), plural(kind));
         return Err(CatalogError::Limit { source_name: source_name(), what });
     }
     let tags: Arc<[String]> = config.tags.clone().into();
-    let mut tools = Vec::with_capacity(definitions.len());
+    let mut items = Vec::with_capacity(definitions.len());
     let mut seen = std::collections::HashSet::new();
     for definition in definitions {
-        let name = definition.get_str("name").ok_or_else(|| CatalogError::NoName { source_name: source_name() })?;
+        let name = definition.get_str(kind.key());
+        let name = name.ok_or_else(|| CatalogError::NoName { source_name: source_name(), kind })?;
         let size = definition.as_bytes().len();
         if size > MAX_DEFINITION_BYTES {
-            let what = format!("defines a tool in {size} bytes, more than the limit of {MAX_DEFINITION_BYTES}");
+            let kind = kind.as_str();
+            let what = format!("defines a {kind} in {size} bytes, more than the limit of {MAX_DEFINITION_BYTES}");
             return Err(CatalogError::Limit { source_name: source_name(), what });
         }
-        let exposed: Arc<str> = naming::expose(&config.name, &config.names, &name)
+        let exposed: Arc<str> = naming::expose(kind, &config.name, &config.names, &name)
             .map_err(|error| CatalogError::Naming { source_name: source_name(), error })?
             .into();
         if !seen.insert(exposed.clone()) {
-            return Err(CatalogError::Duplicate { source_name: source_name(), exposed: exposed.to_string() });
+            return Err(CatalogError::Duplicate { kind, source_name: source_name(), exposed: exposed.to_string() });
         }
         let digest = Digest::of_json(definition).map_err(|error| CatalogError::Ambiguous {
             source_name: source_name(),
-            tool: name.clone(),
+            kind,
+            name: name.clone(),
             error,
         })?;
-        tools.push(Arc::new(Tool {
+        items.push(Arc::new(Item {
+            kind,
             source: source_name(),
             name: name.into(),
             exposed,
@@ -201,40 +170,42 @@ pub fn tools_of(config: &SourceConfig, definitions: &[Json]) -> Result<Vec<Arc<T
             tags: tags.clone(),
         }));
     }
-    Ok(tools)
+    Ok(items)
 }
 
 impl Catalog {
-    /// Merges the tools of several sources, in the order given.
+    /// Merges what several sources offer, in the order given.
     ///
     /// # Errors
     /// [`CatalogError::Collision`] if two sources expose the same name.
-    pub fn merge(sources: impl IntoIterator<Item = Vec<Arc<Tool>>>) -> Result<Self, CatalogError> {
+    pub fn merge(sources: impl IntoIterator<Item = Vec<Arc<Item>>>) -> Result<Self, CatalogError> {
         let mut catalog = Self::default();
-        for tool in sources.into_iter().flatten() {
-            let index = catalog.tools.len();
-            if let Some(first) = catalog.by_exposed.insert(tool.exposed.clone(), index) {
-                let first = catalog.tools.get(first).map_or_else(|| tool.source.clone(), |t| t.source.clone());
-                let (exposed, second) = (tool.exposed.to_string(), tool.source.clone());
-                return Err(CatalogError::Collision { exposed, first, second });
+        for item in sources.into_iter().flatten() {
+            let index = catalog.items.len();
+            if let Some(first) = catalog.by_exposed.insert(item.exposed.clone(), index) {
+                let first = catalog.items.get(first).map_or_else(|| item.source.clone(), |first| first.source.clone());
+                let (kind, exposed, second) = (item.kind, item.exposed.to_string(), item.source.clone());
+                return Err(CatalogError::Collision { kind, exposed, first, second });
             }
-            catalog.tools.push(tool);
+            catalog.items.push(item);
         }
         Ok(catalog)
     }
 
-    /// The tools, in the order of the sources' names and then the source's own.
+    /// The items, in the order of the sources' names and then the source's own.
     #[must_use]
-    pub fn tools(&self) -> &[Arc<Tool>] {
-        &self.tools
+    pub fn items(&self) -> &[Arc<Item>] {
+        &self.items
     }
 
-    /// The tool of this exposed name.
+    /// The item of this exposed name.
     #[must_use]
-    pub fn get(&self, exposed: &str) -> Option<&Arc<Tool>> {
-        self.tools.get(*self.by_exposed.get(exposed)?)
+    pub fn get(&self, exposed: &str) -> Option<&Arc<Item>> {
+        self.items.get(*self.by_exposed.get(exposed)?)
     }
 }
 
+#[cfg(test)]
+pub(crate) mod testing;
 #[cfg(test)]
 mod tests;

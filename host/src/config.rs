@@ -24,6 +24,7 @@ use std::time::Duration;
 
 pub use error::{ConfigError, Problem};
 pub use search::user_data_dir;
+pub(crate) use value::is_host;
 pub use wrap::Wrap;
 
 use crate::call::{Phase, Trust};
@@ -198,6 +199,8 @@ pub enum Endpoint {
         headers: BTreeMap<String, Value>,
         /// Loopback and private addresses may be reached.
         dangerous_allow_private: bool,
+        /// How messages are carried.
+        carrier: Carrier,
     },
     /// A WebAssembly component.
     Component {
@@ -208,6 +211,18 @@ pub enum Endpoint {
         /// Capabilities it may import.
         grant: Vec<String>,
     },
+}
+
+/// How messages are carried to a `url`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Carrier {
+    /// Streamable HTTP, or the transport before it if the server refuses that.
+    #[default]
+    Detect,
+    /// Streamable HTTP.
+    Http,
+    /// HTTP with SSE (2024-11-05).
+    Sse,
 }
 
 /// How a source's tools are named for the agent.
@@ -245,6 +260,8 @@ pub struct CellConfig {
     pub tmp: Option<u64>,
     /// A weaker cell is accepted where the platform has no full one.
     pub dangerous_allow_reduced: bool,
+    /// `dangerous-allow-private` of the source: what it may reach may be on this machine or near it.
+    pub dangerous_allow_private: bool,
 }
 
 /// Which plugin or component.
@@ -295,6 +312,8 @@ pub struct ProfileConfig {
     pub deny: Vec<String>,
     /// When a person is asked.
     pub approve: Approve,
+    /// Whether sources may use the agent's model.
+    pub sampling: bool,
     /// How much of a call the ledger keeps.
     pub record: Detail,
 }

@@ -1,4 +1,5 @@
-//! The one way out: every request that the broker makes over the network goes through here.
+//! The one way out: every request that the broker makes over the network goes through here, and so does every connection
+//! of a caged source ([`Outlet`]).
 //!
 //! A server's address comes from configuration, but what a name resolves to and where a server redirects does not. So:
 //! the URL is checked, the name is looked up once per connection, every address is checked, the connection goes to those
@@ -10,7 +11,9 @@
 //! Invariant: no other module builds an HTTP client.
 
 mod address;
+mod dial;
 mod error;
+mod outlet;
 mod request;
 mod resolver;
 mod target;
@@ -22,9 +25,11 @@ use reqwest::header::LOCATION;
 use reqwest::{Method, Response, StatusCode};
 use url::Url;
 
-pub(crate) use error::EgressError;
+pub use error::EgressError;
+pub use outlet::{Declared, Destination, Hello, Listeners, NoDestination, Outlet, Reply, client_hello};
 pub(crate) use request::Outgoing;
 pub(crate) use resolver::Lookup;
+pub use target::check;
 pub(crate) use target::shown;
 
 /// Redirects that are followed: more than any honest server chains, few enough to end a loop at once.
@@ -38,7 +43,7 @@ const KEEPALIVE: Duration = Duration::from_secs(30);
 
 /// How far requests may go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Reach {
+pub enum Reach {
     /// Public addresses.
     Public,
     /// Loopback, private and link-local ones too; never the cloud's metadata addresses.

@@ -33,6 +33,7 @@ use judge::judge;
 pub use permit::Permit;
 pub use refusal::Refusal;
 pub use release::Ticket;
+pub(crate) use release::asks_for_input;
 pub use risk::risk_of;
 pub use vault::SessionVault;
 
@@ -54,12 +55,15 @@ pub struct Circumstances<'a> {
     pub approve: Approve,
     /// How much the ledger keeps.
     pub record: Detail,
-    /// What the lock says of the tool.
+    /// What the lock says of the item.
     pub acceptance: &'a Acceptance,
     /// Digest of what the source is.
     pub identity: Digest,
     /// The way back to the agent.
     pub contact: &'a Arc<dyn Contact>,
+    /// The call was let through before, and comes again with answers to what its source asked. Nobody is asked twice; what
+    /// is denied is denied.
+    pub resumed: bool,
 }
 
 impl Gate {
@@ -117,7 +121,7 @@ impl Gate {
             return Err(refusal);
         }
         ticket.intent_is_durable();
-        Ok((Permit::new(call, around.vault), ticket))
+        Ok((Permit::new(call, around.vault, around.resumed), ticket))
     }
 
     /// Whether what a source says is looked at before the agent gets it.
@@ -134,8 +138,8 @@ impl Gate {
         policies.chain(transforms).chain(self.approvals.plugins().map(|identity| ("approval", identity)))
     }
 
-    /// Whether the tool may be shown: policies of the `list` phase. The outcome is not recorded call by call; the caller
-    /// notes which tools were hidden.
+    /// Whether the item may be shown: policies of the `list` phase. The outcome is not recorded call by call; the caller
+    /// notes which items were hidden.
     pub async fn shows(&self, call: &Arc<Call>) -> bool {
         let view = View::before(call, Phase::List);
         judge(&self.policies, &view, &self.ledger, &mut Vec::new()).await.is_ok()
@@ -152,6 +156,9 @@ impl Gate {
             .map_err(|why| Refusal::denied("params-ambiguous", format!("the parameters are ambiguous: {why}")))?;
         let mut arguments = canonical(&call.arguments)
             .map_err(|error| Refusal::denied("arguments-ambiguous", format!("the arguments are ambiguous: {error}")))?;
+        if !around.resumed {
+            self.approvals.check_state(call)?;
+        }
         let mut asks = self.judge_call(call, trail).await?;
         let rewritten = self.rewrite(call, around.vault, trail).await?;
         if rewritten {
@@ -160,10 +167,10 @@ impl Gate {
                 canonical(&call.arguments).map_err(|error| Refusal::denied("plugin-output", error.to_string()))?;
         }
         asks.extend(risk::reason(call, around));
-        if asks.is_empty() {
+        if asks.is_empty() || around.resumed {
             return Ok(Approved::without_asking());
         }
-        let out_of_band = matches!(around.acceptance, Acceptance::Changed(_));
+        let out_of_band = risk::too_high_for_the_agents_channel(call, around.acceptance);
         let arguments_digest = Digest::of(arguments.as_bytes());
         let question = Question { call, reasons: asks, arguments_digest, identity: around.identity, out_of_band };
         self.approvals.settle(question, around.contact).await
@@ -187,8 +194,9 @@ impl Gate {
             let keeper = vault.keeper(call.source(), transform.shadow());
             match judge::rewrite(transform, &view, keeper, &self.ledger, trail).await? {
                 Change::Replace(arguments) => {
-                    let params = call.params.with("arguments", &arguments);
-                    let params = params.ok_or_else(|| Refusal::denied("plugin-output", "params are no object"))?;
+                    let params = call.params_with(&arguments);
+                    let params = params
+                        .ok_or_else(|| Refusal::denied("plugin-output", "the arguments have no place in params"))?;
                     *call = Arc::new(Call { arguments, params, ..Call::clone(call) });
                     changed = true;
                 }
@@ -220,10 +228,10 @@ impl Gate {
     fn describe(&self, call: &Call, around: &Circumstances<'_>, trail: Vec<serde_json::Value>) -> serde_json::Value {
         json!({
             "method": &*call.method,
-            "tool": &*call.tool.exposed,
+            call.item.kind.as_str(): &*call.item.exposed,
             "source": call.source(),
-            "name": &*call.tool.name,
-            "definition": call.tool.digest,
+            "name": &*call.item.name,
+            "definition": call.item.digest,
             "identity": around.identity,
             "principal": &*call.caller.principal,
             "profile": call.caller.profile,
@@ -256,7 +264,8 @@ impl Drop for Undecided<'_> {
         let body = json!({
             "code": "cancelled",
             "message": "the caller went away before the call was decided",
-            "tool": &*self.call.tool.exposed,
+            "method": &*self.call.method,
+            self.call.item.kind.as_str(): &*self.call.item.exposed,
             "source": self.call.source(),
             "principal": &*self.call.caller.principal,
             "profile": self.call.caller.profile,

@@ -48,6 +48,7 @@
 //! A program that configures `command` sources calls [`main_if_asked`] as the first statement of its `main`: each source is
 //! launched through the program itself.
 
+pub mod cell;
 pub mod config;
 pub mod secret;
 
@@ -68,6 +69,7 @@ pub mod plugin;
 mod seal;
 
 pub mod egress;
+mod header;
 pub mod source;
 
 pub mod visible;

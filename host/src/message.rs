@@ -235,6 +235,8 @@ impl RpcError {
     pub const INTERNAL: i64 = -32603;
     /// A header and the body disagree (2026-07-28, streamable HTTP).
     pub const HEADER_MISMATCH: i64 = -32020;
+    /// The request needs a capability that the client did not declare; `data` names it (2026-07-28).
+    pub const MISSING_CAPABILITY: i64 = -32021;
     /// The protocol version is not served; `data` lists those that are (2026-07-28).
     pub const UNSUPPORTED_VERSION: i64 = -32022;
     /// The gate refused the call. `data.code` says why. In the range that JSON-RPC leaves to implementations.

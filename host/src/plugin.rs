@@ -17,6 +17,7 @@ use crate::config::{PluginConfig, PluginRef};
 use crate::digest::Digest;
 use crate::message::Json;
 
+mod bake;
 mod builtin;
 mod clock;
 mod compiled;
@@ -243,7 +244,7 @@ impl Plugins {
         let (host, plugin) = (self.0.clone(), plugin.clone());
         blocking(move || {
             let wasm = load::read(&plugin)?;
-            let component = load::compile(&host.engine, host.compiled.as_ref(), &wasm)?;
+            let component = load::compile(&host, &wasm)?;
             Ok(inspect::inspect(&host.engine, &wasm, &component))
         })
         .await
@@ -261,13 +262,9 @@ impl Plugins {
         slots: &Arc<Semaphore>,
     ) -> Result<(Identity, Stock<W>), PluginError> {
         let (host, plugin, grant) = (self.0.clone(), plugin.clone(), grant.to_vec());
-        let linked = blocking(move || {
-            let wasm = load::read(&plugin)?;
-            let component = load::compile(&host.engine, host.compiled.as_ref(), &wasm)?;
-            load::link::<W>(&host.engine, wasm, &component, &grant)
-        });
-        let linked = linked.await?;
         let settings = Json::of(settings);
+        let text = settings.as_str().to_owned();
+        let linked = blocking(move || load::prepare::<W>(&host, &plugin, &grant, text)).await?;
         let identity = Identity {
             name: linked.plugin.to_string(),
             digest: linked.digest,
@@ -275,7 +272,7 @@ impl Plugins {
             settings: Digest::of_json(&settings).unwrap_or_else(|_| Digest::of(settings.as_bytes())),
         };
         let (engine, clock) = (self.0.engine.clone(), self.0.clock.clone());
-        let stock = Stock::start(engine, clock, linked, settings.as_str().to_owned(), slots.clone()).await?;
+        let stock = Stock::start(engine, clock, linked, slots.clone()).await?;
         Ok((identity, stock))
     }
 }

@@ -7,18 +7,23 @@ mod http;
 mod link;
 mod process;
 mod supervised;
+#[cfg(test)]
+mod testing;
 mod transport;
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
 use crate::call::{Outcome, SessionId};
+use crate::catalog::Kind;
 use crate::gate::Permit;
-use crate::message::{Json, Notification};
+use crate::message::{Answer, Json, Notification, Request, RpcError};
 
 pub use component::ComponentSource;
 pub use http::HttpSource;
-pub use process::ProcessSource;
+pub(crate) use process::{ProcessSource, run_to_end};
 
 /// One configured upstream, connected or not. Declaring it opens nothing; [`Source::discover`] does.
 #[async_trait]
@@ -28,17 +33,76 @@ pub trait Source: Send + Sync + std::fmt::Debug {
     ///
     /// # Errors
     /// [`SourceError`], with the text that the ledger and the agent get.
-    async fn discover(&self) -> Result<Discovery, SourceError>;
+    async fn discover(&self, client: &Arc<dyn Client>) -> Result<Discovery, SourceError>;
 
-    /// Carries one permitted call to the source and waits for its answer. Progress of the call goes to `relay` in the
-    /// source's order. Dropping the future cancels the call at the source and leaves the connection usable.
-    async fn call(&self, permit: Permit, relay: Option<Relay>) -> Outcome;
+    /// Lists what it offers of another kind than tools. Empty if it has nothing of that kind. Cancellation safe.
+    ///
+    /// # Errors
+    /// [`SourceError`].
+    async fn list(&self, client: &Arc<dyn Client>, kind: Kind) -> Result<Listed, SourceError>;
+
+    /// Carries one permitted call to the source and waits for its answer. What the source says meanwhile goes to `relay`,
+    /// in its order. Dropping the future cancels the call at the source and leaves the connection usable.
+    async fn call(&self, permit: Permit, client: &Arc<dyn Client>, relay: Relay) -> Outcome;
+
+    /// Passes a notification of the agent on, if this session has a connection of its own.
+    fn tell(&self, _session: &SessionId, _notification: Notification) {}
 
     /// A session has ended: what is kept for it may go.
     fn end_session(&self, _session: &SessionId) {}
 
-    /// Ends the connection, and the process if there is one, within [`CLOSE_DEADLINE`]. Idempotent.
+    /// Ends the connections, and the processes if there are any, within [`CLOSE_DEADLINE`]. Idempotent.
     async fn close(&self);
+}
+
+/// For whom a source is spoken to: what it may be told of the agent, and the way to the agent for what belongs to no call.
+#[async_trait]
+pub trait Client: Send + Sync {
+    /// The session. None if nobody in particular asks, as the command line does: then no connection is made for it alone.
+    fn session(&self) -> Option<&SessionId>;
+
+    /// `ClientCapabilities` that the source may be told of. `{}` lets it share a connection with others.
+    fn capabilities(&self) -> Json;
+
+    /// The least grave log messages that the agent wants to see of all calls, a JSON string, if it has said so.
+    fn log_level(&self) -> Option<Json>;
+
+    /// Takes a notification that belongs to no call. Must not block.
+    fn notify(&self, source: &str, notification: Notification);
+
+    /// Puts a request of the source to the agent, when no call is open that could carry it.
+    async fn request(&self, source: &str, request: Request) -> Answer;
+}
+
+/// A client that declares nothing and is told nothing, for whoever only wants to see what a source offers.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Onlooker;
+
+#[async_trait]
+impl Client for Onlooker {
+    fn session(&self) -> Option<&SessionId> {
+        None
+    }
+
+    fn capabilities(&self) -> Json {
+        Json::empty_object()
+    }
+
+    fn log_level(&self) -> Option<Json> {
+        None
+    }
+
+    fn notify(&self, _: &str, _: Notification) {}
+
+    async fn request(&self, _: &str, _: Request) -> Answer {
+        nobody_to_ask()
+    }
+}
+
+/// What a source is told that asks where nobody can be asked.
+pub(crate) fn nobody_to_ask() -> Answer {
+    let why = "this connection offers no client capabilities; there is nobody to ask";
+    Answer::Error(Json::of(&RpcError::new(RpcError::METHOD_NOT_FOUND, why)))
 }
 
 /// How long a source may take to end by itself before it is killed: long enough to flush a file, short enough that
@@ -61,19 +125,48 @@ pub struct Discovery {
     pub server: Json,
     /// The protocol revision spoken with it.
     pub protocol: String,
+    /// `ServerCapabilities`, byte for byte.
+    pub capabilities: Json,
     /// Its instructions, if any.
     pub instructions: Option<String>,
-    /// MCP `Tool` objects, in the source's order, byte for byte.
-    pub tools: Vec<Json>,
+    /// Its tools.
+    pub tools: Listed,
 }
 
-/// Where progress of one call goes.
-#[derive(Debug)]
+/// A list of a source: definitions in its order, byte for byte.
+#[derive(Debug, Clone, Default)]
+pub struct Listed {
+    /// MCP `Tool`, `Prompt`, `Resource` or `ResourceTemplate` objects.
+    pub items: Vec<Json>,
+    /// For how many milliseconds the source says that the list stays as it is; 0 where it says nothing.
+    pub ttl_ms: u64,
+}
+
+/// Where what a source says during one call goes.
+#[derive(Debug, Clone)]
 pub struct Relay {
-    /// The caller's `progressToken`, put back into each notification as it was sent.
-    pub token: Json,
-    /// Notifications for the caller. A full channel slows the source down, not the broker.
-    pub out: mpsc::Sender<Notification>,
+    /// The caller's `progressToken`, put back into each notification as it was sent. Without one there is no progress.
+    pub token: Option<Json>,
+    /// For the caller. A full channel slows the source down, not the broker.
+    pub out: mpsc::Sender<Said>,
+}
+
+/// What a source says during a call.
+#[derive(Debug)]
+pub enum Said {
+    /// Progress, a log message, or whatever else concerns the call.
+    Notification(Notification),
+    /// It asks the agent for something (2025-11-25 and earlier).
+    Request(Asked),
+}
+
+/// A request of a source. Dropped unanswered, the source is told that nobody answers.
+#[derive(Debug)]
+pub struct Asked {
+    /// With the source's own id.
+    pub request: Request,
+    /// Takes the answer.
+    pub reply: oneshot::Sender<Answer>,
 }
 
 /// Why a source cannot be used. The text names the source's command, URL or file, what happened, and the way out.

@@ -24,8 +24,9 @@ impl Place {
     /// With all servers as sources, and `more` at the end of the configuration.
     pub(crate) async fn new(more: &str) -> Self {
         let place = Self { dir: tempfile::Builder::new().prefix("portcullis-interop-").tempdir().unwrap() };
-        std::fs::create_dir(place.path().join("docs")).unwrap();
-        std::fs::create_dir(place.path().join("home")).unwrap();
+        for folder in ["docs", "home", "memory"] {
+            std::fs::create_dir(place.path().join(folder)).unwrap();
+        }
         std::fs::write(place.path().join("docs/hello.txt"), "hello, café\n").unwrap();
         place.git(&["init", "--quiet", "repo"]).await;
         std::fs::write(place.path().join("repo/file"), "one\n").unwrap();
@@ -37,11 +38,22 @@ impl Place {
         for (server, _) in TOOLS {
             let command = serde_json::to_string(&installed::command(server, place.path())).unwrap();
             toml += &format!("[sources.{server}]\ncommand = {command}\ntimeout = \"120s\"\n");
+            for [option, value] in installed::cell(server, place.path()) {
+                toml += &format!("cell.{} = [{value:?}]\n", option.trim_start_matches("--"));
+            }
             if server == "memory" {
-                toml += &format!("env = {{ MEMORY_FILE_PATH = '{}' }}\n", place.path().join("graph.json").display());
+                toml += &format!("env = {{ MEMORY_FILE_PATH = '{}' }}\n", place.at("memory/graph.json"));
             }
         }
         std::fs::write(place.path().join("portcullis.toml"), toml + more).unwrap();
+        place
+    }
+
+    /// With this configuration and nothing else.
+    pub(crate) fn bare(configuration: &str) -> Self {
+        let place = Self { dir: tempfile::Builder::new().prefix("portcullis-interop-").tempdir().unwrap() };
+        std::fs::create_dir(place.path().join("home")).unwrap();
+        std::fs::write(place.path().join("portcullis.toml"), configuration).unwrap();
         place
     }
 
@@ -106,12 +118,14 @@ impl Place {
         assert_eq!(self.processes(), Vec::<PathBuf>::new(), "left alive");
     }
 
-    /// What still runs with a folder of this place in its environment, as every source has its home there.
+    /// What still runs with a folder of this place on its command line, in its environment or in its cell.
     fn processes(&self) -> Vec<PathBuf> {
         let here = self.at("").into_bytes();
         let ours = |process: &PathBuf| {
-            let environment = std::fs::read(process.join("environ")).unwrap_or_default();
-            environment.windows(here.len()).any(|window| window == here)
+            ["cmdline", "environ", "mountinfo"].iter().any(|file| {
+                let text = std::fs::read(process.join(file)).unwrap_or_default();
+                text.windows(here.len()).any(|window| window == here)
+            })
         };
         let all = std::fs::read_dir("/proc").into_iter().flatten().flatten().map(|entry| entry.path());
         all.filter(ours).collect()

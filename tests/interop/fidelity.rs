@@ -90,17 +90,17 @@ async fn same(server: &str, era: Era, calls: &[(&str, Value)]) {
 async fn same_in<'a>(server: &str, era: Era, calls: impl Fn(&Place) -> Vec<(&'a str, Value)>) {
     let place = Place::new("").await;
     let calls = calls(&place);
-    let graph = format!("MEMORY_FILE_PATH={}", place.at("graph.json"));
+    let graph = format!("MEMORY_FILE_PATH={}", place.at("memory/graph.json"));
 
     let argv = installed::command(server, place.path());
     let mut direct = place.command(Path::new(&argv[0]));
-    direct.args(&argv[1..]).env("MEMORY_FILE_PATH", place.at("graph.json"));
+    direct.args(&argv[1..]).env("MEMORY_FILE_PATH", place.at("memory/graph.json"));
     let (direct_tools, direct) = answers(direct, era, &calls).await;
-    let _ = std::fs::remove_file(place.at("graph.json"));
+    let _ = std::fs::remove_file(place.at("memory/graph.json"));
 
     let data_dir = place.at("data");
-    let mut wrapped = place.portcullis(&["wrap", "--approve", "never", "--data-dir", &data_dir, "--env", &graph, "--"]);
-    wrapped.args(&argv);
+    let mut wrapped = place.portcullis(&["wrap", "--approve", "never", "--data-dir", &data_dir, "--env", &graph]);
+    wrapped.args(installed::cell(server, place.path()).into_iter().flatten()).arg("--").args(&argv);
     let (wrapped_tools, wrapped) = answers(wrapped, era, &calls).await;
 
     assert_eq!(wrapped_tools, direct_tools);

@@ -4,22 +4,47 @@ use std::path::{Path, PathBuf};
 
 /// The servers by the name that their source has in these tests, and how many tools each shows to a client that declares
 /// no capabilities.
-pub(crate) const TOOLS: [(&str, usize); 5] =
-    [("everything", 13), ("files", 14), ("git", 12), ("memory", 9), ("time", 2)];
+pub(crate) const TOOLS: [(&str, usize); 7] =
+    [("everything", 13), ("fetch", 1), ("files", 14), ("git", 12), ("memory", 9), ("thinking", 1), ("time", 2)];
+
+/// Whether a server shows as many tools as it should. `everything` has one more for each thing that it could ask the client.
+pub(crate) fn shows(server: &str, tools: usize) -> bool {
+    let asks = if server == "everything" { 3 } else { 0 };
+    TOOLS.iter().any(|(name, least)| *name == server && (*least..=least + asks).contains(&tools))
+}
 
 /// Program and arguments of a server. `place` holds `docs/`, a folder, and `repo/`, a git repository.
 pub(crate) fn command(server: &str, place: &Path) -> Vec<String> {
     let npm = |name: &str| node_modules().join(format!("@modelcontextprotocol/server-{name}/dist/index.js"));
-    let python = |name: &str| root().join("python/bin").join(name);
     let words: Vec<PathBuf> = match server {
         "everything" => vec![node(), npm("everything")],
+        "fetch" => vec![python("mcp-server-fetch")],
         "files" => vec![node(), npm("filesystem"), place.join("docs")],
         "memory" => vec![node(), npm("memory")],
         "git" => vec![python("mcp-server-git"), "--repository".into(), place.join("repo")],
+        "thinking" => vec![node(), npm("sequential-thinking")],
         "time" => vec![python("python"), "-m".into(), "mcp_server_time".into(), "--local-timezone=UTC".into()],
         other => panic!("no server {other:?} is installed"),
     };
     words.into_iter().map(|word| word.into_os_string().into_string().unwrap()).collect()
+}
+
+/// What the server's cell opens, as options of `wrap`: only what its work is about. `everything` gets a host that is none, so
+/// that its calls are risky.
+pub(crate) fn cell(server: &str, place: &Path) -> Vec<[String; 2]> {
+    let write = |name: &str| vec![["--write".to_owned(), place.join(name).display().to_string()]];
+    match server {
+        "everything" => vec![["--network".to_owned(), "nowhere.invalid:443".to_owned()]],
+        "files" => write("docs"),
+        "git" => write("repo"),
+        "memory" => write("memory"),
+        _ => Vec::new(),
+    }
+}
+
+/// A program of the virtual environment.
+pub(crate) fn python(name: &str) -> PathBuf {
+    root().join("python/bin").join(name)
 }
 
 /// The Node.js that came with the servers, or the machine's own where there is none for its kind.
@@ -31,6 +56,19 @@ pub(crate) fn node() -> PathBuf {
 /// The MCP Inspector, a script for [`node`].
 pub(crate) fn inspector() -> PathBuf {
     node_modules().join(".bin/mcp-inspector")
+}
+
+/// The conformance suite, a script for [`node`].
+pub(crate) fn conformance() -> PathBuf {
+    node_modules().join(".bin/conformance")
+}
+
+/// The other side of the conformance suite: `conformance-fixture`, the server that it wants to find, or
+/// `conformance-agent`. `cargo build --examples --features portcullis-tests/interop` makes them.
+pub(crate) fn example(name: &str) -> PathBuf {
+    let program = profile_folder().join("examples").join(name);
+    assert!(program.is_file(), "{} is missing; run `just interop`", program.display());
+    program
 }
 
 /// The program under test, of the profile of this test. `cargo test` and `cargo build` in the workspace's root make it.

@@ -11,6 +11,8 @@
 )]
 
 mod broker;
+mod caged;
+mod conformance;
 mod fidelity;
 mod inspector;
 mod installed;

@@ -5,11 +5,14 @@
 
 #![expect(clippy::panic, reason = "a broken promise is what a fuzzer is told by a panic")]
 
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 
 use portcullis::config::Config;
 use portcullis::digest::{Digest, canonical};
+use portcullis::egress::{self, Declared, Destination, Hello, Reach};
 use portcullis::message::{Json, Message};
+use url::{Host, Url};
 
 /// A message is refused, or written out again as the same message: once written, it stays byte for byte.
 pub fn envelope(data: &[u8]) {
@@ -41,6 +44,72 @@ pub fn configuration(data: &[u8]) {
     if let Err(error) = Config::parse(text, Path::new("/nowhere/portcullis.toml")) {
         assert!(!error.problems().is_empty() && !error.to_string().is_empty(), "an error that says nothing");
     }
+}
+
+/// A URL that is let through leads to a name or to the internet, whatever notation an address has; a destination means the same
+/// host to whoever reads it.
+pub fn address(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    for url in [Url::parse(text), Url::parse(&format!("http://{text}/"))].into_iter().flatten() {
+        if egress::check(&url, Reach::Public).is_err() {
+            continue;
+        }
+        assert!(egress::check(&url, Reach::Private).is_ok(), "what is public needs no opt-in: {url}");
+        let open = match url.host() {
+            None => false,
+            Some(Host::Ipv4(address)) => is_open_v4(address),
+            Some(Host::Ipv6(address)) => is_open_v6(address),
+            Some(Host::Domain(name)) => {
+                name.parse::<IpAddr>().is_err() && name != "localhost" && !name.ends_with(".localhost")
+            }
+        };
+        assert!(open, "{url} was let through");
+    }
+    let Ok(destination) = text.parse::<Destination>() else { return };
+    assert_eq!(destination.to_string().parse().as_ref(), Ok(&destination), "a destination reads back as another");
+    if let Ok(url) = Url::parse(&format!("http://{destination}/")) {
+        let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
+        let same = host == destination.host() || host.parse::<IpAddr>().ok() == destination.host().parse().ok();
+        assert!(same, "{destination} is {host} to a browser");
+    }
+}
+
+/// What a caged source writes to the resolver or says first on a connection is answered from the list, or refused.
+pub fn wire(data: &[u8]) {
+    let declared: Declared = "api.test:443".parse::<Destination>().into_iter().collect();
+    if let Some(reply) = declared.answer(data) {
+        let (Some([.., answers]), true) = (reply.message.get(..8), reply.message.len() <= data.len() + 32) else {
+            panic!("an answer without a head, or one that makes a small question large");
+        };
+        let address = reply.message.ends_with(&[127, 64, 0, 1]);
+        assert!(*answers == 0 || (*answers == 1 && address && reply.refused.is_none()), "an address of somebody else");
+    }
+    let whole = egress::client_hello(data);
+    for end in 0..data.len().min(64) {
+        let part = data.get(..end).map(egress::client_hello);
+        assert!(part.is_none_or(|part| part == Hello::Part || part == whole), "more bytes change what was read");
+    }
+}
+
+/// As the standard library sees it, which knows less than the guard does.
+fn is_open_v4(address: Ipv4Addr) -> bool {
+    !(address.is_private()
+        || address.is_loopback()
+        || address.is_link_local()
+        || address.is_unspecified()
+        || address.is_broadcast()
+        || address.is_multicast()
+        || address.is_documentation()
+        || matches!(address.octets(), [0 | 240..=255, ..]))
+}
+
+fn is_open_v6(address: Ipv6Addr) -> bool {
+    !(address.is_loopback()
+        || address.is_unspecified()
+        || address.is_multicast()
+        || address.is_unique_local()
+        || address.is_unicast_link_local())
+        && address.to_ipv4_mapped().is_none_or(is_open_v4)
 }
 
 #[cfg(test)]
@@ -96,5 +165,15 @@ mod smoke {
     #[test]
     fn configurations() {
         smoke("configuration", super::configuration);
+    }
+
+    #[test]
+    fn addresses() {
+        smoke("address", super::address);
+    }
+
+    #[test]
+    fn questions_and_handshakes() {
+        smoke("wire", super::wire);
     }
 }

@@ -1,13 +1,14 @@
 //! The command line of Portcullis: arguments → `Config` → `Broker`, and what people read of it.
 
-mod banner;
 mod cli;
 mod command;
+mod isolation;
 mod output;
 mod report;
 mod run;
 #[cfg(test)]
 mod tests;
+mod thief;
 
 use std::process::ExitCode;
 
@@ -16,6 +17,7 @@ use clap::Parser as _;
 fn main() -> ExitCode {
     // A process source is launched through this very program; there is nothing to do before that.
     portcullis_jail::main_if_asked();
+    thief::main_if_asked();
     let cli = cli::Cli::parse();
     output::log(cli.command.log_level());
     let json = cli.global.json;

@@ -20,6 +20,9 @@ fn the_tour_tells_its_story_and_leaves_nothing_behind() {
         "[approval-refused]",
         "[plugin-deadline]",
         "[plugin-trap]",
+        "thief   reads the notes it was granted: buy milk",
+        "thief   reads a private key: No such file or directory",
+        "It got what it was granted.",
         "Verified: every record is as it was written.",
     ];
     let mut rest = story.as_str();

@@ -1,20 +1,23 @@
 //! One configured source with what the broker knows of it.
 
-use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use portcullis_jail::Launcher;
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::json;
 
 use super::BuildError;
-use crate::catalog::{self, Tool};
+use crate::catalog::{self, Item, Kind};
+use crate::cell::{Cage, Cells};
 use crate::config::{Endpoint, SourceConfig, Value};
 use crate::digest::Digest;
 use crate::message::Json;
 use crate::plugin::Plugins;
 use crate::secret::Secrets;
-use crate::source::{ComponentSource, HttpSource, ProcessSource, Source, SourceError};
+use crate::session::Era;
+use crate::source::{Client, ComponentSource, HttpSource, ProcessSource, Source, SourceError};
+
+/// The first revision without `initialize`. Revisions are dates and sort as text.
+const FIRST_MODERN: &str = "2026-07-28";
 
 /// One configured source with what the broker knows of it.
 #[derive(Debug)]
@@ -23,14 +26,35 @@ pub(crate) struct Upstream {
     /// Digest of what the source is. Whatever was accepted or granted for another one does not count for it.
     pub(crate) identity: Digest,
     pub(crate) source: Box<dyn Source>,
+    /// Of a process source.
+    pub(super) cage: Option<Arc<Cage>>,
     last: Mutex<Last>,
+}
+
+/// What a source offers of one kind.
+#[derive(Debug, Clone)]
+pub(crate) struct Offer {
+    pub(crate) items: Arc<[Arc<Item>]>,
+    /// For how long the source says that it stays so.
+    pub(crate) ttl_ms: u64,
+}
+
+/// What a source says when it is met.
+#[derive(Debug, Clone)]
+pub(crate) struct Met {
+    pub(crate) tools: Offer,
+    /// What it speaks.
+    pub(crate) era: Era,
+    /// `ServerCapabilities`
+    pub(crate) capabilities: Json,
+    pub(crate) instructions: Option<String>,
 }
 
 /// What the last discovery found, for `status` and so that an unchanged list is not digested again.
 #[derive(Debug, Default)]
 struct Last {
     definitions: Vec<Json>,
-    tools: Option<Arc<[Arc<Tool>]>>,
+    tools: Option<Arc<[Arc<Item>]>>,
     error: Option<String>,
     protocol: String,
     server: Option<Json>,
@@ -39,23 +63,24 @@ struct Last {
 impl Upstream {
     pub(super) async fn new(
         config: &SourceConfig,
-        data_dir: &Path,
         secrets: &Secrets,
         plugins: &Plugins,
-        launcher: &Launcher,
+        cells: &Arc<Cells>,
     ) -> Result<Self, BuildError> {
         let source_name = || config.name.clone();
         let resolve = |value: &Value| -> Result<SecretString, BuildError> {
             secrets.resolve(value).map_err(|error| BuildError::Secret { source_name: source_name(), error })
         };
         let failed = |error: SourceError| BuildError::Source { source_name: source_name(), error };
+        let mut cage = None;
         let (source, identity): (Box<dyn Source>, _) = match &config.endpoint {
             Endpoint::Command { argv, cwd, env } => {
                 let mut resolved = Vec::with_capacity(env.len());
                 for (name, value) in env {
                     resolved.push((name.clone(), resolve(value)?.expose_secret().to_owned()));
                 }
-                let source = ProcessSource::new(config, data_dir, resolved, launcher.clone()).map_err(failed)?;
+                let own = cage.insert(Arc::new(Cage::new(Arc::clone(cells), config)));
+                let source = ProcessSource::new(config, Arc::clone(own), resolved).map_err(failed)?;
                 let env: Vec<_> = env.iter().map(|(name, value)| json!([name, written(value)])).collect();
                 (Box::new(source), json!({ "command": argv, "cwd": cwd, "env": env }))
             }
@@ -76,31 +101,54 @@ impl Upstream {
         };
         // With its name: the same program twice may stand for two accounts, and a yes to one is none to the other.
         let identity = Digest::of(json!([config.name, identity]).to_string().as_bytes());
-        Ok(Self { config: config.clone(), identity, source, last: Mutex::default() })
+        Ok(Self { config: config.clone(), identity, source, cage, last: Mutex::default() })
+    }
+
+    /// Whether the source can change nothing and tell nobody: a component, or a process whose cell makes sure of it.
+    pub(crate) fn is_sealed(&self) -> bool {
+        match &self.cage {
+            Some(cage) => cage.described().is_some_and(|described| described.is_harmless()),
+            None => matches!(self.config.endpoint, Endpoint::Component { .. }),
+        }
     }
 
     /// Connects if need be, and gives the source's tools under their exposed names.
-    pub(crate) async fn discover(&self) -> Result<Arc<[Arc<Tool>]>, SourceError> {
-        let found = self.source.discover().await;
+    pub(crate) async fn discover(&self, client: &Arc<dyn Client>) -> Result<Met, SourceError> {
+        let found = self.source.discover(client).await;
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let named = found.and_then(|discovery| {
-            if let Some(tools) = last.tools.clone().filter(|_| last.definitions == discovery.tools) {
-                return Ok(tools);
-            }
-            let tools = catalog::tools_of(&self.config, &discovery.tools);
-            let tools: Arc<[_]> =
-                tools.map_err(|error| SourceError::Protocol(unprefixed(&error.to_string(), &self.config)))?.into();
+            let listed = discovery.tools;
+            let known = last.tools.clone().filter(|_| last.definitions == listed.items);
+            let items = match known {
+                Some(items) => items,
+                None => self.named(Kind::Tool, &listed.items)?,
+            };
+            // A component speaks no revision, and keeps no stream open.
+            let revision = discovery.protocol.starts_with("20").then_some(discovery.protocol.as_str());
+            let era = if revision >= Some(FIRST_MODERN) { Era::Modern } else { Era::Legacy };
             *last = Last {
-                definitions: discovery.tools,
-                tools: Some(tools.clone()),
+                definitions: listed.items,
+                tools: Some(items.clone()),
                 error: None,
                 protocol: discovery.protocol,
                 server: Some(discovery.server),
             };
-            Ok(tools)
+            let tools = Offer { items, ttl_ms: listed.ttl_ms };
+            Ok(Met { tools, era, capabilities: discovery.capabilities, instructions: discovery.instructions })
         });
         last.error = named.as_ref().err().map(ToString::to_string);
         named
+    }
+
+    /// What the source offers of another kind, under exposed names.
+    pub(crate) async fn list(&self, client: &Arc<dyn Client>, kind: Kind) -> Result<Offer, SourceError> {
+        let listed = self.source.list(client, kind).await?;
+        Ok(Offer { items: self.named(kind, &listed.items)?, ttl_ms: listed.ttl_ms })
+    }
+
+    fn named(&self, kind: Kind, definitions: &[Json]) -> Result<Arc<[Arc<Item>]>, SourceError> {
+        let items = catalog::items_of(kind, &self.config, definitions);
+        Ok(items.map_err(|error| SourceError::Protocol(unprefixed(&error.to_string(), &self.config)))?.into())
     }
 
     /// For `portcullis status`.
@@ -125,6 +173,7 @@ impl Upstream {
             "server": last.server.as_ref().map(Json::to_value),
             "error": last.error,
             "required": self.config.required,
+            "cell": self.cage.as_ref().and_then(|cage| cage.described()).map(|described| described.to_json()),
         })
     }
 }

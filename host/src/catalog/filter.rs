@@ -2,7 +2,7 @@
 
 use globset::{Glob, GlobBuilder, GlobSet, GlobSetBuilder};
 
-use super::Tool;
+use super::Item;
 use crate::call::Trust;
 use crate::config::{ProfileConfig, SourceConfig};
 use crate::name::SourceName;
@@ -53,7 +53,7 @@ impl Filter {
     /// Whether the tool may be shown and called. A deny wins over every allow. The lists of a source match a tool's own
     /// name too, since that is what its documentation says; those of a profile match the exposed name.
     #[must_use]
-    pub fn admits(&self, tool: &Tool) -> bool {
+    pub fn admits(&self, tool: &Item) -> bool {
         let at_source = |set: &GlobSet| set.is_match(&*tool.exposed) || set.is_match(&*tool.name);
         let at_profile = |set: &GlobSet| set.is_match(&*tool.exposed);
         let denied = at_source(&self.source_deny) || at_profile(&self.profile_deny);

@@ -1,16 +1,20 @@
-//! `portcullis.lock`: the definitions that somebody accepted.
+//! `portcullis.lock`: the definitions that somebody accepted, and the packages that sources were pinned to.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::Tool;
+use super::Item;
+use crate::cell::{Resolved, Unit, tree_of};
 use crate::digest::Digest;
 use crate::message::Json;
 
 /// The file's name in the data folder.
 pub(super) const FILE_NAME: &str = "portcullis.lock";
+
+/// Held while the lock is changed; empty.
+const GUARD_NAME: &str = ".portcullis.lock.guard";
 
 /// The largest lock file that is read, in bytes: 10,000 definitions of 5 KiB.
 const MAX_BYTES: u64 = 64 * 1024 * 1024;
@@ -26,13 +30,15 @@ pub enum Acceptance {
     Changed(Vec<String>),
 }
 
-/// The accepted definitions.
+/// The accepted definitions and the pinned packages.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Lock {
     version: u32,
     #[serde(default, rename = "tool", skip_serializing_if = "Vec::is_empty")]
     tools: Vec<Locked>,
+    #[serde(default, rename = "package", skip_serializing_if = "Vec::is_empty")]
+    packages: Vec<LockedPackage>,
 }
 
 /// One accepted tool.
@@ -51,6 +57,43 @@ pub struct Locked {
     pub accepted: String,
     /// The definition, so that a change can be shown.
     pub definition: String,
+}
+
+/// One pinned package, with everything it depends on.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct LockedPackage {
+    /// The source's configured name.
+    pub source: String,
+    /// What its command asks for: `npm:@org/server`, `pypi:server==1.2`.
+    pub requested: String,
+    /// The package's name at the registry.
+    pub name: String,
+    /// The version that it resolved to.
+    pub version: String,
+    /// What its bytes must hash to.
+    pub integrity: String,
+    /// Digest of the whole tree.
+    pub tree: Digest,
+    /// When, in RFC 3339.
+    pub pinned: String,
+    /// Where it came from: `host:port` of all that was reached for it.
+    #[serde(default)]
+    pub registry: Vec<String>,
+    /// The whole tree, so that a change can be shown.
+    pub units: Vec<Unit>,
+}
+
+impl LockedPackage {
+    /// Which packages another tree adds, removes or changes; a line each.
+    #[must_use]
+    pub fn differences(&self, other: &Resolved) -> Vec<String> {
+        let shown = |unit: &Unit| format!("{}@{} ({})", unit.name, unit.version, unit.integrity);
+        let gone =
+            self.units.iter().filter(|unit| !other.units.contains(unit)).map(|unit| format!("- {}", shown(unit)));
+        let new = other.units.iter().filter(|unit| !self.units.contains(unit)).map(|unit| format!("+ {}", shown(unit)));
+        gone.chain(new).collect()
+    }
 }
 
 /// Why a lock cannot be used.
@@ -87,7 +130,7 @@ impl Lock {
         let text = match read_limited(&path) {
             Ok(text) => text,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                return Ok(Self { version: VERSION, tools: Vec::new() });
+                return Ok(Self { version: VERSION, ..Self::default() });
             }
             Err(error) => return Err(LockError::Io { path, error }),
         };
@@ -103,7 +146,29 @@ impl Lock {
                 return Err(malformed(reason));
             }
         }
+        if let Some(entry) = lock.packages.iter().find(|entry| tree_of(&entry.units) != entry.tree) {
+            return Err(malformed(format!(
+                "tree and units of package `{}` of `{}` disagree",
+                entry.name, entry.source
+            )));
+        }
         Ok(lock)
+    }
+
+    /// Reads the lock, changes it and writes it, while no other process does so.
+    ///
+    /// # Errors
+    /// If it cannot be read or written; then nothing has changed.
+    pub fn change(data_dir: &Path, change: impl FnOnce(&mut Self)) -> Result<(), LockError> {
+        let path = data_dir.join(GUARD_NAME);
+        let held = std::fs::File::create(&path).and_then(|guard| {
+            rustix::fs::flock(&guard, rustix::fs::FlockOperation::LockExclusive)?;
+            Ok(guard)
+        });
+        let _held = held.map_err(|error| LockError::Io { path, error })?;
+        let mut lock = Self::load(data_dir)?;
+        change(&mut lock);
+        lock.save(data_dir)
     }
 
     /// Writes the lock, whole or not at all.
@@ -115,7 +180,7 @@ impl Lock {
         let write = || {
             let body = toml::to_string(self).map_err(std::io::Error::other)?;
             let mut file = tempfile::NamedTempFile::new_in(data_dir)?;
-            file.write_all(b"# Accepted tool definitions. Written by `portcullis lock accept`; safe to commit.\n")?;
+            file.write_all(b"# Accepted tools and pinned packages. Written by `portcullis`; safe to commit.\n")?;
             file.write_all(body.as_bytes())?;
             file.as_file().sync_all()?;
             file.persist(&path).map_err(|error| error.error)?;
@@ -131,22 +196,51 @@ impl Lock {
     }
 
     /// Accepts a definition in place of any earlier one of that tool.
-    pub fn accept(&mut self, tool: &Tool, identity: Digest) {
+    pub fn accept(&mut self, tool: &Item, identity: Digest) {
         self.tools.retain(|entry| !(entry.source == tool.source.as_str() && entry.tool == *tool.name));
         self.tools.push(Locked {
             source: tool.source.to_string(),
             identity,
             tool: tool.name.to_string(),
             digest: tool.digest,
-            accepted: jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+            accepted: now(),
             definition: tool.definition.as_str().to_owned(),
         });
         self.tools.sort_by(|a, b| (&a.source, &a.tool).cmp(&(&b.source, &b.tool)));
     }
 
+    /// The pinned packages, ordered by source.
+    #[must_use]
+    pub fn packages(&self) -> &[LockedPackage] {
+        &self.packages
+    }
+
+    /// What a source's command was pinned to. Another command is another package.
+    #[must_use]
+    pub fn package(&self, source: &str, requested: &str) -> Option<&LockedPackage> {
+        self.packages.iter().find(|entry| entry.source == source && entry.requested == requested)
+    }
+
+    /// Pins a source's command to what it resolved to at these hosts, in place of anything that source was pinned to.
+    pub fn pin(&mut self, source: &str, requested: &str, resolved: &Resolved, registry: &[String]) {
+        self.packages.retain(|entry| entry.source != source);
+        self.packages.push(LockedPackage {
+            source: source.to_owned(),
+            requested: requested.to_owned(),
+            name: resolved.main.name.clone(),
+            version: resolved.main.version.clone(),
+            integrity: resolved.main.integrity.clone(),
+            tree: resolved.tree,
+            pinned: now(),
+            registry: registry.to_vec(),
+            units: resolved.units.clone(),
+        });
+        self.packages.sort_by(|a, b| a.source.cmp(&b.source));
+    }
+
     /// What the lock says of a tool as it is now.
     #[must_use]
-    pub fn of(&self, tool: &Tool, identity: Digest) -> Acceptance {
+    pub fn of(&self, tool: &Item, identity: Digest) -> Acceptance {
         let found = self.tools.iter().find(|entry| entry.source == tool.source.as_str() && entry.tool == *tool.name);
         match found {
             None => Acceptance::Unknown,
@@ -161,6 +255,10 @@ impl Lock {
             }
         }
     }
+}
+
+fn now() -> String {
+    jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
 fn read_limited(path: &Path) -> std::io::Result<String> {

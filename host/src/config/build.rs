@@ -280,6 +280,7 @@ fn profile(raw: &RawProfile, sources: &BTreeMap<SourceName, SourceConfig>, fault
         allow: raw.allow.as_ref().and_then(|list| faults.keep(value::globs(list))),
         deny: faults.keep(value::globs(&raw.deny)).unwrap_or_default(),
         approve: raw.approve.unwrap_or(Approve::Risky),
+        sampling: raw.sampling.unwrap_or(false),
         record: raw.record.unwrap_or(Detail::Shape),
     }
 }

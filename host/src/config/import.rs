@@ -86,7 +86,8 @@ pub fn import(text: &str) -> Result<Imported, ImportError> {
 
 const HEAD: &str = "\
 # Made by `portcullis import`. Next: `portcullis check`.
-# A source sees no variable that is not named here. Give each the `cell` it needs; this version does not enforce cells yet.
+# A source sees no variable that is not named here. Give each the `cell` it needs: without
+# one it sees no file of yours and reaches no network.
 ";
 
 const TAIL: &str = "

@@ -220,6 +220,8 @@ pub(super) struct RawProfile {
     pub deny: Vec<At<String>>,
     /// When a person is asked although no policy says so. Default "risky".
     pub approve: Option<Approve>,
+    /// Whether sources may use the agent's model (`sampling/createMessage`). Default false.
+    pub sampling: Option<bool>,
     /// How much of arguments and results the ledger keeps. Default "shape".
     pub record: Option<Detail>,
 }

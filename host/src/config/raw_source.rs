@@ -29,7 +29,7 @@ pub(super) struct RawSource {
     pub cwd: Option<At<String>>,
     /// For `url`: sent with every request.
     pub headers: Option<At<BTreeMap<At<String>, At<RawValue>>>>,
-    /// For `url`: loopback and private addresses may be reached.
+    /// For `url`, and for the `network` of a `command`: loopback and private addresses may be reached.
     pub dangerous_allow_private: Option<At<bool>>,
     /// For `component`: given to it when it loads.
     #[schemars(with = "Option<serde_json::Map<String, serde_json::Value>>")]
@@ -68,8 +68,8 @@ pub(super) struct RawSource {
     /// Only "snapshot" in this version.
     #[schemars(extend("const" = "snapshot"))]
     pub discovery: Option<At<String>>,
-    /// For `url`: only "http" (streamable HTTP) in this version.
-    #[schemars(extend("const" = "http"))]
+    /// For `url`: "http" (streamable HTTP) or "sse" (the transport of 2024-11-05). Default: whichever the server has.
+    #[schemars(extend("enum" = ["http", "sse"]))]
     pub transport: Option<At<String>>,
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::build::{Faults, grant_list, json_settings};
 use super::error::{Fault, suggest};
 use super::raw::{At, RawCell, RawCommand, RawNames, RawSource, RawStart, RawValue};
-use super::{CellConfig, Endpoint, Naming, SourceConfig, Value, value, variable};
+use super::{Carrier, CellConfig, Endpoint, Naming, SourceConfig, Value, value, variable};
 use crate::name::SourceName;
 
 /// How long a call may take: what MCP's own SDKs wait, and the limits of that.
@@ -65,7 +65,8 @@ pub(super) fn build(
 ) -> Option<SourceConfig> {
     only_in_this_version(raw, faults);
     let endpoint = endpoint(at, raw, base, faults);
-    let cell = raw.cell.as_ref().map(|raw| cell(raw, base, own, faults)).unwrap_or_default();
+    let mut cell = raw.cell.as_ref().map(|raw| cell(raw, base, own, faults)).unwrap_or_default();
+    cell.dangerous_allow_private = raw.dangerous_allow_private.as_ref().is_some_and(|at| **at);
     let timeout =
         raw.timeout.as_ref().and_then(|at| faults.keep(value::duration_within(at, TIMEOUT_LEAST, TIMEOUT_MOST)));
     Some(SourceConfig {
@@ -98,11 +99,8 @@ fn only_in_this_version(raw: &RawSource, faults: &mut Faults) {
     {
         faults.0.push(later(at.span(), "idle", &format!("{:?}", at.as_str()), "\"10m\""));
     }
-    let words = [
-        ("lifecycle", &raw.lifecycle, ["warm", "per-call"]),
-        ("discovery", &raw.discovery, ["snapshot", "live"]),
-        ("transport", &raw.transport, ["http", "sse"]),
-    ];
+    let words =
+        [("lifecycle", &raw.lifecycle, ["warm", "per-call"]), ("discovery", &raw.discovery, ["snapshot", "live"])];
     for (key, at, [default, other]) in words {
         match at {
             Some(at) if at.as_str() == other => {
@@ -141,12 +139,14 @@ fn endpoint(at: &At<String>, raw: &RawSource, base: &Path, faults: &mut Faults) 
         faults.0.push(Fault::new(at.span(), format!("source {:?} {message}", at.as_str())).help(help));
         return None;
     };
+    // Of all that have a network.
+    let near = if *kind == "command" { "command" } else { "url" };
     for (key, belongs, span) in [
         ("env", "command", raw.env.as_ref().map(At::span)),
         ("cwd", "command", raw.cwd.as_ref().map(At::span)),
         ("cell", "command", raw.cell.as_ref().map(At::span)),
+        ("dangerous-allow-private", near, raw.dangerous_allow_private.as_ref().map(At::span)),
         ("headers", "url", raw.headers.as_ref().map(At::span)),
-        ("dangerous-allow-private", "url", raw.dangerous_allow_private.as_ref().map(At::span)),
         ("transport", "url", raw.transport.as_ref().map(At::span)),
         ("settings", "component", raw.settings.as_ref().map(At::span)),
         ("grant", "component", raw.grant.as_ref().map(At::span)),
@@ -169,7 +169,8 @@ fn endpoint(at: &At<String>, raw: &RawSource, base: &Path, faults: &mut Faults) 
         (_, Some(at), _) => {
             let headers = raw.headers.as_ref().map(|headers| self::headers(headers, faults)).unwrap_or_default();
             let dangerous_allow_private = raw.dangerous_allow_private.as_ref().is_some_and(|at| **at);
-            Some(Endpoint::Url { url: faults.keep(url(at))?, headers, dangerous_allow_private })
+            let carrier = raw.transport.as_ref().and_then(|at| faults.keep(carrier(at))).unwrap_or_default();
+            Some(Endpoint::Url { url: faults.keep(url(at))?, headers, dangerous_allow_private, carrier })
         }
         (_, _, Some(at)) => {
             let settings = faults.keep(json_settings(raw.settings.as_ref()));
@@ -278,6 +279,18 @@ pub(super) fn header_problem(name: &str, value: &str) -> Option<(&'static str, &
     None
 }
 
+fn carrier(at: &At<String>) -> Result<Carrier, Fault> {
+    match at.as_str() {
+        "http" => Ok(Carrier::Http),
+        "sse" => Ok(Carrier::Sse),
+        other => Err(Fault::new(at.span(), format!("unknown value {other:?} for `transport`")).help(suggest(
+            other,
+            &["http", "sse"],
+            "leave it out to find out, or write one of",
+        ))),
+    }
+}
+
 fn url(at: &At<String>) -> Result<url::Url, Fault> {
     // The value is not repeated: it may hold a password.
     let refuse =
@@ -362,6 +375,7 @@ fn cell(raw: &RawCell, base: &Path, own: &Own<'_>, faults: &mut Faults) -> CellC
         files: files.map(|at| **at),
         tmp,
         dangerous_allow_reduced: raw.dangerous_allow_reduced.unwrap_or(false),
+        ..CellConfig::default()
     }
 }
 

@@ -205,7 +205,7 @@ pub(super) fn network(at: &At<String>) -> Result<String, Fault> {
 
 /// A DNS name, a dotted IPv4 address or an IPv6 address in brackets. Odd notations of addresses (`0x7f.1`, `2130706433`)
 /// are none.
-pub(super) fn is_host(host: &str) -> bool {
+pub(crate) fn is_host(host: &str) -> bool {
     if let Some(address) = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
         return address.parse::<std::net::Ipv6Addr>().is_ok();
     }

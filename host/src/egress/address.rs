@@ -60,7 +60,8 @@ impl Class {
             [169, 254, ..] => Self::Near("a link-local address"),
             [0, 0, 0, 0] => Self::Never("the unspecified address"),
             [0, ..] => Self::Never("a reserved address (0.0.0.0/8)"),
-            [192, 0, 2, _] | [198, 51, 100, _] | [203, 0, 113, _] => Self::Never("a documentation address"),
+            // The internet routes none of them, and laboratories use them for machines of their own.
+            [192, 0, 2, _] | [198, 51, 100, _] | [203, 0, 113, _] => Self::Near("a documentation address"),
             [192, 0, 0, _] | [192, 88, 99, _] => Self::Never("an address reserved for protocols"),
             [198, 18..=19, ..] => Self::Never("a benchmarking address"),
             [224..=239, ..] => Self::Never("a multicast address"),
@@ -87,7 +88,7 @@ impl Class {
             [0xfe80..=0xfebf, ..] => Self::Near("a link-local address"),
             [0xff00..=0xffff, ..] => Self::Never("a multicast address"),
             [0x2001, 0, ..] => Self::Never("a Teredo address"),
-            [0x2001, 0x0db8, ..] | [0x3fff, 0..=0x0fff, ..] => Self::Never("a documentation address"),
+            [0x2001, 0x0db8, ..] | [0x3fff, 0..=0x0fff, ..] => Self::Near("a documentation address"),
             [0x2001, 0x0002, 0, ..] => Self::Never("a benchmarking address"),
             [0x2001, 0..=0x01ff, ..] => Self::Never("an address reserved for protocols"),
             [0x2002, ..] => Self::Never("a 6to4 address"),

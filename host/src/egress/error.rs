@@ -12,7 +12,7 @@ use super::target::shown;
 /// Why a request did not go out, or got no answer. Each text names the host or URL.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub(crate) enum EgressError {
+pub enum EgressError {
     /// The address is one that may not be reached.
     #[error("connecting to `{host}`{} is refused: it is {what}; {way_out}", at(*.address))]
     Refused {

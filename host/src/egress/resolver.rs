@@ -1,7 +1,7 @@
 //! Names to addresses: looked up once per connection, all checked, and connected to as checked.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -13,8 +13,8 @@ use super::{EgressError, Reach};
 /// Looks a name up.
 #[async_trait]
 pub(crate) trait Lookup: Send + Sync {
-    /// All its addresses.
-    async fn lookup(&self, name: &str) -> io::Result<Vec<IpAddr>>;
+    /// All its addresses, with the port that is meant.
+    async fn lookup(&self, name: &str, port: u16) -> io::Result<Vec<SocketAddr>>;
 }
 
 /// The system's resolver: `/etc/hosts`, DNS, whatever the machine is set up with.
@@ -22,8 +22,8 @@ pub(super) struct System;
 
 #[async_trait]
 impl Lookup for System {
-    async fn lookup(&self, name: &str) -> io::Result<Vec<IpAddr>> {
-        Ok(tokio::net::lookup_host((name, 0)).await?.map(|address| address.ip()).collect())
+    async fn lookup(&self, name: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+        Ok(tokio::net::lookup_host((name, port)).await?.collect())
     }
 }
 
@@ -38,23 +38,29 @@ impl Resolve for Guard {
     fn resolve(&self, name: Name) -> Resolving {
         let (lookup, reach) = (Arc::clone(&self.lookup), self.reach);
         Box::pin(async move {
-            let addresses = addresses(&*lookup, name.as_str(), reach).await?;
             // Port 0 becomes the URL's.
-            Ok(Box::new(addresses.into_iter().map(|ip| SocketAddr::new(ip, 0))) as Addrs)
+            let addresses = addresses(&*lookup, name.as_str(), 0, reach).await?;
+            Ok(Box::new(addresses.into_iter()) as Addrs)
         })
     }
 }
 
-async fn addresses(lookup: &dyn Lookup, name: &str, reach: Reach) -> Result<Vec<IpAddr>, EgressError> {
+/// The addresses of a name, all checked.
+pub(super) async fn addresses(
+    lookup: &dyn Lookup,
+    name: &str,
+    port: u16,
+    reach: Reach,
+) -> Result<Vec<SocketAddr>, EgressError> {
     let unknown = |cause: String| EgressError::Dns { host: name.to_owned(), cause };
-    let addresses = lookup.lookup(name).await.map_err(|error| unknown(error.to_string()))?;
+    let addresses = lookup.lookup(name, port).await.map_err(|error| unknown(error.to_string()))?;
     if addresses.is_empty() {
         return Err(unknown("it has no address".to_owned()));
     }
     // One forbidden address spoils the name: an honest one does not mix them.
-    for &address in &addresses {
-        if let Some(objection) = Class::of(address).objection(reach) {
-            return Err(EgressError::refused(name, Some(address), objection));
+    for address in &addresses {
+        if let Some(objection) = Class::of(address.ip()).objection(reach) {
+            return Err(EgressError::refused(name, Some(address.ip()), objection));
         }
     }
     Ok(addresses)

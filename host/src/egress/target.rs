@@ -8,7 +8,10 @@ use super::{EgressError, Reach};
 /// Checks a URL before it is asked for. Names are checked again, by address, when they are resolved; addresses written in
 /// the URL never reach a resolver, so this is their only check. The parser has already turned `2130706433`, `0x7f.1` and
 /// `0177.0.0.1` into the address they mean.
-pub(super) fn check(url: &Url, reach: Reach) -> Result<(), EgressError> {
+///
+/// # Errors
+/// [`EgressError::Url`] for what is no address of a server, [`EgressError::Refused`] for one that may not be reached.
+pub fn check(url: &Url, reach: Reach) -> Result<(), EgressError> {
     let refuse = |what: &'static str| Err(EgressError::Url { url: shown(url), what });
     if !matches!(url.scheme(), "http" | "https") {
         return refuse("its scheme is neither http nor https");

@@ -5,25 +5,38 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 use crate::broker::Broker;
-use crate::message::{Answer, Json, RpcError};
+use crate::catalog::Kind;
+use crate::message::{Answer, Json, Notification, RpcError};
 use crate::name::ProfileName;
-use crate::session::{Contact, Session};
+use crate::session::{Agent, Contact, Offers, Session, Shelf};
 
 /// Opens sessions.
 #[async_trait]
 pub(crate) trait Backend: Send + Sync {
-    /// See [`Broker::open_session`].
-    async fn open(&self, profile: &ProfileName, principal: &str, client: &str) -> Result<Arc<dyn Run>, RpcError>;
+    /// See [`Broker::open_session_of`].
+    async fn open(&self, profile: &ProfileName, principal: &str, agent: Agent) -> Result<Arc<dyn Run>, RpcError>;
 }
 
 /// One open session; a *run* in the ledger.
 #[async_trait]
 pub(crate) trait Run: Send + Sync {
-    /// See [`Session::tools`].
-    async fn tools(&self) -> Result<Arc<[Json]>, RpcError>;
+    /// See [`Session::offers`].
+    async fn offers(&self) -> Offers;
 
-    /// See [`Session::call_tool`]: dropping the future cancels the call.
-    async fn call_tool(&self, params: Json, contact: Arc<dyn Contact>) -> Answer;
+    /// See [`Session::list`].
+    async fn list(&self, kind: Kind) -> Result<Shelf, RpcError>;
+
+    /// See [`Session::request`]: dropping the future cancels the call.
+    async fn request(&self, method: &str, params: Json, contact: Arc<dyn Contact>) -> Answer;
+
+    /// See [`Session::notified`].
+    fn notified(&self, notification: &Notification);
+
+    /// See [`Session::attach`].
+    fn attach(&self, contact: Arc<dyn Contact>);
+
+    /// See [`Session::quiet`].
+    fn quiet(&self) {}
 
     /// See [`Session::ended`].
     fn ended(&self) -> bool {
@@ -36,20 +49,36 @@ pub(crate) trait Run: Send + Sync {
 
 #[async_trait]
 impl Backend for Broker {
-    async fn open(&self, profile: &ProfileName, principal: &str, client: &str) -> Result<Arc<dyn Run>, RpcError> {
-        let session: Arc<dyn Run> = self.open_session(profile, principal, client).await?;
+    async fn open(&self, profile: &ProfileName, principal: &str, agent: Agent) -> Result<Arc<dyn Run>, RpcError> {
+        let session: Arc<dyn Run> = self.open_session_of(profile, principal, agent).await?;
         Ok(session)
     }
 }
 
 #[async_trait]
 impl Run for Session {
-    async fn tools(&self) -> Result<Arc<[Json]>, RpcError> {
-        Self::tools(self).await
+    async fn offers(&self) -> Offers {
+        Self::offers(self).await
     }
 
-    async fn call_tool(&self, params: Json, contact: Arc<dyn Contact>) -> Answer {
-        Self::call_tool(self, params, contact).await
+    async fn list(&self, kind: Kind) -> Result<Shelf, RpcError> {
+        Self::list(self, kind).await
+    }
+
+    async fn request(&self, method: &str, params: Json, contact: Arc<dyn Contact>) -> Answer {
+        Self::request(self, method, params, contact).await
+    }
+
+    fn notified(&self, notification: &Notification) {
+        Self::notified(self, notification);
+    }
+
+    fn attach(&self, contact: Arc<dyn Contact>) {
+        Self::attach(self, contact);
+    }
+
+    fn quiet(&self) {
+        Self::quiet(self);
     }
 
     fn ended(&self) -> bool {

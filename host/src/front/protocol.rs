@@ -1,14 +1,16 @@
 //! What is said on one agent's connection, in which order, and in which era. Knows no transport.
 //!
 //! A front hands over each [`Message`] and gets a [`Step`]. Specification: MCP 2025-11-25 and 2026-07-28, "Lifecycle",
-//! "Tools", "Cancellation", "Elicitation".
+//! "Cancellation", "Pagination", "Elicitation".
 
 mod calls;
 pub(crate) mod client;
 pub(crate) mod contact;
 pub(crate) mod desk;
+mod dialect;
 pub(crate) mod legacy;
 pub(crate) mod modern;
+mod page;
 pub(crate) mod version;
 
 use std::sync::Arc;
@@ -23,17 +25,21 @@ use self::legacy::Legacy;
 use super::backend::Backend;
 use crate::message::{Id, Json, Message, MessageError, Notification, Request, Response, RpcError};
 use crate::name::ProfileName;
+use crate::session::{self, Offers};
+
+/// In how many ways the client of one connection may describe itself. It has one name; what it can do may depend on what it
+/// asks for.
+const MAX_DESKS: usize = 16;
 
 /// What a model should know before it uses us.
 const INSTRUCTIONS: &str = "Calls pass a policy and may be held until a person approves them.";
 
-/// Which lifecycle a request belongs to.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Era {
-    /// With `initialize`.
-    Legacy,
-    /// Stateless.
-    Modern,
+/// That, and what the sources say.
+fn instructions(offers: &Offers) -> String {
+    match &offers.instructions {
+        Some(said) => format!("{INSTRUCTIONS}\n\n{said}"),
+        None => INSTRUCTIONS.to_owned(),
+    }
 }
 
 /// What a message leads to.
@@ -59,7 +65,8 @@ enum State {
     Fresh,
     Legacy(Legacy),
     Modern {
-        desk: Desk,
+        /// A session for each way in which the agent describes itself.
+        desks: Vec<(session::Agent, Desk)>,
         calls: Calls,
     },
 }
@@ -72,6 +79,11 @@ impl Agent {
     /// Takes a message. What belongs to the request goes to `out`. Not cancellation safe: a session may have been opened.
     pub(crate) async fn accept(&mut self, message: Message, out: &Out) -> Step {
         match (&self.state, message) {
+            (State::Legacy(legacy), Message::Notification(said)) if said.method == "notifications/initialized" => {
+                // Before it the agent expects nothing.
+                legacy.attach(out.clone());
+                Step::Silence
+            }
             (State::Legacy(legacy), message) => legacy.accept(message, out),
             (_, Message::Request(request)) => {
                 let id = request.id.clone();
@@ -98,14 +110,14 @@ impl Agent {
                 Ok(Step::Answer(Response::result(request.id, result)))
             }
             "ping" if fresh => Ok(Step::Answer(Response::result(request.id, Json::empty_object()))),
-            modern::DISCOVER => {
-                Client::from_meta(request.params.as_ref())?;
-                Ok(Step::Answer(Response::result(request.id, modern::discover())))
+            method
+                if fresh && method != modern::DISCOVER && client::meta_version(request.params.as_ref()).is_none() =>
+            {
+                Err(RpcError::new(
+                    RpcError::INVALID_REQUEST,
+                    format!("begin with `initialize`, or send `_meta` with {:?}", client::META_VERSION),
+                ))
             }
-            _ if fresh && client::meta_version(request.params.as_ref()).is_none() => Err(RpcError::new(
-                RpcError::INVALID_REQUEST,
-                format!("begin with `initialize`, or send `_meta` with {:?}", client::META_VERSION),
-            )),
             _ => self.modern(request, out).await,
         }
     }
@@ -113,13 +125,22 @@ impl Agent {
     async fn modern(&mut self, request: Request, out: &Out) -> Result<Step, RpcError> {
         let client = Client::from_meta(request.params.as_ref())?;
         if matches!(self.state, State::Fresh) {
-            let run = self.backend.open(&self.profile, self.principal, &client.name).await?;
-            self.state = State::Modern { desk: Desk::new(run), calls: Calls::default() };
+            self.state = State::Modern { desks: Vec::new(), calls: Calls::default() };
         }
-        let State::Modern { desk, calls } = &self.state else {
+        let State::Modern { desks, calls } = &mut self.state else {
             return Err(RpcError::new(RpcError::INTERNAL, "a session of one era took a request of the other"));
         };
-        Ok(modern::serve(desk, &client, request, out, calls))
+        if let Some((_, desk)) = desks.iter().find(|(agent, _)| *agent == client.agent) {
+            return Ok(modern::serve(desk, &client, request, out, calls));
+        }
+        if desks.len() >= MAX_DESKS {
+            let why = format!("this connection has described its client in {MAX_DESKS} ways already");
+            return Err(RpcError::new(RpcError::INVALID_REQUEST, why));
+        }
+        let run = self.backend.open(&self.profile, self.principal, client.agent.clone()).await?;
+        let desk = Desk::new(run);
+        desks.push((client.agent.clone(), desk.clone()));
+        Ok(modern::serve(&desk, &client, request, out, calls))
     }
 
     /// The agent sends nothing any more, so it answers no question either.
@@ -134,7 +155,9 @@ impl Agent {
         match &self.state {
             State::Fresh => {}
             State::Legacy(legacy) => legacy.close(patience).await,
-            State::Modern { desk, .. } => desk.close(patience).await,
+            State::Modern { desks, .. } => {
+                futures_util::future::join_all(desks.iter().map(|(_, desk)| desk.close(patience))).await;
+            }
         }
     }
 }
@@ -144,6 +167,13 @@ pub(crate) fn malformed(text: &bytes::Bytes, error: &MessageError) -> Response {
     let id = Json::parse(text.clone()).ok().filter(|json| json.get("method").is_some()).and_then(|json| json.get("id"));
     let id = id.and_then(|id| Id::from_json(id.as_str()).ok());
     Response::error(id, &RpcError::new(error.code(), error.to_string()))
+}
+
+/// The answer to a method that the agent's era does not have.
+fn unknown(request: Request) -> Step {
+    let (method, modern) = (&request.method, version::MODERN);
+    let why = format!("method {method:?} is not served here: {modern} and the revisions with `initialize` do not mix");
+    Step::Answer(Response::error(Some(request.id), &RpcError::new(RpcError::METHOD_NOT_FOUND, why)))
 }
 
 fn server_info() -> serde_json::Value {

@@ -7,9 +7,10 @@ use async_trait::async_trait;
 use tokio::sync::{Mutex, Notify, mpsc};
 
 use super::backend::{Backend, Run};
+use crate::catalog::Kind;
 use crate::message::{Answer, Json, Notification, RpcError};
 use crate::name::ProfileName;
-use crate::session::{Contact, Elicitation};
+use crate::session::{Agent, Contact, Elicitation, Offers, Shelf};
 
 /// What the broker under test was asked, in order.
 pub(crate) struct Events(Mutex<mpsc::UnboundedReceiver<String>>);
@@ -43,8 +44,8 @@ impl Fake {
 
 #[async_trait]
 impl Backend for Fake {
-    async fn open(&self, profile: &ProfileName, principal: &str, client: &str) -> Result<Arc<dyn Run>, RpcError> {
-        self.say(format!("open {profile} {principal} {client}"));
+    async fn open(&self, profile: &ProfileName, principal: &str, agent: Agent) -> Result<Arc<dyn Run>, RpcError> {
+        self.say(format!("open {profile} {principal} {}", agent.name));
         Ok(Arc::new(self.clone()))
     }
 }
@@ -54,12 +55,29 @@ pub(crate) const ECHO: &str = r#"{"name":"echo", "inputSchema":{"type":"object"}
 
 #[async_trait]
 impl Run for Fake {
-    async fn tools(&self) -> Result<Arc<[Json]>, RpcError> {
-        let slow = r#"{"name":"slow","inputSchema":{"type":"object","properties":{"region":{"type":"string","x-mcp-header":"Region"}}}}"#;
-        Ok([ECHO, slow].into_iter().map(|tool| Json::parse(tool).unwrap()).collect())
+    async fn offers(&self) -> Offers {
+        Offers::default()
     }
 
-    async fn call_tool(&self, params: Json, contact: Arc<dyn Contact>) -> Answer {
+    async fn list(&self, kind: Kind) -> Result<Shelf, RpcError> {
+        if kind != Kind::Tool {
+            return Ok(Shelf { items: Arc::new([]), ttl_ms: 0 });
+        }
+        let slow = r#"{"name":"slow","inputSchema":{"type":"object","properties":{"region":{"type":"string","x-mcp-header":"Region"}}}}"#;
+        let items = [ECHO, slow].into_iter().map(|tool| Json::parse(tool).unwrap()).collect();
+        Ok(Shelf { items, ttl_ms: 0 })
+    }
+
+    fn notified(&self, notification: &Notification) {
+        self.say(&notification.method);
+    }
+
+    fn attach(&self, _: Arc<dyn Contact>) {}
+
+    async fn request(&self, method: &str, params: Json, contact: Arc<dyn Contact>) -> Answer {
+        if method != "tools/call" {
+            return Answer::Error(Json::of(&RpcError::new(RpcError::METHOD_NOT_FOUND, "no such method")));
+        }
         match params.get_str("name").as_deref() {
             Some("echo") => {
                 let arguments = params.get("arguments").unwrap_or_else(Json::empty_object);
@@ -103,11 +121,11 @@ async fn ask(contact: &dyn Contact) -> Answer {
         Elicitation::Request => {
             let schema = serde_json::json!({ "type": "object", "properties": {} });
             let params = Json::of(&serde_json::json!({ "message": "may it?", "requestedSchema": schema }));
-            match contact.request("elicitation/create", params).await {
-                Ok(answer) => {
+            match contact.request("elicitation/create", Some(params)).await {
+                Answer::Result(answer) => {
                     Answer::Result(Json::parse(format!(r#"{{"content":[],"answer":{}}}"#, answer.as_str())).unwrap())
                 }
-                Err(error) => Answer::Error(Json::of(&error)),
+                error => error,
             }
         }
     }

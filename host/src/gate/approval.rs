@@ -7,10 +7,11 @@ use serde_json::json;
 
 use super::inbox::{Draft, Pending, State, word};
 use super::{AskSummary, Inbox, InboxError, Refusal, judge};
-use crate::call::{Call, Phase, View};
+use crate::call::{Call, Phase, View, may_be_retried};
+use crate::catalog::Kind;
 use crate::digest::Digest;
 use crate::ledger::{Binding, Consume, Ledger};
-use crate::message::{Json, Notification};
+use crate::message::{Answer, Json, Notification};
 use crate::plugin::{Approval, AskFacts, GrantFacts, Identity, Offer, Scope, Settlement};
 use crate::seal::Seal;
 use crate::session::{Contact, Elicitation};
@@ -24,7 +25,7 @@ const HOLD: Duration = Duration::from_secs(50);
 const MAX_VALIDITY: u32 = 30 * 24 * 60 * 60;
 
 /// The name of our one input request in an `InputRequiredResult`.
-const INPUT: &str = "portcullis-approval";
+pub(super) const INPUT: &str = "portcullis-approval";
 
 /// The most characters of arguments, and of reasons, that an elicitation shows; `portcullis approvals show` has them all.
 const MAX_SHOWN: usize = 2_000;
@@ -82,8 +83,8 @@ impl Approvals {
         let binding = Binding {
             principal: call.caller.principal.to_string(),
             source: question.identity.to_string(),
-            definition: call.tool.digest,
-            tool: call.tool.name.to_string(),
+            definition: call.item.digest,
+            tool: bound_name(call),
             policies: self.policies,
             arguments: question.arguments_digest,
             session: call.caller.session.clone(),
@@ -97,8 +98,12 @@ impl Approvals {
                 Ok(Approved { consume: Some(Consume { grant, binding }), how })
             }
             Plan::Ask(offer) => {
-                let pending = self.inbox.open(draft(&question, binding, offer)).await.map_err(inbox_refusal)?;
-                self.ask(call, &pending, contact).await
+                let elicitation = if question.out_of_band { Elicitation::None } else { contact.elicitation() };
+                let waits = elicitation != Elicitation::InputRequired;
+                let opened = self.inbox.open(draft(&question, binding, offer), waits).await;
+                // Held until the answer has been used: an answer that comes before this call listens for it is its own, too.
+                let (pending, _waiting) = opened.map_err(inbox_refusal)?;
+                self.ask(call, &pending, elicitation, contact).await
             }
         }
     }
@@ -107,7 +112,7 @@ impl Approvals {
     /// each other.
     async fn plan(&self, question: &Question<'_>, binding: &Binding) -> Result<Plan, Refusal> {
         let mut grants = self.ledger.grants(binding).await.map_err(Refusal::from_ledger)?;
-        let grave = question.call.tool.hints.grave() || question.out_of_band;
+        let grave = question.call.item.hints.grave() || question.out_of_band;
         // An answer that could not be given now does not count now, whatever a plugin makes of it.
         grants.retain(|grant| all_scopes(grave).contains(&reach(grant.scope)));
         let facts = AskFacts { reasons: question.reasons.clone(), grants: grants.iter().map(facts).collect(), grave };
@@ -138,13 +143,18 @@ impl Approvals {
         Ok(agreed.cloned().map_or(Plan::Ask(offer), Plan::Remembered))
     }
 
+    /// Whatever a retry brings along must be what this broker gave, also where nothing asks any more.
+    pub(super) fn check_state(&self, call: &Call) -> Result<Option<String>, Refusal> {
+        let state = call.params.get_str("requestState").filter(|_| may_be_retried(&call.method));
+        let Some(state) = state else { return Ok(None) };
+        let opened = self.seal.open(&state).and_then(|bytes| String::from_utf8(bytes).ok());
+        let refusal = || Refusal::denied("request-state", "`requestState` is not one that this broker gave");
+        opened.map(Some).ok_or_else(refusal)
+    }
+
     /// The answer that a retry brings along (2026-07-28). None if it brings none, or none that counts any more.
     async fn retried(&self, call: &Call, binding: &Binding) -> Result<Option<Approved>, Refusal> {
-        let Some(state) = call.params.get_str("requestState") else { return Ok(None) };
-        let opened = self.seal.open(&state).and_then(|bytes| String::from_utf8(bytes).ok());
-        let Some(ask) = opened else {
-            return Err(Refusal::denied("request-state", "`requestState` is not one that this broker gave"));
-        };
+        let Some(ask) = self.check_state(call)? else { return Ok(None) };
         let Some(pending) = self.inbox.about(&ask, binding) else { return Ok(None) };
         let response = call.params.get("inputResponses").and_then(|all| all.get(INPUT));
         let Some((approve, scope)) = response.and_then(|response| read_elicitation(&response)) else { return Ok(None) };
@@ -152,8 +162,13 @@ impl Approvals {
         self.decided(&pending, state).map(Some)
     }
 
-    async fn ask(&self, call: &Call, pending: &Arc<Pending>, contact: &Arc<dyn Contact>) -> Result<Approved, Refusal> {
-        let elicitation = if pending.out_of_band { Elicitation::None } else { contact.elicitation() };
+    async fn ask(
+        &self,
+        call: &Call,
+        pending: &Arc<Pending>,
+        elicitation: Elicitation,
+        contact: &Arc<dyn Contact>,
+    ) -> Result<Approved, Refusal> {
         let state = match elicitation {
             Elicitation::InputRequired => return Err(Refusal::InputRequired(self.input_required(pending))),
             Elicitation::Request => {
@@ -195,10 +210,11 @@ impl Approvals {
     /// Asks over the agent's own connection (2025-06-18 to 2025-11-25).
     async fn elicit(&self, pending: &Arc<Pending>, contact: &Arc<dyn Contact>) -> Option<State> {
         let params = Json::of(&elicitation(pending));
-        let answer = match contact.request("elicitation/create", params).await {
-            Ok(result) => read_elicitation(&result),
-            Err(error) => {
-                tracing::info!(ask = %pending.id, error = %error.message, "the agent could not put the question");
+        let answer = match contact.request("elicitation/create", Some(params)).await {
+            Answer::Result(result) => read_elicitation(&result),
+            Answer::Error(error) => {
+                let error = error.get_str("message").unwrap_or_default();
+                tracing::info!(ask = %pending.id, error = %visible(&error), "the agent could not put the question");
                 None
             }
         };
@@ -240,21 +256,30 @@ fn draft(question: &Question<'_>, binding: Binding, offer: Offer) -> Draft {
     let call = question.call;
     let summary = AskSummary {
         id: ulid::Ulid::generate().to_string(),
-        tool: call.tool.exposed.to_string(),
+        tool: call.item.exposed.to_string(),
         source: call.source().to_string(),
-        name: call.tool.name.to_string(),
+        name: call.item.name.to_string(),
         principal: call.caller.principal.to_string(),
         profile: call.caller.profile.to_string(),
         client: call.caller.client.to_string(),
         reasons: question.reasons.clone(),
         arguments: call.arguments.to_value(),
-        grave: call.tool.hints.grave(),
+        grave: call.item.hints.grave(),
         scopes: offer.scopes.iter().copied().map(word).collect(),
         waiting: 0,
         expires_in: 0,
     };
     let (session, call) = (call.caller.session.clone(), call.id.clone());
     Draft { summary, binding, offer, out_of_band: question.out_of_band, session, call }
+}
+
+/// What a grant names. A tool stands for itself; elsewhere the method says what may be done with the item.
+fn bound_name(call: &Call) -> String {
+    if call.item.kind == Kind::Tool {
+        call.item.name.to_string()
+    } else {
+        format!("{} {}", call.method, call.item.name)
+    }
 }
 
 fn facts(grant: &crate::ledger::Grant) -> GrantFacts {

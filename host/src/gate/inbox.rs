@@ -90,7 +90,7 @@ pub(super) struct Pending {
     call: CallId,
     expires: Instant,
     state: watch::Sender<State>,
-    waiting: AtomicUsize,
+    waiting: Arc<AtomicUsize>,
     /// How many calls the answer still lets through.
     passes: AtomicUsize,
 }
@@ -130,7 +130,10 @@ pub enum InboxError {
         offered: String,
     },
     /// The agent's own channel may not answer this one.
-    #[error("this question can only be answered with `portcullis approvals`: its tool changed since it was accepted")]
+    #[error(
+        "this question can only be answered with `portcullis approvals`: its tool changed since it was accepted, or is one \
+         that its source calls destructive or open to the world"
+    )]
     OutOfBand,
     /// Too many are open.
     #[error("{MAX_OPEN} questions are open already, or {MAX_OPEN_PER_SESSION} of this session")]
@@ -213,14 +216,15 @@ impl Inbox {
         }
     }
 
-    /// Opens a question, or joins the identical one that is open already.
-    pub(super) async fn open(&self, draft: Draft) -> Result<Arc<Pending>, InboxError> {
+    /// Opens a question, or joins the identical one that is open already. A call that `waits` for the answer is counted from
+    /// before anybody can see the question, for as long as it holds what it is given.
+    pub(super) async fn open(&self, draft: Draft, waits: bool) -> Result<(Arc<Pending>, Option<Waiting>), InboxError> {
         self.sweep();
         let key = key(&draft.binding);
-        let (pending, reasons) = {
+        let (pending, waiting, reasons) = {
             let mut open = self.lock();
             if let Some(pending) = open.values().find(|pending| pending.key == key) {
-                return Ok(pending.clone());
+                return Ok((pending.clone(), waits.then(|| Waiting::new(&pending.waiting))));
             }
             let of_session = open.values().filter(|pending| pending.session == draft.session).count();
             if open.len() >= MAX_OPEN || of_session >= MAX_OPEN_PER_SESSION {
@@ -239,18 +243,19 @@ impl Inbox {
                 call,
                 expires: Instant::now() + self.timeout,
                 state: watch::Sender::new(State::Open),
-                waiting: AtomicUsize::new(0),
+                waiting: Arc::default(),
                 passes: AtomicUsize::new(0),
             });
+            let waiting = waits.then(|| Waiting::new(&pending.waiting));
             open.insert(pending.id.clone(), pending.clone());
-            (pending, reasons)
+            (pending, waiting, reasons)
         };
         let body = json!({ "ask": pending.id, "tool": pending.summary.tool, "source": pending.summary.source, "reasons": reasons });
         if let Err(error) = self.ledger.append(pending.event(Kind::CallAsked, body)).await {
             self.lock().remove(&pending.id);
             return Err(error.into());
         }
-        Ok(pending)
+        Ok((pending, waiting))
     }
 
     /// The open question of this id, if it is about this very call.
@@ -293,9 +298,8 @@ fn lock(open: &Open) -> MutexGuard<'_, HashMap<String, Arc<Pending>>> {
 }
 
 impl Pending {
-    /// Waits as one more caller for the answer, at most until `deadline`. None if there is none by then.
+    /// Waits for the answer, at most until `deadline`. None if there is none by then. Who waits must be counted ([`Waiting`]).
     pub(super) async fn wait(&self, deadline: Instant) -> Option<State> {
-        let _waiting = Waiting::new(&self.waiting);
         let mut state = self.state.subscribe();
         let decided = state.wait_for(|state| *state != State::Open);
         let decided = tokio::time::timeout_at(deadline.into(), decided).await.ok()?;
@@ -340,16 +344,17 @@ impl Pending {
 }
 
 /// Counts a waiter for as long as it lives, so that cancellation is counted too.
-struct Waiting<'a>(&'a AtomicUsize);
+#[derive(Debug)]
+pub(super) struct Waiting(Arc<AtomicUsize>);
 
-impl<'a> Waiting<'a> {
-    fn new(count: &'a AtomicUsize) -> Self {
+impl Waiting {
+    fn new(count: &Arc<AtomicUsize>) -> Self {
         count.fetch_add(1, Ordering::SeqCst);
-        Self(count)
+        Self(Arc::clone(count))
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for Waiting {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::SeqCst);
     }

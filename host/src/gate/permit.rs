@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::SessionVault;
-use crate::call::Call;
+use crate::call::{Call, may_be_retried};
 use crate::message::Json;
 
 /// The proof that a call passed the gate and that its intent is durable. Only the gate makes one, and a source takes it by
@@ -16,21 +16,21 @@ pub struct Permit {
 
 impl Permit {
     /// Private to the gate: this is the only door.
-    pub(super) fn new(call: Arc<Call>, vault: &SessionVault) -> Self {
-        let name = Json::of(&&*call.tool.name);
+    pub(super) fn new(call: Arc<Call>, vault: &SessionVault, resumed: bool) -> Self {
         let restored = vault.restore(&call);
-        let mut edits = vec![("name", Some(&name))];
-        // Answers to the broker's own questions are not the source's to see.
-        edits.extend(["requestState", "inputResponses"].map(|ours| (ours, None)));
-        edits.extend(restored.as_ref().map(|restored| ("arguments", Some(restored))));
-        let params = call.params.edited(&edits).unwrap_or_else(|| call.params.clone());
+        let params = call.params_for_source(restored.as_ref()).unwrap_or_else(|| call.params.clone());
+        // Answers to the broker's own questions are not the source's to see. A call that goes on has had them taken out.
+        let ours: &[&str] =
+            if resumed || !may_be_retried(&call.method) { &[] } else { &["requestState", "inputResponses"] };
+        let found = ours.iter().filter(|key| params.as_str().contains(**key));
+        let params = found.fold(params.clone(), |params, key| params.without(key));
         Self { call, params }
     }
 
     /// A permit that no gate gave, for tests of what stands behind it.
     #[cfg(test)]
     pub(crate) fn unchecked(call: Arc<Call>) -> Self {
-        Self::new(call, &SessionVault::default())
+        Self::new(call, &SessionVault::default(), false)
     }
 
     /// The call, in placeholder form.
@@ -45,7 +45,7 @@ impl Permit {
         &self.call.method
     }
 
-    /// The parameters as the source is to get them: under its own name for the tool, placeholders restored, everything
+    /// The parameters as the source is to get them: under its own name for the item, placeholders restored, everything
     /// else byte for byte.
     #[must_use]
     pub fn source_params(&self) -> &Json {

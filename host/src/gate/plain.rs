@@ -9,22 +9,29 @@ use std::collections::HashSet;
 use crate::message::{Json, Members};
 
 /// The members that the broker itself reads or replaces. In another spelling they are refused even when they stand alone.
-const MEANT: [&str; 3] = ["name", "arguments", "_meta"];
+const MEANT: [&str; 8] = ["name", "arguments", "_meta", "uri", "ref", "task", "requestState", "inputResponses"];
 
 /// Refuses parameters that two parsers could read differently, as far as the broker looks into them: their own members
-/// and those of `_meta`. Arguments are looked at whole where they are digested.
+/// and those of `_meta` and `ref`. Arguments are looked at whole where they are digested.
 ///
 /// # Errors
 /// Which member, and why.
 pub(super) fn check(params: &Json) -> Result<(), String> {
-    let keys = distinct(params, "params")?;
-    if let Some(key) = keys.iter().find(|key| MEANT.contains(&&*fold(key)) && !MEANT.contains(&key.as_str())) {
-        return Err(format!("`params` has {key:?}, which a source may read as `{}`", fold(key)));
+    if params.as_bytes().starts_with(b"[") {
+        // Positional parameters have no names.
+        return Ok(());
     }
-    match params.get("_meta").filter(|meta| *meta != Json::null()) {
-        Some(meta) => distinct(&meta, "params._meta").map(drop),
-        None => Ok(()),
+    for key in distinct(params, "params")? {
+        if let Some(meant) = MEANT.iter().find(|meant| key != **meant && fold(meant) == fold(&key)) {
+            return Err(format!("`params` has {key:?}, which a source may read as `{meant}`"));
+        }
     }
+    for (member, shown) in [("_meta", "params._meta"), ("ref", "params.ref")] {
+        if let Some(value) = params.get(member).filter(|value| *value != Json::null()) {
+            distinct(&value, shown)?;
+        }
+    }
+    Ok(())
 }
 
 /// The keys of an object, no two of which a lenient parser takes for one.
@@ -69,6 +76,9 @@ mod tests {
             r#"{"name":"read","_meta":{"progressToken":1,"ProgressToken":2}}"#,
             r#"{"name":"read","_meta":[]}"#,
             r#"{"name":"read","task":{},"Task":{}}"#,
+            r#"{"name":"read","requeststate":"s"}"#,
+            r#"{"uri":"file:///a","URI":"file:///b"}"#,
+            r#"{"ref":{"type":"ref/prompt","name":"a","Name":"b"},"argument":{}}"#,
         ] {
             assert!(said(bad).is_err(), "{bad}");
         }
@@ -80,5 +90,6 @@ mod tests {
             r#"{"name":"read","arguments":{"a":1,"A":2},"_meta":{"x/y":{"z":1}},"requestState":"s","vendor":null}"#;
         assert_eq!(said(text), Ok(()));
         assert_eq!(said(r#"{"name":"read"}"#), Ok(()));
+        assert_eq!(said(r#"[1,"read"]"#), Ok(()));
     }
 }

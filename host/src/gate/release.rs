@@ -5,8 +5,9 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 
+use super::approval::INPUT;
 use super::{Gate, Refusal, SessionVault, judge, payload, put};
-use crate::call::{Call, Outcome, Phase, View};
+use crate::call::{Call, Outcome, Phase, View, may_be_retried};
 use crate::config::Detail;
 use crate::ledger::{Event, Kind, Ledger};
 use crate::message::{Answer, Json, Members, RpcError};
@@ -53,8 +54,8 @@ impl Ticket {
     }
 
     fn event(&self, outcome: &str, mut body: Value) -> Event {
-        put(&mut body, "tool", json!(&*self.call.tool.exposed));
         put(&mut body, "source", json!(self.call.source()));
+        put(&mut body, self.call.item.kind.as_str(), json!(&*self.call.item.exposed));
         put(&mut body, "outcome", json!(outcome));
         put(&mut body, "micros", json!(u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX)));
         Event {
@@ -115,15 +116,16 @@ impl Gate {
             Answer::Result(json) | Answer::Error(json) => json.clone(),
         };
         let mut trail = Vec::new();
-        let passed = if asks_by_itself(&answer) {
-            Err(Refusal::denied("source-asked", "the source asks a person for input, which it was not offered"))
+        let said = Said::of(&answer);
+        let passed = if said.asks() && !may_ask(&ticket.call.method, &answer, &said) {
+            Err(Refusal::denied("source-asked", "the source asks for input where the protocol lets it ask for none"))
         } else {
             self.pass_result(ticket, &answer, &mut trail).await
         };
         let mut body = json!({ "result": payload(&self.ledger, &received, ticket.record), "verdicts": trail });
         let word = match &answer {
             Answer::Error(_) => "error",
-            Answer::Result(json) if json.get("isError").is_some_and(|json| json.as_str() == "true") => "tool_error",
+            Answer::Result(_) if said.failed => "tool_error",
             Answer::Result(_) => "ok",
         };
         match passed {
@@ -188,14 +190,48 @@ impl Gate {
     }
 }
 
-/// Whether a result is one of `input_required` (2026-07-28). The broker offers its sources no elicitation, so what comes
-/// all the same would put a form before a person that looks like the broker's own. Every member of that name counts,
-/// because readers disagree about which one does.
-fn asks_by_itself(answer: &Answer) -> bool {
+/// Whether a result is one of `input_required` (2026-07-28).
+pub(crate) fn asks_for_input(answer: &Answer) -> bool {
+    Said::of(answer).asks()
+}
+
+/// Whether a source may ask for input in the result of this method, and does so in words that have one meaning.
+fn may_ask(method: &str, answer: &Answer, said: &Said) -> bool {
     let Answer::Result(result) = answer else { return false };
-    let Ok(members) = result.read::<Members<'_>>() else { return false };
-    let asks = |raw: &str| serde_json::from_str::<String>(raw).is_ok_and(|kind| kind == "input_required");
-    members.0.iter().any(|(name, raw)| name.eq_ignore_ascii_case("resultType") && asks(raw.get()))
+    let clear = said.kinds.len() == 1 && result.get_str("resultType").is_some();
+    // Under this name the broker itself asks.
+    let forged = result.get("inputRequests").is_some_and(|requests| requests.get(INPUT).is_some());
+    clear && !forged && may_be_retried(method)
+}
+
+/// What the broker itself has to know of an answer.
+#[derive(Default)]
+struct Said {
+    /// The values of every member that a reader might take for `resultType`. Readers disagree about which one counts, and
+    /// what comes past us unseen would put a form before a person that looks like the broker's own.
+    kinds: Vec<String>,
+    /// It is a result, and says that the tool failed.
+    failed: bool,
+}
+
+impl Said {
+    /// Reads the members of a result, and nothing in them. A result may be large: once.
+    fn of(answer: &Answer) -> Self {
+        let Answer::Result(result) = answer else { return Self::default() };
+        let mut said = Self::default();
+        for (name, raw) in result.read::<Members<'_>>().map(|members| members.0).unwrap_or_default() {
+            if name.eq_ignore_ascii_case("resultType") {
+                said.kinds.extend(serde_json::from_str::<String>(raw.get()));
+            } else if name == "isError" {
+                said.failed = raw.get() == "true";
+            }
+        }
+        said
+    }
+
+    fn asks(&self) -> bool {
+        self.kinds.iter().any(|kind| kind == "input_required")
+    }
 }
 
 fn source_error(cause: &str, code: &str) -> Answer {

@@ -2,15 +2,22 @@
 
 use super::Circumstances;
 use crate::call::{Call, Risk};
-use crate::catalog::{Acceptance, Tool};
-use crate::config::{Approve, Endpoint, SourceConfig};
+use crate::catalog::{Acceptance, Item, Kind};
+use crate::config::{Approve, SourceConfig};
 
-/// The risk of a tool's calls (product.md, R3 M12). It comes from the cell: a component of the `tools` world can neither
-/// write nor reach a network, so its calls are harmless. Processes and addresses are risky, unless a person accepted the
-/// tool or trusts this source's hints. A hint alone raises risk and never lowers it.
+/// The risk of a tool's calls (product.md, R3 M12). It comes from the cell: the calls of a source that is `sealed`, which can
+/// neither write nor reach a network, are harmless. Others are risky, unless a person accepted the tool or trusts this
+/// source's hints. A hint alone raises risk and never lowers it.
+///
+/// A person picks a prompt and an application reads what a source listed, so that asking again would ask the one who
+/// asked. A resource that no list names carries words of the caller's own in its URI, as the arguments of a tool do.
 #[must_use]
-pub fn risk_of(tool: &Tool, source: &SourceConfig, acceptance: &Acceptance) -> Risk {
-    let sealed = matches!(source.endpoint, Endpoint::Component { .. });
+pub fn risk_of(tool: &Item, source: &SourceConfig, sealed: bool, acceptance: &Acceptance) -> Risk {
+    match tool.kind {
+        Kind::Prompt => return Risk::Harmless,
+        Kind::Resource | Kind::Template if tool.is_listed() => return Risk::Harmless,
+        Kind::Tool | Kind::Resource | Kind::Template | Kind::Source => {}
+    }
     let harmless = match acceptance {
         Acceptance::Changed(_) => false,
         Acceptance::Accepted => true,
@@ -20,6 +27,17 @@ pub fn risk_of(tool: &Tool, source: &SourceConfig, acceptance: &Acceptance) -> R
         }
     };
     if harmless { Risk::Harmless } else { Risk::Risky }
+}
+
+/// Whether a question about the call is never put through the agent. Elicitation rides the agent's own channel, and an agent
+/// that answers by itself would approve itself: where the source itself says that the tool may destroy or reach an open world
+/// and nobody accepted it, or where the definition changed since somebody did, a person answers at another terminal.
+pub(super) fn too_high_for_the_agents_channel(call: &Call, acceptance: &Acceptance) -> bool {
+    match acceptance {
+        Acceptance::Changed(_) => true,
+        Acceptance::Accepted => false,
+        Acceptance::Unknown => call.item.hints.raise_risk(),
+    }
 }
 
 /// Why a person must be asked although no policy says so.
@@ -33,7 +51,8 @@ pub(super) fn reason(call: &Call, around: &Circumstances<'_>) -> Option<String> 
         Approve::Never => None,
         Approve::Always => Some("the profile asks before every call".to_owned()),
         Approve::Risky => (call.risk == Risk::Risky).then(|| {
-            "its source is not sealed off, and nobody accepted the tool with `portcullis lock accept`".to_owned()
+            "its source may write or reach a network, and nobody accepted the tool with `portcullis lock accept`"
+                .to_owned()
         }),
     }
 }

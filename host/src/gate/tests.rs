@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 mod approvals;
+mod risk;
 mod vault;
 mod way;
 
@@ -11,8 +12,9 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::call::{CallId, Outcome, SessionId};
+use crate::catalog::{Hints, Item};
 use crate::ledger::{Reader, Started};
-use crate::message::{Answer, Notification, RpcError};
+use crate::message::{Answer, Notification};
 use crate::plugin::testing::view;
 use crate::session::Elicitation;
 
@@ -23,6 +25,8 @@ struct Bench {
     ledger: Ledger,
     vault: Arc<SessionVault>,
     session: SessionId,
+    /// What the called tool says of itself.
+    hints: Hints,
     dir: TempDir,
 }
 
@@ -37,7 +41,7 @@ impl Bench {
         let ledger = Ledger::open(dir.path(), started).await.unwrap();
         let inbox = Arc::new(Inbox::new(ledger.clone(), timeout));
         let gate = Arc::new(Gate::new(vec![], vec![], vec![], inbox.clone(), ledger.clone()));
-        Self { gate, inbox, ledger, vault: Arc::default(), session: SessionId::new(), dir }
+        Self { gate, inbox, ledger, vault: Arc::default(), session: SessionId::new(), hints: Hints::default(), dir }
     }
 
     fn call(&self, params: &str) -> Call {
@@ -45,11 +49,22 @@ impl Bench {
         let params = Json::parse(params.to_owned()).unwrap();
         let caller = Arc::new(crate::call::Caller { session: self.session.clone(), ..(*call.caller).clone() });
         let arguments = params.get("arguments").unwrap_or_else(Json::empty_object);
-        Call { id: CallId::new(), caller, params, arguments, ..call }
+        let item = Arc::new(Item { hints: self.hints, ..Item::clone(&call.item) });
+        Call { id: CallId::new(), caller, item, params, arguments, ..call }
     }
 
     /// Admits a call as a task of its own, so that it can wait and be dropped.
     fn admit(&self, params: &str, approve: Approve, elicitation: Elicitation) -> Admitting {
+        self.admit_accepted(params, approve, elicitation, Acceptance::Unknown)
+    }
+
+    fn admit_accepted(
+        &self,
+        params: &str,
+        approve: Approve,
+        elicitation: Elicitation,
+        acceptance: Acceptance,
+    ) -> Admitting {
         let (call, gate, vault) = (self.call(params), self.gate.clone(), self.vault.clone());
         let contact: Arc<dyn Contact> = Arc::new(Agent(elicitation));
         tokio::spawn(async move {
@@ -57,9 +72,10 @@ impl Bench {
                 vault: &vault,
                 approve,
                 record: Detail::Full,
-                acceptance: &Acceptance::Unknown,
+                acceptance: &acceptance,
                 identity: Digest::of(b"source"),
                 contact: &contact,
+                resumed: false,
             };
             gate.admit(call, &around).await
         })
@@ -95,7 +111,7 @@ impl Contact for Agent {
         self.0
     }
 
-    async fn request(&self, _: &str, _: Json) -> Result<Json, RpcError> {
+    async fn request(&self, _: &str, _: Option<Json>) -> Answer {
         std::future::pending().await
     }
 }

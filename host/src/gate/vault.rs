@@ -160,7 +160,7 @@ impl Value {
     fn goes_to(&self, call: &Call) -> bool {
         match &self.restore_to {
             None => self.origins.contains(call.source()),
-            Some(globs) => globs.iter().any(|glob| glob.is_match(&*call.tool.exposed)),
+            Some(globs) => globs.iter().any(|glob| glob.is_match(&*call.item.exposed)),
         }
     }
 }

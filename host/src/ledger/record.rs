@@ -77,7 +77,9 @@ kinds! {
     RunError = "run.error",
     /// A source was discovered.
     McpConnected = "mcp.connected",
-    /// A source could not be discovered.
+    /// A source listed its prompts, resources or templates.
+    McpListed = "mcp.listed",
+    /// A source could not be discovered, or does not list.
     McpError = "mcp.error",
     /// A call is about to reach its source.
     CallIntent = "call.intent",
@@ -99,8 +101,16 @@ kinds! {
     PluginFailed = "plugin.failed",
     /// Somebody accepted a definition into the lock.
     LockAccepted = "lock.accepted",
+    /// A package was resolved, and pinned by version and integrity.
+    PackagePinned = "package.pinned",
+    /// A source started: what it may touch, and what is enforced by what.
+    SourceStarted = "source.started",
     /// A line that a source wrote to its log.
     SourceLog = "source.log",
+    /// A caged source connected to a declared destination, or would have.
+    EgressAllowed = "egress.allowed",
+    /// A caged source tried to reach something else.
+    EgressRefused = "egress.refused",
 }
 
 impl Event {

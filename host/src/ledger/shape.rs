@@ -1,9 +1,10 @@
 //! What a payload looked like, without what it said.
 
-use serde_json::value::RawValue;
+use std::borrow::Cow;
+
 use serde_json::{Map, Value};
 
-use crate::message::{Json, Members};
+use crate::message::Json;
 
 /// How deep a shape goes: enough for the arguments of real tools.
 const MAX_DEPTH: usize = 6;
@@ -19,24 +20,136 @@ const MAX_KEY_BYTES: usize = 64;
 /// more there are. Keys are kept, as they name parameters; those over 64 bytes are cut.
 #[must_use]
 pub fn shape(json: &Json) -> Value {
-    of(json.as_str(), 0)
+    Scan { rest: json.as_str() }.shape(0)
 }
 
-fn of(text: &str, depth: usize) -> Value {
-    match text.trim_start().as_bytes().first() {
-        Some(b'"') => Value::String(format!("string({})", characters(text))),
-        Some(b'{') => object(text, depth),
-        Some(b'[') => array(text, depth),
-        Some(b't' | b'f') => "boolean".into(),
-        Some(b'n') => "null".into(),
-        _ => "number".into(),
+/// What is still to be read of a text that is known to be JSON. Payloads are large: each byte is looked at once.
+struct Scan<'a> {
+    rest: &'a str,
+}
+
+impl<'a> Scan<'a> {
+    fn shape(&mut self, depth: usize) -> Value {
+        match self.peek() {
+            Some(b'"') => Value::String(format!("string({})", characters(self.string()))),
+            Some(b'{') => self.object(depth),
+            Some(b'[') => self.array(depth),
+            first => {
+                self.skip();
+                match first {
+                    Some(b't' | b'f') => "boolean".into(),
+                    Some(b'n') => "null".into(),
+                    _ => "number".into(),
+                }
+            }
+        }
+    }
+
+    fn object(&mut self, depth: usize) -> Value {
+        if depth >= MAX_DEPTH {
+            self.skip();
+            return "object".into();
+        }
+        let (mut out, mut keys) = (Map::new(), 0);
+        self.advance(1);
+        while self.peek() == Some(b'"') {
+            let key = self.string();
+            self.take(b':');
+            if keys < MAX_KEYS {
+                out.insert(cut(&decoded(key)), self.shape(depth + 1));
+            } else {
+                self.skip();
+            }
+            keys += 1;
+            self.take(b',');
+        }
+        self.take(b'}');
+        if let Some(more) = keys.checked_sub(MAX_KEYS).filter(|more| *more > 0) {
+            out.insert("…".into(), format!("{more} more keys").into());
+        }
+        Value::Object(out)
+    }
+
+    fn array(&mut self, depth: usize) -> Value {
+        let (mut first, mut items) = (None, 0);
+        self.advance(1);
+        while !matches!(self.peek(), None | Some(b']')) {
+            if items == 0 && depth < MAX_DEPTH {
+                first = Some(self.shape(depth + 1));
+            } else {
+                self.skip();
+            }
+            items += 1;
+            self.take(b',');
+        }
+        self.take(b']');
+        let length = Value::from(format!("array({items})"));
+        std::iter::once(length).chain(first).collect()
+    }
+
+    /// Passes over one value.
+    fn skip(&mut self) {
+        let mut open = 0usize;
+        loop {
+            match self.peek() {
+                Some(b'"') => {
+                    self.string();
+                }
+                Some(b'{' | b'[') => {
+                    open += 1;
+                    self.advance(1);
+                }
+                Some(b'}' | b']') => {
+                    open = open.saturating_sub(1);
+                    self.advance(1);
+                }
+                Some(b',' | b':') => self.advance(1),
+                Some(_) => {
+                    let word = self.rest.bytes().take_while(|b| b.is_ascii_alphanumeric() || b"+-.".contains(b));
+                    self.advance(word.count().max(1));
+                }
+                None => return,
+            }
+            if open == 0 {
+                return;
+            }
+        }
+    }
+
+    /// The inside of the string that begins here, with its escapes.
+    fn string(&mut self) -> &'a str {
+        let text = self.rest.get(1..).unwrap_or_default();
+        let mut end = 0;
+        while let Some(at) = memchr::memchr2(b'"', b'\\', text.as_bytes().get(end..).unwrap_or_default()) {
+            end += at;
+            if text.as_bytes().get(end) == Some(&b'"') {
+                break;
+            }
+            end += 2;
+        }
+        self.advance(end + 2);
+        text.get(..end).unwrap_or_default()
+    }
+
+    fn take(&mut self, byte: u8) {
+        if self.peek() == Some(byte) {
+            self.advance(1);
+        }
+    }
+
+    /// The byte that comes next but for white space.
+    fn peek(&mut self) -> Option<u8> {
+        self.rest = self.rest.trim_start_matches([' ', '\n', '\r', '\t']);
+        self.rest.as_bytes().first().copied()
+    }
+
+    fn advance(&mut self, bytes: usize) {
+        self.rest = self.rest.get(bytes..).unwrap_or_default();
     }
 }
 
-/// How many characters a JSON string stands for. The text is valid, so every escape is whole.
-fn characters(text: &str) -> usize {
-    let text = text.trim();
-    let mut rest = text.get(1..text.len() - 1).unwrap_or_default();
+/// How many characters the inside of a JSON string stands for. The text is valid, so every escape is whole.
+fn characters(mut rest: &str) -> usize {
     let mut count = 0;
     while let Some((before, escape)) = rest.split_once('\\') {
         let code = escape.strip_prefix('u');
@@ -48,28 +161,11 @@ fn characters(text: &str) -> usize {
     count + rest.chars().count()
 }
 
-fn object(text: &str, depth: usize) -> Value {
-    let Ok(Members(members)) = serde_json::from_str(text) else { return "object".into() };
-    if depth >= MAX_DEPTH {
-        return "object".into();
+fn decoded(inside: &str) -> Cow<'_, str> {
+    if !inside.contains('\\') {
+        return inside.into();
     }
-    let mut out = Map::new();
-    for (key, value) in members.iter().take(MAX_KEYS) {
-        out.insert(cut(key), of(value.get(), depth + 1));
-    }
-    if let Some(more) = members.len().checked_sub(MAX_KEYS).filter(|more| *more > 0) {
-        out.insert("…".into(), format!("{more} more keys").into());
-    }
-    Value::Object(out)
-}
-
-fn array(text: &str, depth: usize) -> Value {
-    let Ok(items) = serde_json::from_str::<Vec<&RawValue>>(text) else { return "array".into() };
-    let length = format!("array({})", items.len());
-    match items.first() {
-        Some(first) if depth < MAX_DEPTH => vec![length.into(), of(first.get(), depth + 1)].into(),
-        _ => vec![Value::from(length)].into(),
-    }
+    serde_json::from_str::<String>(&format!("\"{inside}\"")).map_or_else(|_| inside.into(), Cow::from)
 }
 
 fn cut(key: &str) -> String {
@@ -120,6 +216,12 @@ mod tests {
         let shown = shape_of(Value::Object(wide).to_string());
         assert_eq!(shown.as_object().unwrap().len(), MAX_KEYS + 1);
         assert_eq!(shown["…"], "36 more keys");
+
+        let table: Vec<_> = (0..100).map(|i| json!({"a": [i, "]\"}"], "b": {}})).collect();
+        assert_eq!(
+            shape_of(Value::from(table).to_string()),
+            json!(["array(100)", {"a": ["array(2)", "number"], "b": {}}])
+        );
 
         let long = format!("{{\"{}\":1}}", "é".repeat(100));
         let shown = shape_of(long);

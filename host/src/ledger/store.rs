@@ -23,6 +23,10 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 /// A write-ahead log that grew in a burst is cut back to this many bytes.
 const WAL_KEEP: i64 = 16 * 1024 * 1024;
 
+/// Pages of the write-ahead log until they are copied to the database. The same few pages are written in every transaction, and
+/// copied once: 16 MiB, as much as the log keeps.
+const CHECKPOINT_PAGES: u32 = 4096;
+
 /// What tests make smaller.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Limits {
@@ -76,6 +80,7 @@ pub(super) fn open(data_dir: &Path, limits: Limits) -> Result<Connection, Ledger
     retry_busy(limits.busy, || conn.pragma_update(None, "journal_mode", "WAL")).map_err(failed)?;
     conn.pragma_update(None, "synchronous", "FULL").map_err(failed)?;
     conn.pragma_update(None, "journal_size_limit", WAL_KEEP).map_err(failed)?;
+    conn.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES).map_err(failed)?;
     if let Some(pages) = limits.pages {
         conn.pragma_update(None, "max_page_count", pages).map_err(failed)?;
     }

@@ -97,6 +97,25 @@ impl Json {
         Some(items.into_iter().map(|raw| slice(&self.0, raw)).collect())
     }
 
+    /// This array with some items replaced; everything else keeps its bytes. None if this is no array or nothing is replaced.
+    #[must_use]
+    pub fn with_items(&self, mut replace: impl FnMut(&Self) -> Option<Self>) -> Option<Self> {
+        let items: Vec<&RawValue> = self.read().ok()?;
+        let replaced: Vec<_> = items
+            .into_iter()
+            .filter_map(|raw| Some((range_of(&self.0, raw.get()), replace(&slice(&self.0, raw))?)))
+            .collect();
+        let edits: Vec<_> = replaced.iter().map(|(range, json)| (range.clone(), json.as_str())).collect();
+        (!edits.is_empty()).then(|| self.splice(&edits))
+    }
+
+    /// The members of an object, in order. None for other values.
+    #[must_use]
+    pub fn members(&self) -> Option<Vec<(String, Self)>> {
+        let members = self.read::<Members<'_>>().ok()?.0;
+        Some(members.into_iter().map(|(key, raw)| (key.into_owned(), slice(&self.0, raw))).collect())
+    }
+
     /// Like [`Json::get`] for several keys in one pass.
     #[must_use]
     pub fn get_all<const N: usize>(&self, keys: [&str; N]) -> [Option<Self>; N] {

@@ -31,6 +31,8 @@ fn config() -> Config {
 fn pool() -> PoolingAllocationConfig {
     let slots = limits::DECISION_SLOTS + limits::TOOL_SLOTS;
     let mut pool = PoolingAllocationConfig::new();
+    // What an instance wrote is overwritten, not given back to the system: giving back interrupts every processor that runs a
+    // thread of ours, and the next instance pays for getting it again.
     // A slot is a memory, the one thing that is dear: it reserves gigabytes of addresses. Tables and core instances are cheap, and
     // there are as many as the slots can ever need; wit-component makes several of each.
     pool.total_component_instances(slots)
@@ -44,6 +46,7 @@ fn pool() -> PoolingAllocationConfig {
         .max_memory_size(limits::MEMORY_BYTES)
         .table_elements(limits::TABLE_ELEMENTS)
         .linear_memory_keep_resident(limits::KEEP_RESIDENT_BYTES)
+        .table_keep_resident(limits::TABLE_ELEMENTS * size_of::<usize>())
         .pagemap_scan(if cfg!(target_os = "linux") { Enabled::Auto } else { Enabled::No });
     pool
 }

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use wasmtime::Engine;
 use wasmtime::component::{Component, Linker};
 
-use super::builtin;
-use super::compiled::Compiled;
+use super::bake::{Unbaked, bake};
 use super::error::PluginError;
-use super::limits;
-use super::v0_1::{self, PACKAGE, TRACK, World};
+use super::guest::State;
+use super::v0_1::{self, Facts, PACKAGE, TRACK, World};
+use super::{Host, builtin, limits};
 use crate::config::PluginRef;
 use crate::digest::Digest;
 
@@ -29,6 +29,13 @@ impl Wasm {
     pub(crate) fn size(&self) -> usize {
         self.bytes.len()
     }
+
+    /// Of the plugin with its settings in it.
+    fn digest_with(&self, settings: &str) -> Digest {
+        let mut text = format!("{} ", self.digest);
+        text.push_str(settings);
+        Digest::of(text.as_bytes())
+    }
 }
 
 /// A component checked against its world.
@@ -38,6 +45,44 @@ pub(crate) struct Linked<W: World> {
     pub(crate) pre: W::Pre,
     /// Slots that one instance takes.
     pub(crate) weight: u32,
+    /// What each instance is still to be given. None if it starts configured.
+    pub(crate) settings: Option<String>,
+}
+
+/// From a file to what instances are made of. The settings are given to the plugin here if they can be given once for all.
+pub(crate) fn prepare<W: World>(
+    host: &Host,
+    plugin: &PluginRef,
+    grant: &[String],
+    settings: String,
+) -> Result<Linked<W>, PluginError> {
+    let wasm = read(plugin)?;
+    let configured = wasm.digest_with(&settings);
+    if let Some(component) = host.compiled.as_ref().and_then(|folder| folder.load(&host.engine, &configured)) {
+        return link(&host.engine, &wasm, &component, grant, None);
+    }
+    let bytes = component_bytes(&wasm)?;
+    let store =
+        State::store(&host.engine, &host.clock, Facts { plugin: wasm.plugin.as_str().into(), ..Facts::default() });
+    let baked =
+        bake::<W>(
+            store,
+            &bytes,
+            &settings,
+            |component| Ok(link::<W>(&host.engine, &wasm, component, grant, None)?.pre),
+        );
+    match tokio::runtime::Handle::current().block_on(baked) {
+        Ok(component) => {
+            keep(host, &wasm.plugin, &configured, &component);
+            link(&host.engine, &wasm, &component, grant, None)
+        }
+        Err(Unbaked::Unready(unready)) => Err(unready.of(&wasm.plugin)),
+        Err(Unbaked::Unable(error)) => {
+            tracing::debug!(plugin = %wasm.plugin, %error, "plugin is configured in each instance");
+            let component = compile(host, &wasm)?;
+            link(&host.engine, &wasm, &component, grant, Some(settings))
+        }
+    }
 }
 
 /// Reads a plugin.
@@ -61,12 +106,12 @@ pub(crate) fn read(plugin: &PluginRef) -> Result<Wasm, PluginError> {
 }
 
 /// Compiles a plugin, or takes what was compiled before.
-pub(crate) fn compile(engine: &Engine, compiled: Option<&Compiled>, wasm: &Wasm) -> Result<Component, PluginError> {
-    if let Some(component) = compiled.and_then(|folder| folder.load(engine, &wasm.digest)) {
+pub(crate) fn compile(host: &Host, wasm: &Wasm) -> Result<Component, PluginError> {
+    if let Some(component) = host.compiled.as_ref().and_then(|folder| folder.load(&host.engine, &wasm.digest)) {
         return Ok(component);
     }
     let bytes = component_bytes(wasm)?;
-    let component = Component::from_binary(engine, &bytes).map_err(|error| {
+    let component = Component::from_binary(&host.engine, &bytes).map_err(|error| {
         let (plugin, reason) = (wasm.plugin.clone(), format!("{error:#}"));
         // What the pool has no room for is a component all the same.
         if reason.contains("pool") || reason.contains("exceed") {
@@ -75,12 +120,16 @@ pub(crate) fn compile(engine: &Engine, compiled: Option<&Compiled>, wasm: &Wasm)
         }
         PluginError::NotAComponent { plugin, reason }
     })?;
-    if let Some(folder) = compiled
-        && let Err(error) = folder.store(engine, &wasm.digest, &component)
-    {
-        tracing::warn!(plugin = %wasm.plugin, %error, "compiled plugin is not kept; the next start compiles it again");
-    }
+    keep(host, &wasm.plugin, &wasm.digest, &component);
     Ok(component)
+}
+
+fn keep(host: &Host, plugin: &str, digest: &Digest, component: &Component) {
+    if let Some(folder) = &host.compiled
+        && let Err(error) = folder.store(&host.engine, digest, component)
+    {
+        tracing::warn!(%plugin, %error, "compiled plugin is not kept; the next start compiles it again");
+    }
 }
 
 /// The component itself. A core module that cargo and wit-bindgen made becomes one here, so that an author needs no other tool.
@@ -103,13 +152,14 @@ fn component_bytes(wasm: &Wasm) -> Result<std::borrow::Cow<'_, [u8]>, PluginErro
 }
 
 /// Checks imports against the grant and exports against the world, and links.
-pub(crate) fn link<W: World>(
+fn link<W: World>(
     engine: &Engine,
-    wasm: Wasm,
+    wasm: &Wasm,
     component: &Component,
     grant: &[String],
+    settings: Option<String>,
 ) -> Result<Linked<W>, PluginError> {
-    let plugin = wasm.plugin;
+    let plugin = wasm.plugin.clone();
     if let Some(grant) = grant.iter().find(|word| !GRANTS.contains(&word.as_str())) {
         return Err(PluginError::UnknownGrant { plugin, grant: grant.clone() });
     }
@@ -135,7 +185,7 @@ pub(crate) fn link<W: World>(
     }
     let pre = linker.instantiate_pre(component).and_then(W::check).map_err(contract)?;
     let weight = weight(&plugin, component)?;
-    Ok(Linked { plugin: plugin.into(), digest: wasm.digest, pre, weight })
+    Ok(Linked { plugin: plugin.into(), digest: wasm.digest, pre, weight, settings })
 }
 
 /// What a component imports and exports, by name.

@@ -20,7 +20,6 @@ struct Shared<W: World> {
     engine: Engine,
     clock: Arc<Clock>,
     linked: Linked<W>,
-    settings: String,
     slots: Arc<Semaphore>,
     /// Slots that must stay free for calls; the stock takes from what is above.
     reserve: usize,
@@ -29,10 +28,21 @@ struct Shared<W: World> {
 }
 
 /// Why no instance could be made.
-enum Unready {
+pub(crate) enum Unready {
     /// `configure` refused, in the plugin's words.
     Refused(String),
     Failed(Failure),
+}
+
+impl Unready {
+    /// What keeps this plugin from being loaded.
+    pub(crate) fn of(self, plugin: &str) -> PluginError {
+        let plugin = plugin.to_owned();
+        match self {
+            Self::Refused(reason) => PluginError::Settings { plugin, reason },
+            Self::Failed(failure) => PluginError::Start { plugin, failure },
+        }
+    }
 }
 
 impl<W: World> Clone for Stock<W> {
@@ -47,17 +57,14 @@ impl<W: World> Stock<W> {
         engine: Engine,
         clock: Arc<Clock>,
         linked: Linked<W>,
-        settings: String,
         slots: Arc<Semaphore>,
     ) -> Result<Self, PluginError> {
         let reserve = slots.available_permits() / 2;
         let (ready, refilling) = (Mutex::default(), AtomicBool::new(false));
-        let shared = Shared { engine, clock, linked, settings, slots, reserve, ready, refilling };
-        let plugin = || shared.linked.plugin.to_string();
+        let shared = Shared { engine, clock, linked, slots, reserve, ready, refilling };
         match shared.fresh().await {
             Ok(first) => shared.put(first),
-            Err(Unready::Refused(reason)) => return Err(PluginError::Settings { plugin: plugin(), reason }),
-            Err(Unready::Failed(failure)) => return Err(PluginError::Start { plugin: plugin(), failure }),
+            Err(unready) => return Err(unready.of(&shared.linked.plugin)),
         }
         Ok(Self(Arc::new(shared)))
     }
@@ -124,7 +131,8 @@ impl<W: World> Shared<W> {
         let armed = arm(&mut store, Limits::START);
         let world = async {
             let world = W::instantiate(&self.linked.pre, &mut store).await?;
-            let configured = world.configure(&mut store, &self.settings).await?;
+            let Some(settings) = &self.linked.settings else { return Ok(Ok(world)) };
+            let configured = world.configure(&mut store, settings).await?;
             Ok(configured.map(|()| world))
         };
         match guard(armed, world).await {

@@ -7,7 +7,7 @@ use portcullis_test_support::guest;
 
 use super::Plugins;
 use crate::call::{Call, CallId, Caller, Phase, Risk, SessionId, Trust, View};
-use crate::catalog::Tool;
+use crate::catalog::{Item, Kind};
 use crate::config::{PluginConfig, PluginRef};
 use crate::digest::Digest;
 use crate::message::Json;
@@ -36,7 +36,8 @@ pub(crate) fn entry(name: &str, settings: serde_json::Value) -> PluginConfig {
 /// A call of `files__read` with these arguments.
 pub(crate) fn view(arguments: &str) -> View {
     let definition = Json::parse(r#"{"name":"read","inputSchema":{"type":"object"}}"#).unwrap();
-    let tool = Tool {
+    let tool = Item {
+        kind: Kind::Tool,
         source: "files".parse().unwrap(),
         name: "read".into(),
         exposed: "files__read".into(),
@@ -57,7 +58,7 @@ pub(crate) fn view(arguments: &str) -> View {
         received_at: 1,
         method: "tools/call".into(),
         caller: Arc::new(caller),
-        tool: Arc::new(tool),
+        item: Arc::new(tool),
         risk: Risk::Risky,
         arguments: Json::parse(arguments.to_owned()).unwrap(),
         params: Json::empty_object(),

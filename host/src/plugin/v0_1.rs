@@ -4,7 +4,7 @@
 use std::future::Future;
 
 use wasmtime::Store;
-use wasmtime::component::InstancePre;
+use wasmtime::component::{Instance, InstancePre};
 
 use super::guest::State;
 
@@ -38,6 +38,12 @@ pub(crate) trait World: Sized + Send + 'static {
 
     /// Makes an instance.
     fn instantiate(pre: &Self::Pre, store: &mut Store<State>) -> impl Future<Output = wasmtime::Result<Self>> + Send;
+
+    /// The same, and the instance itself.
+    fn open(
+        pre: &Self::Pre,
+        store: &mut Store<State>,
+    ) -> impl Future<Output = wasmtime::Result<(Self, Instance)>> + Send;
 
     /// Hands over the settings; the inner error is the plugin's own text.
     #[expect(clippy::ptr_arg, reason = "the bindings take it so")]

@@ -1,11 +1,13 @@
 //! A source that is a WebAssembly component: no process, no network, nothing to reach but what it is granted.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 
-use super::{Discovery, Relay, Source, SourceError};
+use super::{Client, Discovery, Listed, Relay, Source, SourceError};
 use crate::call::{Outcome, SessionId};
+use crate::catalog::Kind;
 use crate::gate::Permit;
 use crate::message::{Answer, Json, RpcError};
 use crate::plugin::{Failure, ToolFailure, Tools};
@@ -30,16 +32,26 @@ impl ComponentSource {
 
 #[async_trait]
 impl Source for ComponentSource {
-    async fn discover(&self) -> Result<Discovery, SourceError> {
+    async fn discover(&self, _: &Arc<dyn Client>) -> Result<Discovery, SourceError> {
         let identity = self.tools.identity();
         let listed = self.tools.definitions().await;
         let listed =
             listed.map_err(|failure| SourceError::Protocol(format!("{} lists no tools: {failure}", identity.name)))?;
         let server = serde_json::json!({ "name": identity.name, "version": identity.digest });
-        Ok(Discovery { server: Json::of(&server), protocol: PROTOCOL.into(), instructions: None, tools: listed })
+        Ok(Discovery {
+            server: Json::of(&server),
+            protocol: PROTOCOL.into(),
+            capabilities: Json::of(&serde_json::json!({ "tools": {} })),
+            instructions: None,
+            tools: Listed { items: listed, ttl_ms: 0 },
+        })
     }
 
-    async fn call(&self, permit: Permit, _: Option<Relay>) -> Outcome {
+    async fn list(&self, client: &Arc<dyn Client>, kind: Kind) -> Result<Listed, SourceError> {
+        Ok(if kind == Kind::Tool { self.discover(client).await?.tools } else { Listed::default() })
+    }
+
+    async fn call(&self, permit: Permit, _: &Arc<dyn Client>, _: Relay) -> Outcome {
         if permit.method() != "tools/call" {
             let text = format!("a component has no method `{}`", permit.method());
             return error(RpcError::METHOD_NOT_FOUND, text);

@@ -1,24 +1,29 @@
-//! Sources that speak streamable HTTP, of both eras.
+//! Sources that speak streamable HTTP, of both eras, or the transport that came before it.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use secrecy::{ExposeSecret, SecretString};
 use url::Url;
 
-use super::link::{Deadlines, Link};
+use super::link::{Deadlines, Link, Party};
 use super::supervised::{Dial, Supervised};
-use super::{Discovery, Relay, Source, SourceError};
-use crate::call::Outcome;
-use crate::config::{Endpoint, SourceConfig};
-use crate::egress::{Client, Egress, Reach, shown};
+use super::{Client, Discovery, Listed, Relay, Source, SourceError};
+use crate::call::{Outcome, SessionId};
+use crate::catalog::Kind;
+use crate::config::{Carrier, Endpoint, SourceConfig};
+use crate::egress::{self, Egress, Reach, shown};
 use crate::gate::Permit;
+use crate::message::{MAX_MESSAGE_BYTES, Notification};
 use crate::name::SourceName;
-use transport::HttpTransport;
+use legacy_sse::LegacySse;
+use transport::{HttpTransport, Shared};
 
 mod exchange;
 mod headers;
+mod legacy_sse;
 mod sse;
 mod status;
 mod transport;
@@ -52,8 +57,11 @@ pub struct HttpSource {
 struct Server {
     name: SourceName,
     url: Url,
-    client: Client,
+    client: egress::Client,
     headers: HeaderMap,
+    carrier: Carrier,
+    /// It was met, and has the transport of 2024-11-05.
+    speaks_sse: AtomicBool,
 }
 
 impl HttpSource {
@@ -64,25 +72,38 @@ impl HttpSource {
     /// [`SourceError::Start`] if the configuration has no `url`, the address may not be reached, a header is no header or
     /// is the broker's to set, or the system has no certificates to trust.
     pub fn new(config: &SourceConfig, headers: Vec<(String, SecretString)>) -> Result<Self, SourceError> {
-        let Endpoint::Url { url, dangerous_allow_private, .. } = &config.endpoint else {
+        let Endpoint::Url { url, dangerous_allow_private, carrier, .. } = &config.endpoint else {
             return Err(SourceError::Start(format!("source `{}` has no `url`", config.name)));
         };
         let reach = if *dangerous_allow_private { Reach::Private } else { Reach::Public };
         let client = Egress::new().client_for(url, reach).map_err(|error| SourceError::Start(error.to_string()))?;
         let headers = secret_headers(&config.name, &headers)?;
-        let server = Server { name: config.name.clone(), url: url.clone(), client, headers };
-        Ok(Self { supervised: Supervised::new(server, config.timeout) })
+        let (name, url, carrier) = (config.name.clone(), url.clone(), *carrier);
+        let server = Server { name, url, client, headers, carrier, speaks_sse: AtomicBool::new(false) };
+        Ok(Self { supervised: Supervised::new(config.name.clone(), server, config.timeout) })
     }
 }
 
 #[async_trait]
 impl Source for HttpSource {
-    async fn discover(&self) -> Result<Discovery, SourceError> {
-        self.supervised.discover().await
+    async fn discover(&self, client: &Arc<dyn Client>) -> Result<Discovery, SourceError> {
+        self.supervised.discover(client).await
     }
 
-    async fn call(&self, permit: Permit, relay: Option<Relay>) -> Outcome {
-        self.supervised.call(permit, relay).await
+    async fn list(&self, client: &Arc<dyn Client>, kind: Kind) -> Result<Listed, SourceError> {
+        self.supervised.list(client, kind).await
+    }
+
+    async fn call(&self, permit: Permit, client: &Arc<dyn Client>, relay: Relay) -> Outcome {
+        self.supervised.call(permit, client, relay).await
+    }
+
+    fn tell(&self, session: &SessionId, notification: Notification) {
+        self.supervised.tell(session, notification);
+    }
+
+    fn end_session(&self, session: &SessionId) {
+        self.supervised.end_session(session);
     }
 
     async fn close(&self) {
@@ -92,17 +113,45 @@ impl Source for HttpSource {
 
 #[async_trait]
 impl Dial for Server {
-    async fn dial(&self, deadlines: Deadlines) -> Result<(Link, Discovery), SourceError> {
+    async fn dial(&self, deadlines: Deadlines, party: Party) -> Result<(Link, Discovery), SourceError> {
+        let explained = |error| self.explain(error);
+        if self.carrier == Carrier::Sse || self.speaks_sse.load(Ordering::Relaxed) {
+            return self.dial_sse(deadlines, party).await.map_err(explained);
+        }
         let (name, url, client) = (self.name.clone(), self.url.clone(), self.client.clone());
         let transport = Arc::new(HttpTransport::new(name, url, client, self.headers.clone()));
+        let refused = match Link::open(transport, deadlines.clone(), party.clone()).await {
+            Err(SourceError::Protocol(why)) if self.carrier == Carrier::Detect => why,
+            opened => return opened.map_err(explained),
+        };
+        // What refuses a POST may be a server of 2024-11-05.
+        match self.dial_sse(deadlines, party).await {
+            Ok(opened) => {
+                self.speaks_sse.store(true, Ordering::Relaxed);
+                Ok(opened)
+            }
+            Err(_) => Err(explained(SourceError::Protocol(refused))),
+        }
+    }
+}
+
+impl Server {
+    async fn dial_sse(&self, deadlines: Deadlines, party: Party) -> Result<(Link, Discovery), SourceError> {
+        let (name, url, client) = (self.name.clone(), self.url.clone(), self.client.clone());
+        let (shared, inbox) = Shared::new(name, url, client, self.headers.clone(), MAX_MESSAGE_BYTES);
+        let transport = Arc::new(LegacySse::open(shared, inbox).await?);
+        Link::open(transport, Deadlines { probe: None, ..deadlines }, party).await
+    }
+
+    fn explain(&self, error: SourceError) -> SourceError {
         let shown = shown(&self.url);
-        Link::open(transport, deadlines).await.map_err(|error| match error {
+        match error {
             SourceError::Timeout { method, seconds } => SourceError::Start(format!(
                 "`{shown}` did not answer `{method}` within {seconds} s; is it an MCP endpoint?"
             )),
             SourceError::Protocol(why) => SourceError::Protocol(format!("`{shown}`: {why}")),
             error => error,
-        })
+        }
     }
 }
 

@@ -1,27 +1,29 @@
 //! Sources that are programs, spoken to over their standard streams.
 //!
-//! A program inherits nothing: its environment is the broker's four variables and what is listed, its descriptors are the
-//! three standard streams, and it leads a session and process group of its own, which is killed whole at the end. What it
-//! can reach beyond that (files, network) is not limited here.
+//! A program runs in a cell: its environment is the broker's four variables and what is listed, its descriptors are the
+//! three standard streams, its files are what is granted, and it can reach nobody. Everything in the cell ends with it.
 
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use portcullis_jail::Launcher;
 
-use super::link::{Deadlines, Link};
+use super::link::{Deadlines, Link, Party};
 use super::supervised::{Dial, Supervised};
 use super::transport::Transport;
-use super::{Discovery, Relay, Source, SourceError};
-use crate::call::Outcome;
+use super::{Client, Discovery, Listed, Relay, Source, SourceError};
+use crate::call::{Outcome, SessionId};
+use crate::catalog::Kind;
+use crate::cell::Cage;
 use crate::config::{Endpoint, SourceConfig, Value};
+
 use crate::gate::Permit;
-use crate::name::SourceName;
+use crate::message::Notification;
+use child::StartError;
+pub(crate) use errand::run_to_end;
 use pipe::Pipe;
 
 mod child;
-mod environment;
+mod errand;
 mod lines;
 mod pipe;
 mod stderr;
@@ -30,71 +32,66 @@ mod stderr;
 const SHOWN_CHARS: usize = 120;
 
 /// A source with a `command`. Nothing is started before the first [`Source::discover`] or [`Source::call`]; after a crash
-/// the next of them starts it again. Dropping the source kills the process and its group.
-pub struct ProcessSource {
+/// the next of them starts it again. Dropping the source kills everything in its cell.
+pub(crate) struct ProcessSource {
     supervised: Supervised<Program>,
 }
 
 /// The program, and how it is started.
 struct Program {
-    name: SourceName,
     argv: Vec<String>,
-    cwd: Option<PathBuf>,
     env: Vec<(String, String)>,
+    cage: Arc<Cage>,
     /// Values that must not reach the log.
     secrets: Vec<String>,
-    data_dir: PathBuf,
-    launcher: Launcher,
 }
 
 impl ProcessSource {
     /// Describes the source; opens nothing. `env` are the listed variables with secrets resolved, all that the program
-    /// sees beside PATH, HOME, LANG and TMPDIR. HOME and TMPDIR are folders under `data_dir/sources/NAME`, standard error
-    /// goes to `data_dir/logs/NAME.log`.
+    /// sees beside PATH, HOME, LANG and TMPDIR. Standard error goes to `data_dir/logs/NAME.log`.
     ///
     /// # Errors
     /// [`SourceError::Start`] if the configuration describes no program.
-    pub fn new(
-        config: &SourceConfig,
-        data_dir: &Path,
-        env: Vec<(String, String)>,
-        launcher: Launcher,
-    ) -> Result<Self, SourceError> {
-        let Endpoint::Command { argv, cwd, env: listed } = &config.endpoint else {
+    pub(crate) fn new(config: &SourceConfig, cage: Arc<Cage>, env: Vec<(String, String)>) -> Result<Self, SourceError> {
+        let Endpoint::Command { argv, env: listed, .. } = &config.endpoint else {
             return Err(SourceError::Start(format!("source `{}` has no `command`", config.name)));
         };
         let is_secret = |name: &str| matches!(listed.get(name), Some(Value::Secret(_)));
         let secrets = env.iter().filter(|(name, _)| is_secret(name)).map(|(_, value)| value.clone()).collect();
-        let program = Program {
-            name: config.name.clone(),
-            argv: argv.clone(),
-            cwd: cwd.clone(),
-            env,
-            secrets,
-            data_dir: data_dir.to_owned(),
-            launcher,
-        };
-        Ok(Self { supervised: Supervised::new(program, config.timeout) })
+        let program = Program { argv: argv.clone(), env, cage, secrets };
+        Ok(Self { supervised: Supervised::new(config.name.clone(), program, config.timeout) })
     }
 }
 
 #[async_trait]
 impl Dial for Program {
-    async fn dial(&self, deadlines: Deadlines) -> Result<(Link, Discovery), SourceError> {
-        let folder = self.data_dir.join("sources").join(self.name.as_str());
-        let launch = environment::launch(self.name.as_str(), &self.argv, self.cwd.as_deref(), &self.env, &folder)?;
-        let log = self.data_dir.join("logs").join(format!("{}.log", self.name));
-        let command = launch.command(&self.launcher);
-        let pipe = Pipe::start(command, self.label(), log, self.secrets.clone()).await;
-        let pipe = Arc::new(pipe.map_err(|error| {
-            SourceError::Start(format!("{} could not be started by {:?}: {error}", self.label(), self.launcher))
-        })?);
+    async fn dial(&self, deadlines: Deadlines, party: Party) -> Result<(Link, Discovery), SourceError> {
+        let plan = self.cage.plan(&self.env).await.map_err(|error| SourceError::Start(error.to_string()))?;
+        tracing::info!(source = %self.cage.source(), program = %plan.launch.program.display(), "program of the source");
+        let cells = &self.cage.cells;
+        let log = cells.data_dir.join("logs").join(format!("{}.log", self.cage.source()));
+        let (pipe, ready) = Pipe::start(plan.launch, cells.launcher.clone(), self.label(), log, self.secrets.clone())
+            .await
+            .map_err(|error| self.not_started(&error))?;
+        let outlet = self.cage.started(ready).map_err(|error| self.not_started(&error.into()))?;
+        pipe.keep(outlet);
+        let pipe = Arc::new(pipe);
         let transport: Arc<dyn Transport> = Arc::<Pipe>::clone(&pipe);
-        Link::open(transport, deadlines).await.map_err(|error| self.explain(error, &pipe))
+        Link::open(transport, deadlines, party).await.map_err(|error| self.explain(error, &pipe))
     }
 }
 
 impl Program {
+    fn not_started(&self, error: &StartError) -> SourceError {
+        let label = self.label();
+        SourceError::Start(match error {
+            StartError::System(error) => {
+                format!("{label} could not be started by {:?}: {error}", self.cage.cells.launcher)
+            }
+            StartError::Refused(refusal) => format!("{label} was not started: {refusal}"),
+        })
+    }
+
     /// Says which command it was and what it wrote to standard error.
     fn explain(&self, error: SourceError, pipe: &Pipe) -> SourceError {
         let label = self.label();
@@ -119,12 +116,24 @@ impl Program {
 
 #[async_trait]
 impl Source for ProcessSource {
-    async fn discover(&self) -> Result<Discovery, SourceError> {
-        self.supervised.discover().await
+    async fn discover(&self, client: &Arc<dyn Client>) -> Result<Discovery, SourceError> {
+        self.supervised.discover(client).await
     }
 
-    async fn call(&self, permit: Permit, relay: Option<Relay>) -> Outcome {
-        self.supervised.call(permit, relay).await
+    async fn list(&self, client: &Arc<dyn Client>, kind: Kind) -> Result<Listed, SourceError> {
+        self.supervised.list(client, kind).await
+    }
+
+    async fn call(&self, permit: Permit, client: &Arc<dyn Client>, relay: Relay) -> Outcome {
+        self.supervised.call(permit, client, relay).await
+    }
+
+    fn tell(&self, session: &SessionId, notification: Notification) {
+        self.supervised.tell(session, notification);
+    }
+
+    fn end_session(&self, session: &SessionId) {
+        self.supervised.end_session(session);
     }
 
     async fn close(&self) {
@@ -135,8 +144,8 @@ impl Source for ProcessSource {
 impl std::fmt::Debug for ProcessSource {
     // The environment holds secrets.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Program { name, argv, .. } = &self.supervised.dial;
-        f.debug_struct("ProcessSource").field("name", name).field("argv", argv).finish_non_exhaustive()
+        let Program { argv, cage, .. } = &self.supervised.dial;
+        f.debug_struct("ProcessSource").field("name", cage.source()).field("argv", argv).finish_non_exhaustive()
     }
 }
 

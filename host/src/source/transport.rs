@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 
-use crate::message::{Id, Message};
+use crate::message::{Id, Json, Message};
 
 /// One connection to one source.
 #[async_trait]
@@ -10,15 +10,33 @@ pub(crate) trait Transport: Send + Sync {
     /// Sends one message. Ok means it may have reached the source; an error means it surely has not.
     async fn send(&self, message: &Message) -> Result<(), TransportError>;
     /// The next message from the source; None when the connection has ended. Called by one task only.
-    async fn receive(&self) -> Option<Result<Message, TransportError>>;
+    async fn receive(&self) -> Option<Result<Received, TransportError>>;
     /// Tells the transport what was agreed, for headers.
     fn agreed(&self, protocol: &str) {
         let _ = protocol;
+    }
+    /// Tells the transport which tools there are, and gives those that can be called over it.
+    fn listed(&self, tools: Vec<Json>) -> Vec<Json> {
+        tools
     }
     /// Ends the connection within [`CLOSE_DEADLINE`](super::CLOSE_DEADLINE); idempotent.
     async fn close(&self);
     /// What is known of why the connection ended ("exited with status 1; its last words: …").
     fn obituary(&self) -> Option<String>;
+}
+
+/// A message from the source.
+#[derive(Debug, Clone)]
+pub(crate) struct Received {
+    pub(crate) message: Message,
+    /// The request of ours on whose stream it came, where the transport has a stream for each.
+    pub(crate) within: Option<Id>,
+}
+
+impl From<Message> for Received {
+    fn from(message: Message) -> Self {
+        Self { message, within: None }
+    }
 }
 
 /// What went wrong with one message, or with the connection.

@@ -88,6 +88,11 @@ fn begins(text: &str, at: usize) -> bool {
     at == 0 || !text.as_bytes().get(at - 1).copied().is_some_and(is_word)
 }
 
+/// Where `word` stands next, from `at` on.
+fn next(text: &str, word: &str, at: usize) -> Option<usize> {
+    memchr::memmem::find(text.as_bytes().get(at..)?, word.as_bytes()).map(|i| at + i)
+}
+
 /// Runs of `allowed` bytes that begin with `prefix`; `length` says how much of a run it is.
 fn prefixed(
     text: &str,
@@ -97,7 +102,7 @@ fn prefixed(
     found: &mut dyn FnMut(Range<usize>),
 ) {
     let mut at = 0;
-    while let Some(start) = text.get(at..).and_then(|rest| rest.find(prefix)).map(|i| at + i) {
+    while let Some(start) = next(text, prefix, at) {
         at = start + prefix.len();
         if begins(text, start) {
             let rest = text.get(start..).unwrap_or_default();
@@ -133,7 +138,7 @@ fn emails(text: &str, found: &mut dyn FnMut(Range<usize>)) {
 fn private_keys(text: &str, found: &mut dyn FnMut(Range<usize>)) {
     const BEGIN: &str = "-----BEGIN ";
     let mut at = 0;
-    while let Some(start) = text.get(at..).and_then(|rest| rest.find(BEGIN)).map(|i| at + i) {
+    while let Some(start) = next(text, BEGIN, at) {
         let rest = text.get(start + BEGIN.len()..).unwrap_or_default();
         let label =
             rest.get(..run(rest, |b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b' ')).unwrap_or_default();
@@ -147,13 +152,20 @@ fn private_keys(text: &str, found: &mut dyn FnMut(Range<usize>)) {
     }
 }
 
-/// Maximal runs of digits, each with where it stands.
+/// Maximal runs of digits, each with where it stands. Most text holds few: by blocks, which become vector instructions.
 fn digit_runs(text: &str) -> Vec<Range<usize>> {
+    const BLOCK: usize = 16;
     let mut runs: Vec<Range<usize>> = Vec::new();
-    for (at, _) in text.bytes().enumerate().filter(|(_, b)| b.is_ascii_digit()) {
-        match runs.last_mut() {
-            Some(last) if last.end == at => last.end += 1,
-            _ => runs.push(at..at + 1),
+    for (block, bytes) in text.as_bytes().chunks(BLOCK).enumerate() {
+        if !bytes.iter().fold(false, |any, b| any | b.is_ascii_digit()) {
+            continue;
+        }
+        let digits = bytes.iter().enumerate().filter(|(_, b)| b.is_ascii_digit());
+        for at in digits.map(|(i, _)| block * BLOCK + i) {
+            match runs.last_mut() {
+                Some(last) if last.end == at => last.end += 1,
+                _ => runs.push(at..at + 1),
+            }
         }
     }
     runs

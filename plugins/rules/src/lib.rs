@@ -26,7 +26,7 @@ mod rule;
 
 use portcullis_plugin::json::Json;
 use portcullis_plugin::{Call, Phase, Policy, Verdict, settings};
-use rule::{Reading, Rule};
+use rule::{Reading, Rule, Subject};
 use serde::Deserialize;
 
 struct Rules {
@@ -77,7 +77,8 @@ impl Rules {
         let text = call.arguments();
         // Read even if no rule looks at them: arguments that two parsers read differently are nothing to pass on.
         let arguments = Json::parse(&text).map_err(|error| format!("arguments: {error}"))?;
-        let matches = |rule: &&Rule, reading| rule.matches(call, Some(&arguments), reading);
+        let subject = Subject::new(call, Some(&arguments));
+        let matches = |rule: &&Rule, reading| rule.matches(&subject, reading);
 
         if let Some(rule) = self.deny.iter().find(|rule| matches(rule, Reading::Against)) {
             return Ok(denied_by(rule));
@@ -97,7 +98,8 @@ impl Rules {
 
     /// Hides what would be denied whatever the arguments are.
     fn list(&self, call: &dyn Call) -> Verdict {
-        let matches = |rule: &Rule, reading| rule.matches(call, None, reading);
+        let subject = Subject::new(call, None);
+        let matches = |rule: &Rule, reading| rule.matches(&subject, reading);
         if let Some(rule) = self.deny.iter().find(|rule| !rule.needs_a_call() && matches(rule, Reading::Against)) {
             return denied_by(rule);
         }

@@ -1,5 +1,6 @@
 //! One rule: a glob, or a table of matchers.
 
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -35,12 +36,41 @@ pub(crate) struct Table {
     message: Option<String>,
 }
 
-impl Rule {
+/// What rules compare. The broker is asked once for each name, however many rules there are.
+pub(crate) struct Subject<'a> {
+    call: &'a dyn Call,
+    exposed: String,
+    tool: OnceCell<String>,
+    source: OnceCell<String>,
+    method: OnceCell<String>,
+    arguments: Option<&'a Json<'a>>,
+}
+
+impl<'a> Subject<'a> {
     /// Without arguments, as in the list phase, only the matchers over names are looked at.
-    pub(crate) fn matches(&self, call: &dyn Call, arguments: Option<&Json<'_>>, reading: Reading) -> bool {
+    pub(crate) fn new(call: &'a dyn Call, arguments: Option<&'a Json<'a>>) -> Self {
+        let exposed = call.exposed_name();
+        Self { call, exposed, tool: OnceCell::new(), source: OnceCell::new(), method: OnceCell::new(), arguments }
+    }
+
+    fn tool(&self) -> &str {
+        self.tool.get_or_init(|| self.call.tool())
+    }
+
+    fn source(&self) -> &str {
+        self.source.get_or_init(|| self.call.source())
+    }
+
+    fn method(&self) -> &str {
+        self.method.get_or_init(|| self.call.method())
+    }
+}
+
+impl Rule {
+    pub(crate) fn matches(&self, subject: &Subject<'_>, reading: Reading) -> bool {
         match self {
-            Self::Name(glob) => glob.matches(&call.exposed_name()),
-            Self::Table(table) => table.matches(call, arguments, reading),
+            Self::Name(glob) => glob.matches(&subject.exposed),
+            Self::Table(table) => table.matches(subject, reading),
         }
     }
 
@@ -59,17 +89,14 @@ impl Rule {
 }
 
 impl Table {
-    fn matches(&self, call: &dyn Call, arguments: Option<&Json<'_>>, reading: Reading) -> bool {
-        let fits =
-            |glob: &Option<NameGlob>, name: &dyn Fn() -> String| glob.as_ref().is_none_or(|g| g.matches(&name()));
+    fn matches(&self, subject: &Subject<'_>, reading: Reading) -> bool {
         let own_name_counts = reading == Reading::Against || self.source.is_some();
-        let tool = self
-            .tool
-            .as_ref()
-            .is_none_or(|glob| glob.matches(&call.exposed_name()) || (own_name_counts && glob.matches(&call.tool())));
-        tool && fits(&self.source, &|| call.source())
-            && arguments.is_none_or(|arguments| {
-                fits(&self.method, &|| call.method())
+        let tool =
+            |glob: &NameGlob| glob.matches(&subject.exposed) || (own_name_counts && glob.matches(subject.tool()));
+        self.tool.as_ref().is_none_or(tool)
+            && self.source.as_ref().is_none_or(|glob| glob.matches(subject.source()))
+            && subject.arguments.is_none_or(|arguments| {
+                self.method.as_ref().is_none_or(|glob| glob.matches(subject.method()))
                     && self.arguments.iter().all(|(path, matcher)| matcher.matches(&path.find(arguments), reading))
             })
     }

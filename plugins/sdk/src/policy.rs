@@ -5,7 +5,8 @@ use crate::{Call, Denial};
 
 /// Decides whether a call may go on. Pure: the same call and settings give the same verdict, so history can be replayed.
 pub trait Policy: Sized + 'static {
-    /// Takes the `settings` table as JSON. Every decision has a fresh instance, so this is on its way: keep it quick.
+    /// Takes the `settings` table as JSON. Prepare here what you can: as a rule it runs once, and the fresh instance of each
+    /// decision starts from what it made.
     ///
     /// # Errors
     /// Which field is wrong and why; the broker does not start. See [`crate::settings::parse`].

@@ -6,7 +6,7 @@ use crate::agent::{Agent, ERAS, Era, QUESTION, elicited, outcome, question_in};
 use crate::place::Place;
 use crate::web::Server;
 
-const FILES: &str = "[sources.files]\ncommand = [\"@source@\", \"plain\"]\n";
+const FILES: &str = "[sources.files]\ncommand = [\"@source@\", \"plain\"]\n@cell@\n";
 
 /// A sealed source, so that its tools are not grave; a person is asked all the same.
 const CALC: &str = "[sources.calc]\ncomponent = \"builtin:calculator\"\n[profiles.default]\napprove = \"always\"\n\
@@ -157,7 +157,7 @@ fn an_answer_for_the_session_holds_for_its_tool_in_that_session() {
 fn a_grant_is_void_when_the_definition_changes() {
     for (mode, holds) in [("plain", true), ("rug-pull", false)] {
         let place = Place::new(&format!(
-            "[sources.files]\ncommand = [\"@source@\", \"{mode}\"]\n[[approvals]]\nplugin = \"builtin:approval-memory\"\n"
+            "[sources.files]\ncommand = [\"@source@\", \"{mode}\"]\n@cell@\n[[approvals]]\nplugin = \"builtin:approval-memory\"\n"
         ));
         let server = Server::start(&place);
         let mut first = server.door.session(&json!({}));
@@ -183,17 +183,18 @@ fn a_grant_is_void_when_the_definition_changes() {
 
 #[test]
 fn an_accepted_tool_runs_and_a_changed_one_asks_elsewhere_and_says_what_changed() {
-    let place = Place::new("[sources.files]\ncommand = [\"@source@\", \"rug-pull\"]\n");
+    let place = Place::new("[sources.files]\ncommand = [\"@source@\", \"rug-pull\", \"@dir@/open/pulled\"]\n@cell@\n");
     let accepted = place.run(&["lock", "accept", "files__add"]);
     assert_eq!(accepted.code, Some(0), "{}", accepted.err);
     let shown = place.run(&["lock", "show", "--json"]);
-    assert_eq!(serde_json::from_str::<Value>(&shown.out).unwrap().as_array().unwrap().len(), 1);
+    assert_eq!(serde_json::from_str::<Value>(&shown.out).unwrap()["tools"].as_array().unwrap().len(), 1);
 
     let server = Server::start(&place);
-    // The first list that this process gives is the one that was accepted.
+    // A session that can be asked has a process of its own; the first list of each is the one that was accepted.
     let mut first = server.door.session(&json!({ "elicitation": {} }));
     assert_eq!(first.call("files__add", &sum()), Some(json!({ "ok": "3" })), "accepted, so not asked");
 
+    std::fs::write(place.path("open/pulled"), "").unwrap();
     let mut second = server.door.session(&json!({ "elicitation": {} }));
     let mut reply = second.send_call("files__add", &sum()).unwrap();
     let message = reply.next().unwrap();

@@ -19,8 +19,8 @@ const ANSWERED: usize = 200;
 #[test]
 fn a_killed_broker_loses_no_call_that_it_answered() {
     let place = Place::new(
-        "[sources.files]\ncommand = [\"@source@\", \"plain\"]\n\
-         [sources.slow]\ncommand = [\"@source@\", \"plain\"]\n\
+        "[sources.files]\ncommand = [\"@source@\", \"plain\"]\n@cell@\n\
+         [sources.slow]\ncommand = [\"@source@\", \"plain\"]\n@cell@\n\
          [profiles.default]\napprove = \"never\"\nrecord = \"full\"\n",
     );
     let gate = gate(&place);

@@ -13,11 +13,16 @@
 
 mod agent;
 mod approvals;
+mod attacks;
 mod bad_input;
 mod cases;
+mod cells;
 mod crash;
+mod fidelity;
 mod place;
 mod plugins;
+mod protocol;
+mod reach;
 mod sources;
 mod storage;
 mod web;

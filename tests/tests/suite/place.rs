@@ -28,10 +28,17 @@ pub(crate) struct Ran {
 
 impl Place {
     /// `@source@` in the configuration is the program of fake sources, `@guest:NAME@` a plugin of `tests/guests`, `@outside@`
-    /// the one from outside the workspace, and `@dir@` the folder itself.
+    /// the one from outside the workspace, `@dir@` the folder itself, and `@cell@` one that shows its folder `open`.
     pub(crate) fn new(config: &str) -> Self {
-        let place = Self { dir: tempfile::Builder::new().prefix("portcullis-suite-").tempdir().unwrap() };
-        fs::create_dir(place.path("home")).unwrap();
+        Self::beneath(&std::env::temp_dir(), config)
+    }
+
+    /// The same in another folder.
+    pub(crate) fn beneath(folder: &Path, config: &str) -> Self {
+        let place = Self { dir: tempfile::Builder::new().prefix("portcullis-suite-").tempdir_in(folder).unwrap() };
+        for folder in ["home", "open"] {
+            fs::create_dir(place.path(folder)).unwrap();
+        }
         place.configure(config);
         place
     }
@@ -41,7 +48,8 @@ impl Place {
     }
 
     fn filled(&self, text: &str) -> String {
-        let mut text = text.replace("@dir@", &self.dir.path().display().to_string());
+        let mut text = text.replace("@cell@", "cell = { write = [\"@dir@/open\"] }");
+        text = text.replace("@dir@", &self.dir.path().display().to_string());
         if text.contains("@source@") {
             text = text.replace("@source@", &program("portcullis-test-source").display().to_string());
         }
@@ -141,7 +149,7 @@ impl Place {
         until("all processes are gone", || self.processes().is_empty());
     }
 
-    /// The processes that were started for this folder: it stands in their arguments or their environment.
+    /// The processes that were started for this folder: it stands in their arguments, their environment or their cell.
     pub(crate) fn processes(&self) -> Vec<String> {
         let needle = self.dir.path().display().to_string();
         let mut found = Vec::new();
@@ -154,7 +162,7 @@ impl Place {
                 let bytes = fs::read(entry.path().join(file)).unwrap_or_default();
                 String::from_utf8_lossy(&bytes).replace('\0', " ")
             };
-            if read("cmdline").contains(&needle) || read("environ").contains(&needle) {
+            if ["cmdline", "environ", "mountinfo"].into_iter().any(|file| read(file).contains(&needle)) {
                 found.push(format!("{name} {}", read("cmdline")));
             }
         }

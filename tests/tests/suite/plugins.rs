@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 use crate::agent::{Agent, ERAS, Era};
 use crate::place::Place;
 
-const FILES: &str = "[sources.files]\ncommand = [\"@source@\", \"plain\"]\n[profiles.default]\napprove = \"never\"\n";
+const FILES: &str =
+    "[sources.files]\ncommand = [\"@source@\", \"plain\"]\n@cell@\n[profiles.default]\napprove = \"never\"\n";
 
 #[test]
 fn a_component_from_outside_the_workspace_changes_a_decision_without_a_rebuild() {

@@ -16,12 +16,12 @@ use crate::web::Server;
 const NEVER: &str = "[profiles.default]\napprove = \"never\"\n";
 
 fn files(mode: &str, more: &str) -> String {
-    format!("[sources.files]\ncommand = [\"@source@\", \"{mode}\"]\n{more}\n{NEVER}")
+    format!("[sources.files]\ncommand = [\"@source@\", \"{mode}\"]\n@cell@\n{more}\n{NEVER}")
 }
 
 /// A named pipe that holds a call of the tool `gate` open until it is written.
 pub(crate) fn gate(place: &Place) -> PathBuf {
-    let path = place.path("gate");
+    let path = place.path("open/gate");
     let mut command = Command::new("mkfifo");
     command.arg(&path);
     place.settle(&mut command);
@@ -141,9 +141,9 @@ fn a_term_signal_lets_open_calls_end_over_http() {
 #[test]
 fn a_term_signal_ends_a_broker_over_stdio_and_its_stubborn_source() {
     let place = Place::new("");
-    let child = place.path("child");
+    let child = place.path("open/child");
     place.configure(&format!(
-        "[sources.stubborn]\ncommand = [\"@source@\", \"ignores-term\", \"{}\"]\n{NEVER}",
+        "[sources.stubborn]\ncommand = [\"@source@\", \"ignores-term\", \"{}\"]\n@cell@\n{NEVER}",
         child.display()
     ));
     let mut agent = Agent::start(&place, Era::Modern);
@@ -157,7 +157,7 @@ fn a_term_signal_ends_a_broker_over_stdio_and_its_stubborn_source() {
 /// The agent sees a process of its own; the ledger, the inbox and the status are of all.
 #[test]
 fn two_brokers_share_a_data_folder() {
-    let place = Place::new("[sources.files]\ncommand = [\"@source@\", \"plain\"]\n");
+    let place = Place::new("[sources.files]\ncommand = [\"@source@\", \"plain\"]\n@cell@\n");
     let mut agents = [Agent::alone(&place, Era::Legacy), Agent::alone(&place, Era::Modern)];
     let ids: Vec<_> = agents
         .iter_mut()

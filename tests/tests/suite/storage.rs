@@ -11,7 +11,7 @@ use crate::agent::{Agent, Era};
 use crate::crash::calls;
 use crate::place::{Place, finish};
 
-const FILES: &str = "[sources.files]\ncommand = [\"@source@\", \"plain\"]\n\
+const FILES: &str = "[sources.files]\ncommand = [\"@source@\", \"plain\"]\n@cell@\n\
                      [profiles.default]\napprove = \"never\"\nrecord = \"full\"\n";
 
 /// `portcullis` that can write no file beyond so many KiB: what a full disk is to a file that grows.

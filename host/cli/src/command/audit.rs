@@ -98,7 +98,8 @@ fn print(entry: &Entry, json: bool) -> anyhow::Result<()> {
     let at = at.and_then(|at| jiff::Timestamp::from_millisecond(at).ok()).map(|at| at.to_string()).unwrap_or_default();
     // What a reader looks for first stands first; the whole record is `--json`.
     let body = &value["body"];
-    let first = ["tool", "source", "outcome", "code"].into_iter().filter_map(|key| body[key].as_str());
+    let first =
+        ["tool", "prompt", "resource", "source", "outcome", "code"].into_iter().filter_map(|key| body[key].as_str());
     let first: Vec<_> = first.map(brief).collect();
     let (kind, call, first) = (text("kind"), text("call"), first.join(" "));
     output::text(&format!("{at:24}  {BOLD}{kind:15}{BOLD:#}  {call:26}  {first}  {}\n", brief(&body.to_string())))

@@ -107,10 +107,10 @@ impl Contact for Terminal {
         if both { Elicitation::Request } else { Elicitation::None }
     }
 
-    async fn request(&self, _: &str, params: Json) -> Result<Json, RpcError> {
-        let asked = tokio::task::spawn_blocking(move || ask(&params)).await;
+    async fn request(&self, _: &str, params: Option<Json>) -> Answer {
+        let asked = tokio::task::spawn_blocking(move || ask(&params.unwrap_or_else(Json::null))).await;
         let answer = asked.ok().and_then(Result::ok).flatten();
-        Ok(Json::of(&match answer {
+        Answer::Result(Json::of(&match answer {
             Some(answer) => json!({ "action": "accept", "content": { "answer": answer } }),
             None => json!({ "action": "cancel" }),
         }))

@@ -2,10 +2,12 @@
 
 use std::process::ExitCode;
 
-use portcullis::config::{CellConfig, Config, Endpoint, SourceConfig, Value};
+use portcullis::broker::Broker;
+use portcullis::config::{Config, Endpoint, SourceConfig, Value};
 use serde_json::{Value as Data, json};
 
 use crate::cli::Global;
+use crate::isolation::{line, list, plain, print_cell};
 use crate::output::{self, BAD, BOLD, visible};
 use crate::run;
 
@@ -27,9 +29,8 @@ pub(crate) fn run(_: &Args, global: &Global) -> anyhow::Result<ExitCode> {
             sources.push(json!({
                 "name": name,
                 "source": endpoint(source),
-                "folder": folder(source),
                 "environment": environment(source),
-                "cell": cell(source),
+                "cell": cell(&broker, source),
                 "required": source.required,
                 "tools": found.as_ref().ok().map(|tools| tools.len()),
                 "error": found.as_ref().err().map(ToString::to_string),
@@ -62,15 +63,6 @@ fn endpoint(source: &SourceConfig) -> String {
     }
 }
 
-/// Where a process starts: what relative paths among its arguments are relative to.
-fn folder(source: &SourceConfig) -> Option<String> {
-    match &source.endpoint {
-        Endpoint::Command { cwd: Some(cwd), .. } => Some(cwd.display().to_string()),
-        Endpoint::Command { cwd: None, .. } => Some("a private home (`cwd` names another)".to_owned()),
-        _ => None,
-    }
-}
-
 /// Names of the variables that the source sees; never their values.
 fn environment(source: &SourceConfig) -> Vec<String> {
     match &source.endpoint {
@@ -85,18 +77,15 @@ fn environment(source: &SourceConfig) -> Vec<String> {
     }
 }
 
-/// What the cell declares, and what is made of it.
-fn cell(source: &SourceConfig) -> Data {
-    let declared = source.cell != CellConfig::default();
-    let enforced = match &source.endpoint {
-        Endpoint::Command { .. } => {
-            "NOT ENFORCED by this version: files, network, memory and processor are open to this process; environment \
-             cleared, descriptors closed, own process group killed whole"
+/// What the source may touch, and what is enforced by what. Null for a process that could not be made ready.
+fn cell(broker: &Broker, source: &SourceConfig) -> Data {
+    match &source.endpoint {
+        Endpoint::Command { .. } => broker.cell(&source.name).map_or(Data::Null, |cell| cell.to_json()),
+        Endpoint::Url { .. } => json!({ "summary": "nothing runs here; addresses that are private are refused" }),
+        Endpoint::Component { .. } => {
+            json!({ "summary": "sealed: no files, no network, no environment; memory and time bounded", "harmless": true })
         }
-        Endpoint::Url { .. } => "nothing runs here; addresses that are private are refused",
-        Endpoint::Component { .. } => "sealed: no files, no network, no environment; memory and time bounded",
-    };
-    json!({ "declared": declared, "enforced": enforced })
+    }
 }
 
 fn profiles(config: &Config) -> Vec<Data> {
@@ -105,45 +94,30 @@ fn profiles(config: &Config) -> Vec<Data> {
 }
 
 fn print(report: &Data) -> anyhow::Result<()> {
-    let text = |value: &Data| match value {
-        Data::String(text) => visible(text).into_owned(),
-        other => visible(&other.to_string()).into_owned(),
-    };
     output::text(&format!(
         "configuration  {}\ndata folder    {}\n",
-        text(&report["configuration"]),
-        text(&report["dataDir"])
+        plain(&report["configuration"]),
+        plain(&report["dataDir"])
     ))?;
-    for plugin in report["plugins"].as_array().into_iter().flatten() {
-        output::text(&format!(
-            "{:13}  {}  {}\n",
-            text(&plugin["role"]),
-            text(&plugin["plugin"]),
-            text(&plugin["digest"])
-        ))?;
+    for plugin in list(&report["plugins"]) {
+        let (role, name, digest) = (plain(&plugin["role"]), plain(&plugin["plugin"]), plain(&plugin["digest"]));
+        output::text(&format!("{role:13}  {name}  {digest}\n"))?;
     }
-    for profile in report["profiles"].as_array().into_iter().flatten() {
-        let (name, trust, approve) = (text(&profile["name"]), text(&profile["trust"]), text(&profile["approve"]));
+    for profile in list(&report["profiles"]) {
+        let (name, trust, approve) = (plain(&profile["name"]), plain(&profile["trust"]), plain(&profile["approve"]));
         output::text(&format!("profile        {name}  trust {trust}  approve {approve}\n"))?;
     }
-    for source in report["sources"].as_array().into_iter().flatten() {
-        output::text(&format!("\n{BOLD}{}{BOLD:#}  {}\n", text(&source["name"]), text(&source["source"])))?;
+    for source in list(&report["sources"]) {
+        output::text(&format!("\n{BOLD}{}{BOLD:#}  {}\n", plain(&source["name"]), plain(&source["source"])))?;
         match source["error"].as_str() {
             Some(error) => output::text(&format!("  {BAD}fails{BAD:#}        {}\n", visible(error)))?,
-            None => output::text(&format!("  tools        {}\n", source["tools"]))?,
+            None => line("tools", &source["tools"].to_string())?,
         }
-        if source["folder"].is_string() {
-            output::text(&format!("  starts in    {}\n", text(&source["folder"])))?;
-        }
-        let names: Vec<_> = source["environment"].as_array().into_iter().flatten().map(text).collect();
+        let names: Vec<_> = list(&source["environment"]).iter().map(plain).collect();
         if !names.is_empty() {
-            output::text(&format!("  environment  {}\n", names.join(" ")))?;
+            line("environment", &names.join(" "))?;
         }
-        let cell = &source["cell"];
-        output::text(&format!("  cell         {}\n", text(&cell["enforced"])))?;
-        if cell["declared"] == true && text(&cell["enforced"]).starts_with("NOT") {
-            output::text("               the `cell` table is read and checked, and not yet applied\n")?;
-        }
+        print_cell(&source["cell"])?;
     }
     Ok(())
 }

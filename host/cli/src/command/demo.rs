@@ -1,5 +1,7 @@
 //! `portcullis demo`
 
+mod theft;
+
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -9,7 +11,7 @@ use async_trait::async_trait;
 use portcullis::broker::Broker;
 use portcullis::config::Config;
 use portcullis::ledger::{self, Verdict};
-use portcullis::message::{Answer, Json, Notification, RpcError};
+use portcullis::message::{Answer, Json, Notification};
 use portcullis::session::{Contact, Elicitation, Session};
 use serde_json::json;
 
@@ -38,9 +40,10 @@ settings = { loop = ["calc__multiply"], trap = ["spare__add"] }
 plugin = "builtin:approval-memory"
 "#;
 
-/// Take a tour: one agent, two sources, and everything that can happen to a call
+/// Take a tour: one agent, its sources, everything that can happen to a call, and a thief in a cell
 ///
-/// Runs entirely inside this program, on a ledger in a temporary folder. Nothing is installed, started or left behind.
+/// Needs nothing but this program, which also plays the thief, and works in a temporary folder. Nothing is installed or left
+/// behind.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {}
 
@@ -64,6 +67,7 @@ async fn tour(folder: &Path) -> anyhow::Result<()> {
     let told = story(&broker).await;
     broker.close().await;
     told?;
+    theft::told(folder, &data_dir).await?;
 
     chapter("The ledger")?;
     let found = ledger::verify(&data_dir)?;
@@ -164,13 +168,13 @@ impl Contact for Person {
         }
     }
 
-    async fn request(&self, _: &str, params: Json) -> Result<Json, RpcError> {
-        let Self::Says(answer) = self else { return Ok(Json::of(&json!({ "action": "cancel" }))) };
-        let question = params.get_str("message").unwrap_or_default();
+    async fn request(&self, _: &str, params: Option<Json>) -> Answer {
+        let Self::Says(answer) = self else { return Answer::Result(Json::of(&json!({ "action": "cancel" }))) };
+        let question = params.and_then(|params| params.get_str("message")).unwrap_or_default();
         // A reader that went away is no reason to answer otherwise.
         let _ = say(&format!("gate    {}", visible(&question)));
         let _ = say(&format!("person  {answer}"));
-        Ok(Json::of(&json!({ "action": "accept", "content": { "answer": answer } })))
+        Answer::Result(Json::of(&json!({ "action": "accept", "content": { "answer": answer } })))
     }
 }
 

@@ -8,7 +8,7 @@ use anyhow::bail;
 use clap::Subcommand;
 use globset::Glob;
 use portcullis::broker::Broker;
-use portcullis::catalog::{Acceptance, Lock, Tool};
+use portcullis::catalog::{Acceptance, Item, Lock};
 use serde_json::json;
 
 use crate::cli::Global;
@@ -32,7 +32,7 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// List what was accepted
+    /// List the accepted tools and the pinned packages
     Show,
     /// Accept tools as they are now
     ///
@@ -41,17 +41,27 @@ enum Action {
         /// Names or globs, as agents see the tools
         #[arg(value_name = "TOOL")]
         tools: Vec<String>,
+
+        /// Instead of tools: resolve the package of every npx and uvx source anew, and pin what the registry has now
+        #[arg(long, conflicts_with = "tools")]
+        packages: bool,
     },
-    /// Compare every tool with what was accepted; exit code 1 if an accepted one changed
+    /// Compare every tool with what was accepted; exit code 1 if an accepted one changed. Packages stay what they were pinned
+    /// to: theirs are listed as they run
     Diff,
 }
 
-type Discovered = BTreeMap<String, Vec<Arc<Tool>>>;
+type Discovered = BTreeMap<String, Vec<Arc<Item>>>;
 
 pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
     match &args.action {
         Action::Show => show(global),
-        Action::Accept { tools } => run::with_broker(global, async |broker| accept(&broker, tools, global.json).await),
+        Action::Accept { packages: true, .. } => {
+            run::with_broker(global, async |broker| packages(&broker, global.json).await)
+        }
+        Action::Accept { tools, .. } => {
+            run::with_broker(global, async |broker| accept(&broker, tools, global.json).await)
+        }
         Action::Diff => run::with_broker(global, async |broker| diff(&broker, global.json).await),
     }
 }
@@ -59,13 +69,21 @@ pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
 fn show(global: &Global) -> anyhow::Result<ExitCode> {
     let lock = Lock::load(&global.load()?.data_dir)?;
     if global.json {
-        output::json(&json!(lock.tools()))?;
+        output::json(&json!({ "tools": lock.tools(), "packages": lock.packages() }))?;
         return Ok(ExitCode::SUCCESS);
+    }
+    for entry in lock.packages() {
+        let (requested, name, version) = (visible(&entry.requested), visible(&entry.name), visible(&entry.version));
+        let count = entry.units.len();
+        output::text(&format!(
+            "{}  {requested} → {name} {version} with {count} packages  {}  {}\n",
+            entry.source, entry.tree, entry.pinned
+        ))?;
     }
     for entry in lock.tools() {
         output::text(&format!("{}  {}  {}  {}\n", entry.source, visible(&entry.tool), entry.digest, entry.accepted))?;
     }
-    if lock.tools().is_empty() {
+    if lock.tools().is_empty() && lock.packages().is_empty() {
         output::note("nothing was accepted yet (`portcullis lock accept`)");
     }
     Ok(ExitCode::SUCCESS)
@@ -110,6 +128,35 @@ async fn accept(broker: &Broker, names: &[String], json: bool) -> anyhow::Result
     Ok(ExitCode::SUCCESS)
 }
 
+/// Pins every package as the registry has it now.
+async fn packages(broker: &Broker, json: bool) -> anyhow::Result<ExitCode> {
+    let renewed = broker.renew_packages().await?;
+    if json {
+        let rows: Vec<_> = renewed
+            .iter()
+            .map(|(source, (before, now))| {
+                let before = before.as_ref().map(|before| json!({ "version": before.version, "tree": before.tree }));
+                json!({ "source": source, "before": before, "now": now })
+            })
+            .collect();
+        output::json(&json!(rows))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    for (source, (before, now)) in &renewed {
+        let before = match before {
+            None => "new".to_owned(),
+            Some(before) if before.tree == now.tree => "as before".to_owned(),
+            Some(before) if before.version == now.version => "the same version with other dependencies".to_owned(),
+            Some(before) => format!("was {}", visible(&before.version)),
+        };
+        output::text(&format!("pinned {source}  {} {}  ({before})\n", visible(&now.name), visible(&now.version)))?;
+    }
+    if renewed.is_empty() {
+        output::note("no source is started with npx or uvx");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
 async fn diff(broker: &Broker, json: bool) -> anyhow::Result<ExitCode> {
     let discovered = discover(broker).await?;
     let mut rows = Vec::new();
@@ -130,12 +177,17 @@ async fn diff(broker: &Broker, json: bool) -> anyhow::Result<ExitCode> {
     rows.extend(
         gone.map(|entry| json!({ "tool": entry.tool, "source": entry.source, "state": "gone", "changes": [] })),
     );
+    rows.extend(lock.packages().iter().filter(|entry| discovered.contains_key(&entry.source)).map(|entry| {
+        let package = format!("{} {} (pinned {})", entry.name, entry.version, entry.pinned);
+        json!({ "package": package, "source": entry.source, "state": "accepted", "changes": [] })
+    }));
     if json {
         output::json(&json!(rows))?;
     }
     for row in rows.iter().filter(|row| !json && row["state"] != "accepted") {
         let style = if row["state"] == "changed" { BAD } else { BOLD };
-        let tool = visible(row["tool"].as_str().unwrap_or_default()).into_owned();
+        let what = row["tool"].as_str().or(row["package"].as_str()).unwrap_or_default();
+        let tool = visible(what).into_owned();
         output::text(&format!("{style}{:8}{style:#}  {tool}\n", row["state"].as_str().unwrap_or_default()))?;
         for change in row["changes"].as_array().into_iter().flatten() {
             output::text(&format!("          {}\n", visible(change.as_str().unwrap_or_default())))?;

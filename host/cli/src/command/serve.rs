@@ -11,7 +11,7 @@ use portcullis::front::stdio::serve_stdio;
 use portcullis::name::ProfileName;
 
 use crate::cli::Global;
-use crate::{banner, output, run};
+use crate::{isolation, output, run};
 
 /// Serve the configured sources as one MCP endpoint
 ///
@@ -52,9 +52,9 @@ pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
         let known: Vec<_> = config.profiles.keys().map(ProfileName::as_str).collect();
         bail!("--profile {profile}: no such profile is configured; there is {}", known.join(", "));
     }
-    banner::cells(&config);
     run::block_on(async {
         let broker = run::broker(config).await?;
+        isolation::banner(&broker).await;
         let served = match args.stdio {
             true => stdio(broker.clone(), profile).await,
             false => http(broker.clone(), profile).await,

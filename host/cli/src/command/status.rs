@@ -63,14 +63,27 @@ fn print(broker: &Value) -> anyhow::Result<()> {
     ))?;
     for source in broker["sources"].as_array().into_iter().flatten() {
         let line = format!(
-            "  {}  {}  {}  {} tools  {}",
+            "  {}  {}  {}  {} tools  {}{}",
             text(&source["name"]),
             text(&source["kind"]),
             text(&source["state"]),
             text(&source["tools"]),
+            cell(&source["cell"]),
             source["error"].as_str().map(visible).unwrap_or_default(),
         );
         output::text(&format!("{}\n", line.trim_end()))?;
     }
     Ok(())
+}
+
+/// The tier, and what of it is not enforced by the kernel for the whole source.
+fn cell(cell: &Value) -> String {
+    let isolation = &cell["isolation"];
+    let Some(tier) = isolation["tier"].as_str() else { return String::new() };
+    let aspects = isolation["aspects"].as_array().into_iter().flatten();
+    let weak = aspects.filter(|aspect| aspect["strength"] != "enforced");
+    let weak: Vec<String> =
+        weak.map(|aspect| format!("{} {}", aspect["subject"], aspect["strength"]).replace('"', "")).collect();
+    let but = if weak.is_empty() { String::new() } else { format!(" ({})", weak.join(", ")) };
+    format!("{tier} cell{but}  ")
 }

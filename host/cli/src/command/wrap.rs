@@ -8,7 +8,7 @@ use portcullis::config::{Approve, Config, Naming, Wrap};
 
 use crate::cli::Global;
 use crate::command::serve;
-use crate::{banner, run};
+use crate::{isolation, run};
 
 /// Put the broker in front of one command, over stdio, without a configuration file
 ///
@@ -23,15 +23,15 @@ Examples:
   portcullis wrap --read ./docs -- npx -y @modelcontextprotocol/server-filesystem ./docs
   portcullis wrap --env API_KEY=… --network api.example.com:443 --approve never -- uvx some-server")]
 pub(crate) struct Args {
-    /// A file or folder that the server may read (cells are declared, not yet enforced)
+    /// A file or folder that the server may read; no other exists for it
     #[arg(long, value_name = "P")]
     pub(crate) read: Vec<String>,
 
-    /// A file or folder that the server may read and write (declared, not yet enforced)
+    /// A file or folder that the server may read and write
     #[arg(long, value_name = "P")]
     pub(crate) write: Vec<String>,
 
-    /// A host and port that the server may reach (declared, not yet enforced)
+    /// A host and port that the server may reach; there is no other network for it
     #[arg(long, value_name = "HOST:PORT")]
     pub(crate) network: Vec<String>,
 
@@ -97,9 +97,9 @@ pub(crate) fn run(args: &Args, _: &Global) -> anyhow::Result<ExitCode> {
         base: std::env::current_dir().context("the working directory is gone")?,
     };
     let config = Config::for_wrap(&wrap)?;
-    banner::cells(&config);
     run::block_on(async {
         let broker = run::broker(config).await?;
+        isolation::banner(&broker).await;
         let served = serve::stdio(broker.clone(), run::profile(None)?).await;
         broker.close().await;
         served.map(|()| ExitCode::SUCCESS)

@@ -69,10 +69,10 @@ struct Names {
 
 #[async_trait]
 impl Lookup for Names {
-    async fn lookup(&self, name: &str) -> io::Result<Vec<IpAddr>> {
+    async fn lookup(&self, name: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
         let turn = self.asked.fetch_add(1, Ordering::SeqCst);
         let answers = self.answers.get(name).ok_or_else(|| io::Error::other("no such name"))?;
-        Ok(answers[turn.min(answers.len() - 1)].clone())
+        Ok(answers[turn.min(answers.len() - 1)].iter().map(|ip| SocketAddr::new(*ip, port)).collect())
     }
 }
 
@@ -169,7 +169,7 @@ async fn every_hop_is_checked_anew() {
         "http://169.254.169.254/latest",
         "http://0xa9fea9fe/",
         "http://[fd00:ec2::254]/",
-        "http://192.0.2.1/",
+        "http://198.18.0.1/",
         "ftp://example.com/",
         "http://user@example.com/",
     ] {

@@ -2,11 +2,10 @@
 
 use axum::http::header::{ACCEPT, CONTENT_TYPE};
 use axum::http::{HeaderMap, StatusCode};
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD as BASE64;
 
 use super::reply::Refusal;
 use crate::front::protocol::{client, modern, version};
+use crate::header;
 use crate::message::{Json, Message, RpcError};
 
 /// The session of a legacy request.
@@ -73,13 +72,13 @@ fn accepts(headers: &HeaderMap, media: &str) -> bool {
         })
 }
 
-/// Whether a message belongs to the stateless era. `initialize` never does, whatever else it carries.
+/// Whether a message belongs to the stateless era. `initialize` does only if its body says so.
 pub(crate) fn is_modern(headers: &HeaderMap, message: &Message) -> Result<bool, Refusal> {
     let by_header = version(headers)?.is_some_and(|version| version >= version::MODERN && version.starts_with("20"));
     Ok(match message {
-        Message::Request(request) if request.method == "initialize" => false,
         Message::Request(request) => {
             let by_body = client::meta_version(request.params.as_ref()).is_some_and(|v| !version::is_legacy(&v));
+            let by_header = by_header && request.method != "initialize";
             by_header || by_body || request.method == modern::DISCOVER
         }
         Message::Notification(_) | Message::Response(_) => by_header,
@@ -117,7 +116,8 @@ fn agreement(headers: &HeaderMap, request: bool, method: &str, params: Option<&J
     }
     agree("Mcp-Method", value(headers, METHOD)?, method)?;
     let Some(name) = named_by(method).and_then(|key| params?.get_str(key)) else { return Ok(()) };
-    let given = value(headers, NAME)?.map(|raw| decode(raw).ok_or("`Mcp-Name` is not valid Base64")).transpose()?;
+    let given =
+        value(headers, NAME)?.map(|raw| header::decode(raw).ok_or("`Mcp-Name` is not valid Base64")).transpose()?;
     agree("Mcp-Name", given.as_deref(), &name)
 }
 
@@ -136,14 +136,6 @@ fn named_by(method: &str) -> Option<&'static str> {
         "resources/read" | "resources/subscribe" | "resources/unsubscribe" => Some("uri"),
         "tasks/get" | "tasks/update" | "tasks/cancel" => Some("taskId"),
         _ => None,
-    }
-}
-
-/// The value that a header carries, which may be wrapped as `=?base64?…?=`. None if the wrapping holds no text.
-pub(crate) fn decode(value: &str) -> Option<String> {
-    match value.strip_prefix("=?base64?").and_then(|value| value.strip_suffix("?=")) {
-        Some(wrapped) => String::from_utf8(BASE64.decode(wrapped).ok()?).ok(),
-        None => Some(value.to_owned()),
     }
 }
 

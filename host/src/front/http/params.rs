@@ -1,14 +1,11 @@
-//! `Mcp-Param-*`: arguments that a tool's schema asks to be repeated in headers (`x-mcp-header`), so that what lies
-//! between may route on them. They must say what the body says (2026-07-28).
+//! `Mcp-Param-*` of a request: they must say what the body says (2026-07-28).
 
 use axum::http::HeaderMap;
 use serde_json::Value;
 
 use super::headers;
+use crate::header::{self, ANNOTATION, Repeated};
 use crate::message::Json;
-
-/// The annotation in a schema.
-const ANNOTATION: &str = "x-mcp-header";
 
 /// Compares the headers of a `tools/call` with its arguments, as far as the tool asks for it.
 ///
@@ -20,38 +17,30 @@ pub(crate) fn check(headers: &HeaderMap, tools: &[Json], params: &Json) -> Resul
     let schema = tools.iter().find(annotated).and_then(|tool| tool.get("inputSchema"));
     let Some(schema) = schema.and_then(|schema| schema.read::<Value>().ok()) else { return Ok(()) };
     let arguments = params.get("arguments").and_then(|arguments| arguments.read().ok()).unwrap_or(Value::Null);
-    properties(&schema, Some(&arguments), headers)
+    // A schema that asks for what the protocol forbids asks for nothing.
+    let repeated = header::repeated(&schema).unwrap_or_default();
+    repeated.iter().try_for_each(|repeated| agree(repeated, &arguments, headers))
 }
 
-/// Annotations count on `properties` chains from the root only. Messages are at most 128 levels deep, and so is this.
-fn properties(schema: &Value, arguments: Option<&Value>, headers: &HeaderMap) -> Result<(), String> {
-    let Some(properties_of) = schema.get("properties").and_then(Value::as_object) else { return Ok(()) };
-    for (name, schema) in properties_of {
-        let argument = arguments.and_then(|arguments| arguments.get(name));
-        if let Some(header) = schema.get(ANNOTATION).and_then(Value::as_str).filter(|header| !header.is_empty()) {
-            property(&format!("mcp-param-{}", header.to_ascii_lowercase()), argument, headers)?;
-        }
-        properties(schema, argument, headers)?;
-    }
-    Ok(())
-}
-
-fn property(header: &str, argument: Option<&Value>, headers: &HeaderMap) -> Result<(), String> {
-    let expected = match argument {
-        Some(Value::String(text)) => Some(text.clone()),
-        Some(Value::Bool(truth)) => Some(truth.to_string()),
-        Some(Value::Number(number)) => Some(number.to_string()),
-        _ => None,
-    };
+fn agree(repeated: &Repeated, arguments: &Value, headers: &HeaderMap) -> Result<(), String> {
+    let header = &repeated.header;
     let given = headers::value(headers, header)?
-        .map(|raw| headers::decode(raw).ok_or_else(|| format!("header `{header}` is not valid Base64")))
+        .map(|raw| header::decode(raw).ok_or_else(|| format!("header `{header}` is not valid Base64")))
         .transpose()?;
-    match (given, expected) {
+    match (given, repeated.value(arguments)) {
         (None, Some(_)) => Err(format!("header `{header}` is missing, which the tool's schema asks for")),
         (Some(_), None) => Err(format!("header `{header}` is there, and its argument is not")),
-        (given, expected) if given != expected => Err(format!("header `{header}` does not say what the body says")),
+        (Some(given), Some(value)) if !same(&given, &value) => {
+            Err(format!("header `{header}` does not say what the body says"))
+        }
         _ => Ok(()),
     }
+}
+
+/// Whether two texts are the same, or the same number.
+fn same(given: &str, value: &str) -> bool {
+    let number = |text: &str| text.parse::<f64>().ok();
+    given == value || value.parse::<i64>().is_ok() && number(given) == number(value)
 }
 
 #[cfg(test)]

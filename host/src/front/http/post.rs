@@ -17,7 +17,7 @@ use crate::front::protocol::contact::OUT_QUEUE;
 use crate::front::protocol::desk::Desk;
 use crate::front::protocol::legacy::Legacy;
 use crate::front::protocol::{Calls, Step, modern};
-use crate::message::{Answer, Message, MessageError, Request, Response as Answered, RpcError};
+use crate::message::{Message, MessageError, Request, Response as Answered, RpcError};
 
 /// How long a body may take to arrive. 64 MiB pass in it at 0.6 MB/s; a sender who dribbles holds a connection no longer.
 const BODY_TIMEOUT: Duration = Duration::from_secs(120);
@@ -86,11 +86,8 @@ async fn modern_request(
     let id = request.id.clone();
     let bad_request = |error: &RpcError| Refusal::of(StatusCode::BAD_REQUEST, Some(id.clone()), error);
     let client = Client::from_meta(request.params.as_ref()).map_err(|error| bad_request(&error))?;
-    if request.method == modern::DISCOVER {
-        return Ok(reply::json(StatusCode::OK, Answered::result(request.id, modern::discover())));
-    }
-    let session = shared.sessions.modern(principal, &client.name)?;
-    let open = async || shared.backend.open(&shared.profile, principal, &client.name).await.map(Desk::new);
+    let session = shared.sessions.modern(principal, &client.agent)?;
+    let open = async || shared.backend.open(&shared.profile, principal, client.agent.clone()).await.map(Desk::new);
     let desk = match session.get_or_try_init(open).await {
         Ok(desk) => desk.clone(),
         Err(error) => return Ok(reply::json(StatusCode::OK, Answered::error(Some(request.id), &error))),
@@ -105,18 +102,9 @@ async fn modern_request(
     // Ids need be unique among the requests of one stream only, and this one has a stream of its own.
     match modern::serve(&desk, &client, request, &out, &Calls::default()) {
         Step::Work(work) => Ok(reply::work(work, out, said, WhenLeft::Cancel, session).await),
-        Step::Answer(answer) => Ok(reply::json(status_of(&answer), answer)),
+        Step::Answer(answer) => Ok(reply::json(reply::modern_status(&answer), answer)),
         Step::Silence => Ok(reply::accepted()),
     }
-}
-
-/// An unknown method is 404 in the modern era.
-fn status_of(answer: &Answered) -> StatusCode {
-    let code = match &answer.answer {
-        Answer::Error(error) => error.get("code").and_then(|code| code.read::<i64>().ok()),
-        Answer::Result(_) => None,
-    };
-    if code == Some(RpcError::METHOD_NOT_FOUND) { StatusCode::NOT_FOUND } else { StatusCode::OK }
 }
 
 async fn legacy_message(

@@ -8,12 +8,14 @@ use axum::http::header::{ALLOW, CONTENT_TYPE};
 use axum::http::{HeaderName, HeaderValue, StatusCode};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
-use futures_util::stream;
+use futures_util::future::BoxFuture;
+use futures_util::{FutureExt as _, stream};
+use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
 use crate::front::protocol::contact::Out;
 use crate::front::protocol::{self, Work};
-use crate::message::{Id, Message, MessageError, Response as Answered, RpcError};
+use crate::message::{Answer, Id, Message, MessageError, Response as Answered, RpcError};
 
 /// How often a silent stream says that it lives. Proxies drop connections that are silent for 30 to 60 seconds.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
@@ -80,6 +82,21 @@ pub(crate) fn json(status: StatusCode, answer: Answered) -> Response {
     (status, [(CONTENT_TYPE, HeaderValue::from_static("application/json"))], body).into_response()
 }
 
+/// In the modern era an unknown method is 404, and what the protocol's own errors say of the request is 400.
+pub(crate) fn modern_status(answer: &Answered) -> StatusCode {
+    let code = match &answer.answer {
+        Answer::Error(error) => error.get("code").and_then(|code| code.read::<i64>().ok()),
+        Answer::Result(_) => None,
+    };
+    match code {
+        Some(RpcError::METHOD_NOT_FOUND) => StatusCode::NOT_FOUND,
+        Some(RpcError::HEADER_MISMATCH | RpcError::MISSING_CAPABILITY | RpcError::UNSUPPORTED_VERSION) => {
+            StatusCode::BAD_REQUEST
+        }
+        _ => StatusCode::OK,
+    }
+}
+
 /// A message that is taken and not answered.
 pub(crate) fn accepted() -> Response {
     StatusCode::ACCEPTED.into_response()
@@ -94,7 +111,7 @@ pub(crate) enum WhenLeft {
     Finish,
 }
 
-/// Drives a call on a task of its own and answers with what it says, in its order. `used` is held until the call ends.
+/// Drives a call and answers with what it says, in its order. `used` is held until the call ends.
 pub(crate) async fn work(
     work: Work,
     out: Out,
@@ -102,18 +119,60 @@ pub(crate) async fn work(
     when_left: WhenLeft,
     used: impl Send + 'static,
 ) -> Response {
-    let task = tokio::spawn(async move {
+    let call = async move {
         if let Some(response) = work.run().await {
             let _ = out.send(Message::Response(response)).await;
         }
         drop(used);
-    });
-    let listening = (when_left == WhenLeft::Cancel).then(|| AbortOnDrop(task.abort_handle()));
-    match tokio::time::timeout(KEEP_ALIVE, said.recv()).await {
-        Ok(Some(Message::Response(response))) => json(StatusCode::OK, response),
-        Ok(first) => stream(said, first, listening),
+    };
+    // Most calls say nothing but their answer, and need no task of their own.
+    let mut call = Here { call: Some(call.boxed()), when_left };
+    let first = async {
+        tokio::select! {
+            biased;
+            message = said.recv() => message,
+            () = call.end() => said.recv().await,
+        }
+    };
+    match tokio::time::timeout(KEEP_ALIVE, first).await {
+        Ok(Some(Message::Response(response))) => {
+            let modern = when_left == WhenLeft::Cancel;
+            json(if modern { modern_status(&response) } else { StatusCode::OK }, response)
+        }
+        Ok(first) => stream(said, first, call.elsewhere()),
         // A stream can say that we live.
-        Err(_) => stream(said, None, listening),
+        Err(_) => stream(said, None, call.elsewhere()),
+    }
+}
+
+/// A call that is driven by the task of its connection. When the agent leaves, it goes on elsewhere if it is to be finished.
+struct Here {
+    call: Option<BoxFuture<'static, ()>>,
+    when_left: WhenLeft,
+}
+
+impl Here {
+    async fn end(&mut self) {
+        if let Some(call) = &mut self.call {
+            call.await;
+            self.call = None;
+        }
+    }
+
+    /// Gives the rest of the call a task of its own. What is returned is to be held as long as somebody listens.
+    fn elsewhere(&mut self) -> Option<AbortOnDrop> {
+        let call = self.call.take()?;
+        // There is no runtime any more when it is just being dropped, and the call with it.
+        let task = Handle::try_current().ok()?.spawn(call);
+        (self.when_left == WhenLeft::Cancel).then(|| AbortOnDrop(task.abort_handle()))
+    }
+}
+
+impl Drop for Here {
+    fn drop(&mut self) {
+        if self.when_left == WhenLeft::Finish {
+            self.elsewhere();
+        }
     }
 }
 
@@ -128,7 +187,9 @@ pub(crate) fn stream(said: mpsc::Receiver<Message>, first: Option<Message>, held
         let line = String::from_utf8(message.to_line().into()).ok()?;
         Some((Ok::<_, Infallible>(Event::default().data(line)), (None, said, held)))
     });
-    Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response()
+    // Proxies that hold events back would make progress arrive with the answer.
+    let unbuffered = [(HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"))];
+    (unbuffered, Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE))).into_response()
 }
 
 struct AbortOnDrop(tokio::task::AbortHandle);

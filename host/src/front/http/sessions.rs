@@ -18,7 +18,8 @@ use crate::front::DRAIN;
 use crate::front::protocol::contact::{OUT_QUEUE, Out};
 use crate::front::protocol::desk::Desk;
 use crate::front::protocol::legacy::Legacy;
-use crate::message::RpcError;
+use crate::message::{Json, RpcError};
+use crate::session::Agent;
 
 /// How many sessions the front holds, of each era. Each costs some kilobytes; a client that loses its ids and begins
 /// anew with every request must not take the broker's memory.
@@ -34,8 +35,9 @@ pub(crate) const LEGACY_IDLE: Duration = Duration::from_secs(4 * 60 * 60);
 /// How often idle sessions are looked for.
 pub(crate) const SWEEP: Duration = Duration::from_secs(30);
 
-/// Who calls: principal, and client as it names itself.
-type ModernKey = (&'static str, String);
+/// Who calls: principal, and the client as it names itself and with what it says that it can do. What sources show may
+/// depend on that.
+type ModernKey = (&'static str, Arc<str>, Json);
 
 /// All sessions of the front.
 pub(crate) struct Sessions {
@@ -76,8 +78,8 @@ impl Sessions {
     }
 
     /// The session of a modern caller, with a cell that opens it once. One whose run has failed makes room for another.
-    pub(crate) fn modern(&self, principal: &'static str, client: &str) -> Result<InUse<OnceCell<Desk>>, Refusal> {
-        let key = (principal, client.to_owned());
+    pub(crate) fn modern(&self, principal: &'static str, agent: &Agent) -> Result<InUse<OnceCell<Desk>>, Refusal> {
+        let key = (principal, agent.name.clone(), agent.capabilities.clone());
         self.modern.retire(&key, |cell| cell.get().is_some_and(Desk::ended));
         self.modern.entry(key, OnceCell::new)
     }
@@ -124,7 +126,7 @@ pub(crate) struct LegacySession {
 }
 
 impl LegacySession {
-    /// The stream for what belongs to no request. Nothing does yet; clients open it all the same. One at a time.
+    /// The stream for what belongs to no request. One at a time.
     pub(crate) fn open_stream(&self) -> Result<mpsc::Receiver<crate::message::Message>, Refusal> {
         let mut stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
         if stream.as_ref().is_some_and(|open| !open.is_closed()) {
@@ -132,11 +134,13 @@ impl LegacySession {
             return Err(Refusal::new(StatusCode::CONFLICT, RpcError::INVALID_REQUEST, message));
         }
         let (out, said) = mpsc::channel(OUT_QUEUE);
+        self.agent.attach(out.clone());
         *stream = Some(out);
         Ok(said)
     }
 
     fn end_stream(&self) {
+        self.agent.detach();
         *self.stream.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 

@@ -2,7 +2,7 @@
 
 use super::version;
 use crate::message::{Json, RpcError};
-use crate::session::Elicitation;
+use crate::session::{Agent, Elicitation, Era};
 
 /// `_meta` key of the protocol version (2026-07-28).
 pub(crate) const META_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
@@ -15,8 +15,7 @@ const MAX_CLIENT_CHARS: usize = 128;
 /// A client as it describes itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Client {
-    /// `name/version`; may be empty.
-    pub(crate) name: String,
+    pub(crate) agent: Agent,
     /// How it can put a question to a person.
     pub(crate) elicitation: Elicitation,
 }
@@ -29,10 +28,14 @@ impl Client {
         })?;
         let version = version::negotiate(&requested);
         let capabilities = params.and_then(|params| params.get("capabilities"));
-        let elicits = version::has_elicitation(version) && capabilities.is_some_and(|c| elicits(&c));
+        let capabilities = capabilities.filter(|c| c.as_bytes().starts_with(b"{")).unwrap_or_else(Json::empty_object);
+        let capabilities =
+            if version::has_elicitation(version) { capabilities } else { capabilities.without("elicitation") };
+        let elicits = elicits(&capabilities);
         let elicitation = if elicits { Elicitation::Request } else { Elicitation::None };
         let name = params.and_then(|params| params.get("clientInfo")).map(|info| name(&info)).unwrap_or_default();
-        Ok((Self { name, elicitation }, version))
+        let agent = Agent { name: name.into(), era: Era::Legacy, capabilities };
+        Ok((Self { agent, elicitation }, version))
     }
 
     /// From the `_meta` of a modern request.
@@ -52,7 +55,8 @@ impl Client {
             .ok_or_else(|| missing(META_CAPABILITIES))?;
         let elicitation = if elicits(&capabilities) { Elicitation::InputRequired } else { Elicitation::None };
         let name = meta.and_then(|meta| meta.get(META_CLIENT)).map(|info| name(&info)).unwrap_or_default();
-        Ok(Self { name, elicitation })
+        let agent = Agent { name: name.into(), era: Era::Modern, capabilities };
+        Ok(Self { agent, elicitation })
     }
 }
 
@@ -105,7 +109,8 @@ mod tests {
         }));
         let (client, version) = Client::from_initialize(Some(&params)).unwrap();
         assert_eq!(version, "2025-06-18");
-        assert_eq!(client, Client { name: "inspector/2".into(), elicitation: Elicitation::Request });
+        assert_eq!((&*client.agent.name, client.elicitation), ("inspector/2", Elicitation::Request));
+        assert_eq!(client.agent.capabilities.as_str(), r#"{"elicitation":{}}"#);
         assert_eq!(Client::from_initialize(None).unwrap_err().code, RpcError::INVALID_PARAMS);
         for (asked, given) in [("2024-11-05", "2024-11-05"), ("1999-01-01", "2025-11-25"), ("2026-07-28", "2025-11-25")]
         {

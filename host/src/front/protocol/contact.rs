@@ -8,7 +8,9 @@ use async_trait::async_trait;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::message::{Answer, Id, Json, Message, Notification, Request, Response, RpcError};
-use crate::session::{Contact, Elicitation};
+use crate::session::{Contact, Elicitation, Era};
+
+use super::client::Client;
 
 /// Where messages to the agent go that belong to one request: the connection (stdio) or the response's stream (HTTP).
 pub(crate) type Out = mpsc::Sender<Message>;
@@ -22,13 +24,16 @@ pub(crate) const MAX_ASKS: usize = 64;
 /// The agent, as one open call reaches it.
 pub(crate) struct Line {
     out: Out,
+    era: Era,
     elicitation: Elicitation,
     asks: Asks,
+    /// Of the agent's request; None for what belongs to no request.
+    id: Option<Id>,
 }
 
 impl Line {
-    pub(crate) fn new(out: Out, elicitation: Elicitation, asks: Asks) -> Self {
-        Self { out, elicitation, asks }
+    pub(crate) fn new(out: Out, client: &Client, asks: Asks, id: Option<Id>) -> Self {
+        Self { out, era: client.agent.era, elicitation: client.elicitation, asks, id }
     }
 }
 
@@ -39,43 +44,48 @@ impl Contact for Line {
         let _ = self.out.send(Message::Notification(notification)).await;
     }
 
+    fn request_id(&self) -> Option<Json> {
+        Json::parse(self.id.as_ref()?.as_json().to_owned()).ok()
+    }
+
     fn elicitation(&self) -> Elicitation {
         self.elicitation
     }
 
-    async fn request(&self, method: &str, params: Json) -> Result<Json, RpcError> {
-        if self.elicitation != Elicitation::Request {
-            return Err(RpcError::new(
-                RpcError::INTERNAL,
-                format!("this agent did not declare that it takes {method:?}"),
-            ));
+    fn offer(&self, notification: Notification) {
+        if self.out.try_send(Message::Notification(notification)).is_err() {
+            tracing::debug!("an agent does not read; a notification that belongs to no call was dropped");
         }
-        let mut ask = self.asks.open(self.out.clone())?;
-        let request = Request { id: ask.id.clone(), method: method.to_owned(), params: Some(params) };
-        self.out.send(Message::Request(request)).await.map_err(|_| lost())?;
+    }
+
+    async fn request(&self, method: &str, params: Option<Json>) -> Answer {
+        if self.era == Era::Modern {
+            return refusal("an agent of this era is asked by `input_required` alone");
+        }
+        let mut ask = match self.asks.open(self.out.clone()) {
+            Ok(ask) => ask,
+            Err(error) => return Answer::Error(Json::of(&error)),
+        };
+        let request = Request { id: ask.id.clone(), method: method.to_owned(), params };
+        if self.out.send(Message::Request(request)).await.is_err() {
+            return lost();
+        }
         tokio::select! {
             answer = &mut ask.answer => {
                 ask.settled = true;
-                match answer.map_err(|_| lost())? {
-                    Answer::Result(result) => Ok(result),
-                    Answer::Error(error) => Err(peer_error(&error)),
-                }
+                answer.unwrap_or_else(|_| lost())
             }
-            () = self.out.closed() => Err(lost()),
+            () = self.out.closed() => lost(),
         }
     }
 }
 
-fn lost() -> RpcError {
-    RpcError::new(RpcError::INTERNAL, "the connection to the agent was lost before it answered")
+fn refusal(why: &str) -> Answer {
+    Answer::Error(Json::of(&RpcError::new(RpcError::INTERNAL, why)))
 }
 
-fn peer_error(error: &Json) -> RpcError {
-    RpcError {
-        code: error.get("code").and_then(|code| code.as_str().parse().ok()).unwrap_or(RpcError::INTERNAL),
-        message: error.get_str("message").unwrap_or_default(),
-        data: error.get("data").and_then(|data| data.read().ok()),
-    }
+fn lost() -> Answer {
+    refusal("the connection to the agent was lost before it answered")
 }
 
 /// The questions that are open at one agent.
@@ -117,7 +127,7 @@ impl Asks {
         let (sender, answer) = oneshot::channel();
         let mut waiting = self.lock();
         if waiting.closed {
-            return Err(lost());
+            return Err(RpcError::new(RpcError::INTERNAL, "the agent has gone"));
         }
         if waiting.asks.len() >= MAX_ASKS {
             let message = format!("{MAX_ASKS} questions are already open at this agent");

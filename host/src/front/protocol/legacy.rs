@@ -1,15 +1,17 @@
 //! An agent of the eras that begin with `initialize` (2024-11-05 to 2025-11-25).
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::calls::Calls;
 use super::client::Client;
 use super::contact::{Asks, Line, Out};
 use super::desk::Desk;
-use super::{Era, INSTRUCTIONS, Step, server_info};
+use super::{Step, instructions, server_info, unknown};
 use crate::front::backend::Backend;
-use crate::message::{Json, Message, Notification, Request, Response, RpcError};
+use crate::message::{Id, Json, Message, Notification, Request, Response, RpcError};
 use crate::name::ProfileName;
+use crate::session::{Era, Nobody};
 
 /// An agent that has initialised.
 pub(crate) struct Legacy {
@@ -28,14 +30,15 @@ impl Legacy {
         params: Option<&Json>,
     ) -> Result<(Self, Json), RpcError> {
         let (client, version) = Client::from_initialize(params)?;
-        let run = backend.open(profile, principal, &client.name).await?;
+        let desk = Desk::new(backend.open(profile, principal, client.agent.clone()).await?);
+        let offers = desk.offers().await;
         let result = serde_json::json!({
             "protocolVersion": version,
-            "capabilities": { "tools": { "listChanged": false } },
+            "capabilities": offers.capabilities,
             "serverInfo": server_info(),
-            "instructions": INSTRUCTIONS,
+            "instructions": instructions(&offers),
         });
-        let agent = Self { desk: Desk::new(run), client, calls: Calls::default(), asks: Asks::default() };
+        let agent = Self { desk, client, calls: Calls::default(), asks: Asks::default() };
         Ok((agent, Json::of(&result)))
     }
 
@@ -57,21 +60,40 @@ impl Legacy {
     fn request(&self, request: Request, out: &Out) -> Step {
         match request.method.as_str() {
             "ping" => Step::Answer(Response::result(request.id, Json::empty_object())),
+            // Of the other era.
+            "server/discover" | "subscriptions/listen" => unknown(request),
             "initialize" => {
                 let error = RpcError::new(RpcError::INVALID_REQUEST, "this session is initialised already");
                 Step::Answer(Response::error(Some(request.id), &error))
             }
             _ => {
-                let line = Line::new(out.clone(), self.client.elicitation, self.asks.clone());
+                let line = self.line(out.clone(), Some(request.id.clone()));
                 self.desk.serve(Era::Legacy, request, line, &self.calls)
             }
         }
     }
 
     fn notification(&self, notification: &Notification) {
-        if notification.method == "notifications/cancelled" {
-            self.calls.cancel(notification.params.as_ref());
+        match notification.method.as_str() {
+            "notifications/cancelled" => self.calls.cancel(notification.params.as_ref()),
+            // Each connection to a source has its own.
+            "notifications/initialized" => {}
+            _ => self.desk.notified(notification),
         }
+    }
+
+    /// What belongs to no call goes to `out` from now on.
+    pub(crate) fn attach(&self, out: Out) {
+        self.desk.attach(Arc::new(self.line(out, None)));
+    }
+
+    /// Nobody listens to what belongs to no call.
+    pub(crate) fn detach(&self) {
+        self.desk.attach(Arc::new(Nobody));
+    }
+
+    fn line(&self, out: Out, id: Option<Id>) -> Line {
+        Line::new(out, &self.client, self.asks.clone(), id)
     }
 
     /// The agent answers no question any more.

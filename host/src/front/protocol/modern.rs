@@ -4,36 +4,39 @@ use super::calls::Calls;
 use super::client::Client;
 use super::contact::{Asks, Line, Out};
 use super::desk::Desk;
-use super::{Era, INSTRUCTIONS, Step, server_info, version};
-use crate::message::{Json, Request, Response, RpcError};
+use super::{Step, instructions, server_info, unknown, version};
+use crate::message::{Answer, Json, Request};
+use crate::session::Era;
 
-/// The method that a client may begin with; it needs no session.
+/// The method that a client may begin with.
 pub(crate) const DISCOVER: &str = "server/discover";
 
+/// What this era has no more.
+const REMOVED: [&str; 5] = ["initialize", "ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe"];
+
 /// Answers `server/discover`.
-pub(crate) fn discover() -> Json {
-    Json::of(&serde_json::json!({
+async fn discover(desk: Desk) -> Answer {
+    let offers = desk.offers().await;
+    Answer::Result(Json::of(&serde_json::json!({
         "resultType": "complete",
         "supportedVersions": [version::MODERN],
-        "capabilities": { "tools": { "listChanged": false } },
-        "instructions": INSTRUCTIONS,
+        "capabilities": offers.capabilities,
+        "instructions": instructions(&offers),
         "ttlMs": 0,
         "cacheScope": "private",
         "_meta": { "io.modelcontextprotocol/serverInfo": server_info() },
-    }))
+    })))
 }
 
 /// Starts a request whose `_meta` was read into `client`, in an open session.
 pub(crate) fn serve(desk: &Desk, client: &Client, request: Request, out: &Out, calls: &Calls) -> Step {
-    // As an unknown method it would send a client of both eras looking for a fault of its own.
-    if request.method == "initialize" {
-        let error = RpcError::new(
-            RpcError::INVALID_REQUEST,
-            format!("`initialize` does not mix with requests of {}; open another connection", version::MODERN),
-        );
-        return Step::Answer(Response::error(Some(request.id), &error));
+    if request.method == DISCOVER {
+        return desk.work(request.id, discover(desk.clone()), calls);
+    }
+    if REMOVED.contains(&request.method.as_str()) {
+        return unknown(request);
     }
     // A server asks nothing by a request of its own in this era, so no answer is ever waited for.
-    let line = Line::new(out.clone(), client.elicitation, Asks::default());
+    let line = Line::new(out.clone(), client, Asks::default(), Some(request.id.clone()));
     desk.serve(Era::Modern, request, line, calls)
 }

@@ -110,3 +110,44 @@ async fn what_a_person_reads_is_what_the_source_will_read() {
         assert_eq!(bench.recorded("call.intent").await.last().unwrap()["body"]["arguments"]["body"], json!(spelled));
     }
 }
+
+#[tokio::test]
+async fn what_may_destroy_is_never_asked_through_the_agent() {
+    let mut bench = Bench::new().await;
+    let destructive = Hints { destructive: Some(true), ..Hints::default() };
+    let open_world = Hints { open_world: Some(true), ..Hints::default() };
+    for (hints, acceptance, through_the_agent) in [
+        (Hints::default(), Acceptance::Unknown, true),
+        (destructive, Acceptance::Unknown, false),
+        (open_world, Acceptance::Unknown, false),
+        (destructive, Acceptance::Accepted, true),
+        (Hints::default(), Acceptance::Changed(vec!["description".into()]), false),
+    ] {
+        bench.hints = hints;
+        let case = format!("{hints:?} {acceptance:?}");
+        let admitting = bench.admit_accepted(CALL, Approve::Always, Elicitation::InputRequired, acceptance);
+        while bench.inbox.list().is_empty() {
+            tokio::task::yield_now().await;
+        }
+        let id = bench.inbox.list()[0].id.clone();
+        let by_the_agent = bench.inbox.answer(&id, false, None, "elicitation", true).await;
+        assert_eq!(by_the_agent.is_ok(), through_the_agent, "{case}");
+        if !through_the_agent {
+            answer(&bench, false, None).await;
+        }
+        let asked = matches!(admitting.await.unwrap(), Err(Refusal::InputRequired(_)));
+        assert_eq!(asked, through_the_agent, "{case}");
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_comes_as_soon_as_the_question_can_be_seen_is_for_the_call_that_asks() {
+    let bench = Bench::new().await;
+    let admitting = bench.admit(CALL, Approve::Always, Elicitation::None);
+    // Before the question is in the ledger, and before its call listens for an answer.
+    while bench.inbox.list().is_empty() {
+        tokio::task::yield_now().await;
+    }
+    assert!(answer(&bench, true, None).await.waited);
+    assert!(admitting.await.unwrap().is_ok());
+}

@@ -56,6 +56,7 @@ async fn an_intent_whose_caller_goes_away_has_an_outcome() {
         acceptance: &Acceptance::Unknown,
         identity: Digest::of(b"source"),
         contact: &contact,
+        resumed: false,
     };
     let mut admitting = Box::pin(bench.gate.admit(bench.call(CALL), &around));
     assert!(admitting.as_mut().now_or_never().is_none(), "the intent is on its way to the disk");

@@ -80,6 +80,31 @@ async fn refused_settings_name_the_plugin_and_the_field() {
 }
 
 #[tokio::test]
+async fn a_plugin_is_configured_once_for_all_or_else_in_each_instance() {
+    let linked = async |settings: serde_json::Value| {
+        let (host, plugin) = (plugins().0.clone(), PluginRef::Path(guest("plain")));
+        let prepare = move || load::prepare::<v0_1::PolicyWorld>(&host, &plugin, &[], settings.to_string());
+        blocking(prepare).await.unwrap()
+    };
+    // Its memory has no room for what reading it takes.
+    let hoard = json!({ "refuse": "evil", "hoard": "all" });
+    assert_eq!(linked(hoard.clone()).await.settings, Some(hoard.to_string()));
+    for refuse in ["evil", "odd"] {
+        assert_eq!(linked(json!({ "refuse": refuse })).await.settings, None);
+    }
+    for (settings, word) in
+        [(json!({ "refuse": "evil" }), "evil"), (json!({ "refuse": "odd" }), "odd"), (hoard, "evil")]
+    {
+        let policy = plugins().policy(&entry("plain", settings)).await.unwrap();
+        for _ in 0..3 {
+            let denied = policy.check(&view(&json!({ "path": word }).to_string())).await;
+            assert!(matches!(denied, Ok(Verdict::Deny(_))), "{denied:?}");
+            assert_eq!(policy.check(&view(r#"{"path":"good"}"#)).await, Ok(Verdict::Pass));
+        }
+    }
+}
+
+#[tokio::test]
 async fn inspection_shows_what_a_plugin_wants() {
     let inspect = async |name| plugins().inspect(&PluginRef::Path(guest(name))).await.unwrap();
     let log = inspect("needs-log").await;

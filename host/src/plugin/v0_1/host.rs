@@ -125,11 +125,11 @@ impl calls::HostCall for State {
     }
 
     fn tool(&mut self, _: Resource<CallHandle>) -> Result<String> {
-        Ok(self.view()?.call.tool.name.to_string())
+        Ok(self.view()?.call.item.name.to_string())
     }
 
     fn exposed_name(&mut self, _: Resource<CallHandle>) -> Result<String> {
-        Ok(self.view()?.call.tool.exposed.to_string())
+        Ok(self.view()?.call.item.exposed.to_string())
     }
 
     fn arguments(&mut self, _: Resource<CallHandle>) -> Result<String> {
@@ -145,15 +145,15 @@ impl calls::HostCall for State {
     }
 
     fn definition(&mut self, _: Resource<CallHandle>) -> Result<String> {
-        Ok(self.view()?.call.tool.definition.as_str().to_owned())
+        Ok(self.view()?.call.item.definition.as_str().to_owned())
     }
 
     fn definition_digest(&mut self, _: Resource<CallHandle>) -> Result<String> {
-        Ok(self.view()?.call.tool.digest.to_string())
+        Ok(self.view()?.call.item.digest.to_string())
     }
 
     fn annotations(&mut self, _: Resource<CallHandle>) -> Result<String> {
-        let annotations = self.view()?.call.tool.definition.get("annotations");
+        let annotations = self.view()?.call.item.definition.get("annotations");
         Ok(annotations.unwrap_or(Json::empty_object()).as_str().to_owned())
     }
 
@@ -182,7 +182,7 @@ impl calls::HostCall for State {
     }
 
     fn tags(&mut self, _: Resource<CallHandle>) -> Result<Vec<String>> {
-        Ok(self.view()?.call.tool.tags.to_vec())
+        Ok(self.view()?.call.item.tags.to_vec())
     }
 
     fn drop(&mut self, _: Resource<CallHandle>) -> Result<()> {

@@ -1,7 +1,7 @@
 //! The worlds: for each the generated bindings, and the calls into a guest in terms of this crate.
 
 use wasmtime::Store;
-use wasmtime::component::{InstancePre, Resource, ResourceAny};
+use wasmtime::component::{Instance, InstancePre, Resource, ResourceAny};
 
 use super::super::guest::{Live, State, arm, guard};
 use super::super::limits::Limits;
@@ -42,6 +42,11 @@ macro_rules! world {
 
             async fn instantiate(pre: &Self::Pre, store: &mut Store<State>) -> wasmtime::Result<Self> {
                 pre.instantiate_async(store).await.map(Self)
+            }
+
+            async fn open(pre: &Self::Pre, store: &mut Store<State>) -> wasmtime::Result<(Self, Instance)> {
+                let instance = pre.instance_pre().instantiate_async(&mut *store).await?;
+                Ok((Self($module::$bindings::new(store, &instance)?), instance))
             }
 
             async fn configure(

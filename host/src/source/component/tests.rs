@@ -7,9 +7,10 @@ use std::sync::Arc;
 
 use super::*;
 use crate::call::Call;
-use crate::catalog::Tool;
+use crate::catalog::Item;
 use crate::config::PluginRef;
 use crate::plugin::testing::{plugins, view};
+use crate::source::testing::{nobody, silent};
 
 async fn source(settings: serde_json::Value) -> ComponentSource {
     let tools = plugins().tools(&PluginRef::Path(guest("counter")), &settings, &[]).await.unwrap();
@@ -18,9 +19,9 @@ async fn source(settings: serde_json::Value) -> ComponentSource {
 
 /// A permit for this tool in this session.
 fn permit_in(call: &Call, tool: &str, arguments: serde_json::Value) -> Permit {
-    let tool = Arc::new(Tool { name: tool.into(), ..Tool::clone(&call.tool) });
+    let item = Arc::new(Item { name: tool.into(), ..Item::clone(&call.item) });
     let params = Json::of(&json!({ "name": "exposed", "arguments": arguments }));
-    Permit::unchecked(Arc::new(Call { tool, params, arguments: Json::of(&arguments), ..call.clone() }))
+    Permit::unchecked(Arc::new(Call { item, params, arguments: Json::of(&arguments), ..call.clone() }))
 }
 
 fn permit(tool: &str, arguments: serde_json::Value) -> Permit {
@@ -28,7 +29,7 @@ fn permit(tool: &str, arguments: serde_json::Value) -> Permit {
 }
 
 async fn call(source: &ComponentSource, tool: &str) -> Answer {
-    match source.call(permit(tool, json!({})), None).await {
+    match source.call(permit(tool, json!({})), &nobody(), silent()).await {
         Outcome::Answered(answer) => answer,
         other => panic!("{other:?}"),
     }
@@ -47,10 +48,10 @@ fn code(answer: &Answer) -> i64 {
 
 #[tokio::test]
 async fn its_tools_are_discovered() {
-    let found = source(json!({})).await.discover().await.unwrap();
+    let found = source(json!({})).await.discover(&nobody()).await.unwrap();
     assert_eq!(found.protocol, "component");
-    assert_eq!(found.tools.len(), 5);
-    assert_eq!(found.tools[0].get_str("name").unwrap(), "count");
+    assert_eq!(found.tools.items.len(), 5);
+    assert_eq!(found.tools.items[0].get_str("name").unwrap(), "count");
 }
 
 #[tokio::test]
@@ -59,7 +60,7 @@ async fn its_answers_become_what_mcp_says() {
     assert_eq!(text(&call(&source, "count").await), (false, "1".into()));
     assert_eq!(text(&call(&source, "fail").await), (true, "told to".into()));
     assert_eq!(code(&call(&source, "missing").await), RpcError::INVALID_PARAMS);
-    let wrong = source.call(permit("count", json!({ "by": 2 })), None).await;
+    let wrong = source.call(permit("count", json!({ "by": 2 })), &nobody(), silent()).await;
     let Outcome::Answered(wrong) = wrong else { panic!("{wrong:?}") };
     assert_eq!(code(&wrong), RpcError::INVALID_PARAMS);
 }
@@ -87,7 +88,8 @@ async fn closing_ends_what_sessions_kept() {
     let source = source(json!({ "state": true })).await;
     let call_of = view("{}").call;
     let again = || async {
-        let Outcome::Answered(answer) = source.call(permit_in(&call_of, "count", json!({})), None).await else {
+        let Outcome::Answered(answer) = source.call(permit_in(&call_of, "count", json!({})), &nobody(), silent()).await
+        else {
             panic!()
         };
         text(&answer).1

@@ -14,7 +14,7 @@ use super::status;
 use super::transport::Shared;
 use crate::egress::{EgressError, Outgoing};
 use crate::message::{Answer, Id, Message, Response, RpcError};
-use crate::source::transport::TransportError;
+use crate::source::transport::{Received, TransportError};
 
 /// The largest body of an error status that is looked at: an error object, not a web page.
 const MAX_ERROR_BYTES: usize = 64 * 1024;
@@ -88,11 +88,11 @@ impl Exchange {
         match body(response, self.shared.limit).await {
             Ok(text) => match Message::parse(text) {
                 Ok(Message::Response(response)) if response.id.as_ref() == Some(id) => {
-                    self.shared.deliver(Ok(Message::Response(response))).await;
+                    self.shared.deliver(Ok(Message::Response(response).into())).await;
                 }
                 Ok(Message::Response(Response { id: None, answer: answer @ Answer::Error(_) })) => {
                     // The server could not read the id, which it alone has been sent here.
-                    self.shared.deliver(Ok(Message::Response(Response { id: Some(id.clone()), answer }))).await;
+                    self.shared.deliver(Ok(Message::Response(Response { id: Some(id.clone()), answer }).into())).await;
                 }
                 Ok(_) => self.garbage(id, "something else than the answer to the request").await,
                 Err(error) => self.garbage(id, &error.to_string()).await,
@@ -145,7 +145,7 @@ impl Exchange {
         };
         match given {
             Some(Message::Response(Response { answer: answer @ Answer::Error(_), .. })) => {
-                self.shared.deliver(Ok(Message::Response(Response { id: Some(id.clone()), answer }))).await;
+                self.shared.deliver(Ok(Message::Response(Response { id: Some(id.clone()), answer }).into())).await;
             }
             _ => self.answer(id, instead).await,
         }
@@ -176,7 +176,7 @@ impl Exchange {
     }
 
     async fn answer(&self, id: &Id, error: RpcError) {
-        self.shared.deliver(Ok(Message::Response(Response::error(Some(id.clone()), &error)))).await;
+        self.shared.deliver(Ok(Message::Response(Response::error(Some(id.clone()), &error)).into())).await;
     }
 
     /// The message left and its answer will not come.
@@ -218,7 +218,7 @@ pub(super) async fn listen(shared: &Arc<Shared>) {
 }
 
 /// How a stream ended.
-enum End {
+pub(super) enum End {
     /// With the answer that it was for.
     Answered,
     /// By an event over the limit.
@@ -228,7 +228,12 @@ enum End {
 }
 
 /// Delivers every message of a stream, in its order.
-async fn pump(shared: &Shared, response: &mut HttpResponse, events: &mut Events, awaited: Option<&Id>) -> End {
+pub(super) async fn pump(
+    shared: &Shared,
+    response: &mut HttpResponse,
+    events: &mut Events,
+    awaited: Option<&Id>,
+) -> End {
     loop {
         let chunk = match response.chunk().await {
             Ok(Some(chunk)) => chunk,
@@ -251,7 +256,7 @@ async fn pump(shared: &Shared, response: &mut HttpResponse, events: &mut Events,
             };
             answered |=
                 matches!(&message, Message::Response(response) if awaited.is_some() && response.id.as_ref() == awaited);
-            shared.deliver(Ok(message)).await;
+            shared.deliver(Ok(Received { message, within: awaited.cloned() })).await;
         }
         if answered {
             let rest = async { while let Ok(Some(_)) = response.chunk().await {} };
@@ -286,7 +291,7 @@ async fn body(mut response: HttpResponse, limit: usize) -> Result<Bytes, BodyErr
     }
 }
 
-fn is_stream(response: &HttpResponse) -> bool {
+pub(super) fn is_stream(response: &HttpResponse) -> bool {
     response.status().is_success() && media_type(response) == "text/event-stream"
 }
 

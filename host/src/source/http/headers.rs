@@ -2,10 +2,9 @@
 //!
 //! Specification: MCP 2026-07-28 and 2025-11-25, "Transports: Streamable HTTP".
 
-use base64::Engine;
-use base64::prelude::BASE64_STANDARD;
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 
+use crate::header::{self, Repeated};
 use crate::message::{Json, Message, Request};
 
 pub(super) const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
@@ -24,7 +23,13 @@ pub(super) fn is_modern(protocol: &str) -> bool {
 
 /// The headers for one POST. A request that carries its own protocol version, as modern ones do, has its headers from
 /// there; everything else follows what was agreed.
-pub(super) fn for_message(message: &Message, agreed: Option<&str>) -> HeaderMap {
+///
+/// `repeated` says which arguments of a tool are repeated.
+pub(super) fn for_message(
+    message: &Message,
+    agreed: Option<&str>,
+    repeated: impl FnOnce(&str) -> Vec<Repeated>,
+) -> HeaderMap {
     let mut headers = HeaderMap::new();
     headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -42,8 +47,25 @@ pub(super) fn for_message(message: &Message, agreed: Option<&str>) -> HeaderMap 
     put(&mut headers, METHOD, method);
     if let Some(name) = params.as_ref().and_then(|params| name_of(method, params)) {
         put(&mut headers, NAME, &name);
+        if method == "tools/call" {
+            put_arguments(&mut headers, params.as_ref(), &repeated(&name));
+        }
     }
     headers
+}
+
+fn put_arguments(headers: &mut HeaderMap, params: Option<&Json>, repeated: &[Repeated]) {
+    if repeated.is_empty() {
+        return;
+    }
+    let arguments = params.and_then(|params| params.get("arguments")).and_then(|arguments| arguments.read().ok());
+    let arguments: serde_json::Value = arguments.unwrap_or_default();
+    for repeated in repeated {
+        let name = HeaderName::from_bytes(repeated.header.as_bytes());
+        if let (Ok(name), Some(value)) = (name, repeated.value(&arguments)) {
+            put(headers, name, &value);
+        }
+    }
 }
 
 /// The headers for a GET that listens to the server.
@@ -83,19 +105,8 @@ fn name_of(method: &str, params: &Json) -> Option<String> {
 
 fn put(headers: &mut HeaderMap, name: HeaderName, value: &str) {
     // What cannot stand in a header is encoded, so this always holds.
-    if let Ok(value) = HeaderValue::from_str(&encoded(value)) {
+    if let Ok(value) = HeaderValue::from_str(&header::encode(value)) {
         headers.insert(name, value);
-    }
-}
-
-/// The value as it may stand in a header: itself, or `=?base64?…?=` if it has other characters than visible ASCII, space
-/// at an end, or looks encoded already.
-fn encoded(value: &str) -> String {
-    let plain = value.bytes().all(|byte| (0x20..=0x7e).contains(&byte)) && value.trim() == value;
-    if plain && !(value.starts_with("=?base64?") && value.ends_with("?=")) {
-        value.to_owned()
-    } else {
-        format!("=?base64?{}?=", BASE64_STANDARD.encode(value))
     }
 }
 
@@ -106,7 +117,7 @@ mod tests {
     use super::*;
 
     fn headers(text: &'static str, agreed: Option<&str>) -> Vec<(String, String)> {
-        let headers = for_message(&Message::parse(text).unwrap(), agreed);
+        let headers = for_message(&Message::parse(text).unwrap(), agreed, |_| Vec::new());
         headers
             .iter()
             .filter(|(name, _)| name.as_str().starts_with("mcp-"))

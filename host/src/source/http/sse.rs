@@ -1,4 +1,4 @@
-//! Server-sent events, as far as MCP uses them: the data of `message` events, the last id, the retry time.
+//! Server-sent events, as far as MCP uses them: the data of `message` events, the last id, the retry time; and `endpoint`.
 //!
 //! Specification: HTML Living Standard, "Server-sent events", 9.2.5 and 9.2.6.
 
@@ -14,13 +14,34 @@ pub(super) struct Events {
     line: Vec<u8>,
     /// The data of the event being read, a line feed after each line.
     data: Vec<u8>,
-    /// Whether the event is of another type than `message`.
-    other: bool,
+    /// Of the event being read.
+    kind: Kind,
+    /// Where messages are posted to, as servers of 2024-11-05 say it.
+    endpoint: Option<String>,
     /// The last byte was a carriage return, so a line feed belongs to it.
     after_return: bool,
     at_start: bool,
     last_id: Option<String>,
     retry: Option<Duration>,
+}
+
+/// What an event is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Kind {
+    #[default]
+    Message,
+    Endpoint,
+    Other,
+}
+
+impl Kind {
+    fn of(name: &[u8]) -> Self {
+        match name {
+            b"" | b"message" => Self::Message,
+            b"endpoint" => Self::Endpoint,
+            _ => Self::Other,
+        }
+    }
 }
 
 /// An event larger than the limit; the stream cannot be read on. Holds the bytes seen so far.
@@ -34,12 +55,18 @@ impl Events {
             limit,
             line: Vec::new(),
             data: Vec::new(),
-            other: false,
+            kind: Kind::Message,
+            endpoint: None,
             after_return: false,
             at_start: true,
             last_id: None,
             retry: None,
         }
+    }
+
+    /// Where messages are posted to, if the stream has said that.
+    pub(super) fn endpoint(&self) -> Option<String> {
+        self.endpoint.clone()
     }
 
     /// The id to resume after, if the stream has given one.
@@ -105,7 +132,7 @@ impl Events {
                 self.data.extend_from_slice(value);
                 self.data.push(b'\n');
             }
-            b"event" => self.other = !value.is_empty() && value != b"message",
+            b"event" => self.kind = Kind::of(value),
             b"id" if !value.contains(&0) => self.last_id = String::from_utf8(value.to_vec()).ok(),
             b"retry" if value.iter().all(u8::is_ascii_digit) => {
                 let millis = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok());
@@ -119,10 +146,14 @@ impl Events {
 
     fn end_event(&mut self) -> Option<Bytes> {
         let mut data = std::mem::take(&mut self.data);
-        let other = std::mem::take(&mut self.other);
+        let kind = std::mem::take(&mut self.kind);
         data.pop();
+        if kind == Kind::Endpoint {
+            self.endpoint = String::from_utf8(data).ok();
+            return None;
+        }
         // An event without data carries only an id to resume from.
-        (!other && !data.is_empty()).then(|| Bytes::from(data))
+        (kind == Kind::Message && !data.is_empty()).then(|| Bytes::from(data))
     }
 }
 

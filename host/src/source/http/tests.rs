@@ -15,14 +15,16 @@ use serde_json::{Value as Data, json};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
+use super::super::testing::nobody;
 use super::super::transport::{Transport, TransportError};
 use super::*;
-use crate::config::{CellConfig, Naming};
+use crate::config::{Carrier, CellConfig, Naming};
 use crate::message::{Answer, Id, Message, Request};
 
 /// One request as the server saw it.
 struct Seen {
     method: Method,
+    path: String,
     headers: Headers,
     body: Data,
 }
@@ -41,10 +43,11 @@ impl Seen {
 async fn serve(answer: impl Fn(&Seen) -> Response + Send + Sync + 'static) -> (SocketAddr, Arc<Mutex<Vec<Seen>>>) {
     let log = Arc::new(Mutex::new(Vec::new()));
     let (kept, answer) = (Arc::clone(&log), Arc::new(answer));
-    let app = Router::new().fallback(move |method: Method, headers: Headers, body: Bytes| {
+    let app = Router::new().fallback(move |method: Method, uri: axum::http::Uri, headers: Headers, body: Bytes| {
         let (kept, answer) = (Arc::clone(&kept), Arc::clone(&answer));
         async move {
-            let seen = Seen { method, headers, body: serde_json::from_slice(&body).unwrap_or_default() };
+            let (path, body) = (uri.path().to_owned(), serde_json::from_slice(&body).unwrap_or_default());
+            let seen = Seen { method, path, headers, body };
             let response = answer(&seen);
             kept.lock().unwrap().push(seen);
             response
@@ -94,11 +97,11 @@ fn streamed(chunks: impl futures_util::Stream<Item = Result<String, std::io::Err
 }
 
 async fn next(transport: &HttpTransport) -> String {
-    String::from_utf8(transport.receive().await.unwrap().unwrap().to_line().to_vec()).unwrap()
+    String::from_utf8(transport.receive().await.unwrap().unwrap().message.to_line().to_vec()).unwrap()
 }
 
 async fn error_of(transport: &HttpTransport) -> String {
-    match transport.receive().await.unwrap().unwrap() {
+    match transport.receive().await.unwrap().unwrap().message {
         Message::Response(response) => match response.answer {
             Answer::Error(error) => error.get_str("message").unwrap(),
             Answer::Result(_) => panic!("a result"),
@@ -338,7 +341,12 @@ fn source(address: SocketAddr, headers: &[(&str, &str)], private: bool) -> Resul
     let url = Url::parse(&format!("http://{address}/mcp")).unwrap();
     let config = SourceConfig {
         name: "web".parse().unwrap(),
-        endpoint: Endpoint::Url { url, headers: BTreeMap::new(), dangerous_allow_private: private },
+        endpoint: Endpoint::Url {
+            url,
+            headers: BTreeMap::new(),
+            dangerous_allow_private: private,
+            carrier: Carrier::Detect,
+        },
         names: Naming::Source,
         tags: Vec::new(),
         required: false,
@@ -377,13 +385,63 @@ async fn sources_of_both_eras_are_discovered() {
         })
         .await;
         let source = source(address, &[("Authorization", "Bearer k")], true).unwrap();
-        let discovery = source.discover().await.unwrap();
+        let discovery = source.discover(&nobody()).await.unwrap();
         assert_eq!(discovery.protocol, if modern { "2026-07-28" } else { "2025-06-18" });
-        assert_eq!(discovery.tools.len(), 1);
+        assert_eq!(discovery.tools.items.len(), 1);
         source.close().await;
         assert!(log.lock().unwrap().iter().all(|seen| seen.header("authorization") == Some("Bearer k")));
         assert!(!format!("{source:?}").contains("Bearer"));
     }
+}
+
+#[tokio::test]
+async fn a_server_of_2024_is_found_and_spoken_to() {
+    let (events, queue) = tokio::sync::mpsc::unbounded_channel::<String>();
+    let queue = Mutex::new(Some(queue));
+    let (address, log) = serve(move |seen| {
+        let answer = |result: Data| {
+            let message = json!({ "jsonrpc": "2.0", "id": seen.body["id"], "result": result });
+            events.send(format!("event: message\ndata: {message}\n\n")).unwrap();
+            StatusCode::ACCEPTED.into_response()
+        };
+        match (&seen.method, seen.path.as_str(), seen.called()) {
+            (&Method::GET, "/mcp", _) => {
+                let queue = queue.lock().unwrap().take().unwrap();
+                let first = stream::iter(["event: endpoint\ndata: /messages?session=1\n\n".to_owned()]);
+                let rest = stream::unfold(queue, async |mut queue| Some((queue.recv().await?, queue)));
+                streamed(first.chain(rest).map(Ok))
+            }
+            (_, "/messages", "initialize") => {
+                let server = json!({ "name": "old", "version": "1" });
+                answer(
+                    json!({ "protocolVersion": "2024-11-05", "capabilities": { "tools": {} }, "serverInfo": server }),
+                )
+            }
+            (_, "/messages", "tools/list") => answer(json!({ "tools": [{ "name": "t", "inputSchema": {} }] })),
+            (_, "/messages", "notifications/initialized") => StatusCode::ACCEPTED.into_response(),
+            _ => StatusCode::METHOD_NOT_ALLOWED.into_response(),
+        }
+    })
+    .await;
+    let source = source(address, &[("Authorization", "Bearer k")], true).unwrap();
+    let discovery = source.discover(&nobody()).await.unwrap();
+    assert_eq!((discovery.protocol.as_str(), discovery.tools.items.len()), ("2024-11-05", 1));
+    source.close().await;
+    assert!(log.lock().unwrap().iter().all(|seen| seen.header("authorization") == Some("Bearer k")));
+}
+
+#[tokio::test]
+async fn a_server_of_2024_posts_nowhere_else() {
+    let (address, _) = serve(|seen| match seen.method {
+        Method::GET => events("event: endpoint\ndata: http://192.0.2.1/messages\n\n".to_owned()),
+        _ => StatusCode::METHOD_NOT_ALLOWED.into_response(),
+    })
+    .await;
+    let (name, url) = ("web".parse().unwrap(), Url::parse(&format!("http://{address}/mcp")).unwrap());
+    let client = Egress::new().client_for(&url, Reach::Private).unwrap();
+    let (shared, inbox) = Shared::new(name, url, client, HeaderMap::new(), 10_000);
+    let refused = LegacySse::open(shared, inbox).await.err().unwrap().to_string();
+    assert!(refused.contains("another origin"), "{refused}");
 }
 
 #[tokio::test]

@@ -19,10 +19,12 @@ use url::Url;
 use super::exchange::{self, Exchange};
 use super::headers;
 use crate::egress::{Client, Outgoing, shown};
-use crate::message::{Id, MAX_MESSAGE_BYTES, Message, Notification, Request};
+use crate::header::{self, Repeated};
+use crate::message::{Id, Json, MAX_MESSAGE_BYTES, Message, Notification, Request};
 use crate::name::SourceName;
 use crate::source::CLOSE_DEADLINE;
-use crate::source::transport::{Transport, TransportError};
+use crate::source::transport::{Received, Transport, TransportError};
+use crate::visible::visible;
 
 /// Messages of the source that wait to be taken. A full queue stops reading, so TCP slows the source down.
 const MAX_INBOX: usize = 64;
@@ -32,7 +34,7 @@ const MAX_INBOX: usize = 64;
 const ACCEPT_DEADLINE: Duration = Duration::from_secs(5);
 
 /// What a transport reports.
-pub(super) type Arrival = Result<Message, TransportError>;
+pub(super) type Arrival = Result<Received, TransportError>;
 
 /// A connection to one server. Opens nothing until the first message.
 pub(crate) struct HttpTransport {
@@ -58,6 +60,8 @@ struct State {
     inbox: Option<mpsc::Sender<Arrival>>,
     protocol: Option<String>,
     session: Option<HeaderValue>,
+    /// By tool, the arguments that headers repeat.
+    repeated: HashMap<String, Vec<Repeated>>,
     /// Whether somebody listens to the server already.
     listening: bool,
     tasks: HashMap<u64, (Option<Id>, AbortHandle)>,
@@ -72,9 +76,7 @@ impl HttpTransport {
     }
 
     pub(super) fn with_limit(source: SourceName, url: Url, client: Client, secrets: HeaderMap, limit: usize) -> Self {
-        let (sender, inbox) = mpsc::channel(MAX_INBOX);
-        let state = Mutex::new(State { inbox: Some(sender), ..State::default() });
-        let shared = Arc::new(Shared { source, url, client, limit, secrets, state });
+        let (shared, inbox) = Shared::new(source, url, client, secrets, limit);
         Self { shared, inbox: tokio::sync::Mutex::new(inbox) }
     }
 }
@@ -106,6 +108,29 @@ impl Transport for HttpTransport {
         self.shared.state().protocol = Some(protocol.to_owned());
     }
 
+    fn listed(&self, tools: Vec<Json>) -> Vec<Json> {
+        let mut repeated = HashMap::new();
+        let usable = tools.into_iter().filter(|tool| {
+            let name = tool.get_str("name").unwrap_or_default();
+            if !tool.as_str().contains(header::ANNOTATION) {
+                return true;
+            }
+            let schema: serde_json::Value =
+                tool.get("inputSchema").and_then(|schema| schema.read().ok()).unwrap_or_default();
+            match header::repeated(&schema) {
+                Ok(arguments) => repeated.insert(name, arguments).is_none(),
+                Err(why) => {
+                    let tool = visible(&name);
+                    tracing::warn!(source = %self.shared.source, %tool, why, "a tool that cannot be called over HTTP is left out");
+                    false
+                }
+            }
+        });
+        let usable = usable.collect();
+        self.shared.state().repeated = repeated;
+        usable
+    }
+
     async fn close(&self) {
         let session = self.shared.end("the connection was closed");
         let Some(session) = session else { return };
@@ -117,7 +142,7 @@ impl Transport for HttpTransport {
     }
 
     fn obituary(&self) -> Option<String> {
-        self.shared.state().obituary.clone()
+        self.shared.obituary()
     }
 }
 
@@ -135,7 +160,8 @@ impl HttpTransport {
         let (left, mut leaving) = watch::channel(false);
         let (refuse, refused) = oneshot::channel();
         let (finish, finished) = oneshot::channel();
-        let headers = headers::for_message(message, self.shared.protocol().as_deref());
+        let repeated = |tool: &str| self.shared.state().repeated.get(tool).cloned().unwrap_or_default();
+        let headers = headers::for_message(message, self.shared.protocol().as_deref(), repeated);
         let mut outgoing = self.shared.outgoing(Method::POST, headers);
         outgoing.body = Some(body);
         outgoing.on_body = Some(left.clone());
@@ -184,6 +210,24 @@ impl Drop for HttpTransport {
 }
 
 impl Shared {
+    /// A connection that nothing was sent over, and what will arrive on it.
+    pub(super) fn new(
+        source: SourceName,
+        url: Url,
+        client: Client,
+        secrets: HeaderMap,
+        limit: usize,
+    ) -> (Arc<Self>, mpsc::Receiver<Arrival>) {
+        let (sender, inbox) = mpsc::channel(MAX_INBOX);
+        let state = Mutex::new(State { inbox: Some(sender), ..State::default() });
+        (Arc::new(Self { source, url, client, limit, secrets, state }), inbox)
+    }
+
+    /// Why the connection ended, if it has.
+    pub(super) fn obituary(&self) -> Option<String> {
+        self.state().obituary.clone()
+    }
+
     /// A request to the server, with what every request carries.
     pub(super) fn outgoing(&self, method: Method, headers: HeaderMap) -> Outgoing {
         let mut secrets = self.secrets.clone();
@@ -233,7 +277,7 @@ impl Shared {
     }
 
     /// Runs a task that ends with the connection.
-    fn spawn(
+    pub(super) fn spawn(
         self: &Arc<Self>,
         id: Option<Id>,
         work: impl Future<Output = ()> + Send + 'static,

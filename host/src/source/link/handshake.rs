@@ -1,4 +1,4 @@
-//! How a connection begins: which era the source speaks, who it is, which tools it has.
+//! How a connection begins: which era the source speaks, who it is; and its lists.
 //!
 //! Specification: MCP 2026-07-28 "server/discover"; 2025-11-25 "Lifecycle"; both "Tools" and "Pagination".
 
@@ -6,12 +6,12 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use serde_json::json;
-use serde_json::value::RawValue;
 
-use super::meta::{client_info, dress};
+use super::meta::{Hop, client_info, dress};
 use super::{Lost, Shared};
-use crate::message::{Answer, Json, Message, Notification};
-use crate::source::SourceError;
+use crate::catalog::{Kind, MAX_ITEMS_PER_SOURCE, MAX_TOOLS_PER_SOURCE};
+use crate::message::{Answer, Json, Message, Notification, RpcError};
+use crate::source::{Listed, SourceError};
 
 pub(super) const DISCOVER: &str = "server/discover";
 pub(super) const INITIALIZE: &str = "initialize";
@@ -22,11 +22,8 @@ pub(super) const MODERN: &str = "2026-07-28";
 /// Revisions with `initialize`, oldest first. The last is offered, any is accepted.
 const LEGACY: [&str; 4] = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"];
 
-/// Tools of one source. Real servers have tens; an agent can use no more than hundreds.
-const MAX_TOOLS: usize = 1000;
-
 /// Pages of one list: a source that pages one tool at a time is still heard for a while.
-const MAX_PAGES: usize = 100;
+const MAX_PAGES: usize = 500;
 
 /// How long each step of opening a connection may take.
 #[derive(Debug, Clone)]
@@ -36,7 +33,7 @@ pub(crate) struct Deadlines {
     pub(crate) probe: Option<Duration>,
     /// For `initialize`: long enough for an interpreter and its packages to load from a cold disk.
     pub(crate) handshake: Duration,
-    /// For each page of `tools/list`.
+    /// For each page of a list.
     pub(crate) list: Duration,
 }
 
@@ -61,8 +58,8 @@ pub(super) struct Agreed {
     pub(super) protocol: String,
     pub(super) server: Json,
     pub(super) instructions: Option<String>,
-    /// Whether the source said that it has tools.
-    tools: bool,
+    /// What the source said that it can do.
+    pub(super) capabilities: Json,
 }
 
 impl Default for Agreed {
@@ -72,7 +69,7 @@ impl Default for Agreed {
             protocol: String::new(),
             server: Json::empty_object(),
             instructions: None,
-            tools: false,
+            capabilities: Json::empty_object(),
         }
     }
 }
@@ -84,12 +81,14 @@ pub(super) async fn agree(shared: &Shared, deadlines: &Deadlines) -> Result<Agre
     // it refuses the second.
     let mut probe = std::pin::pin!(shared.request(
         DISCOVER,
-        |id| dress(&Json::empty_object(), Era::Modern, id, None),
+        |_| dress(&Json::empty_object(), &Hop::quiet(Era::Modern), None),
         None,
         patience + deadlines.handshake,
     ));
     match tokio::time::timeout(patience, &mut probe).await {
         Ok(Ok(Answer::Result(result))) if speaks_modern(&result) => Ok(modern(&result)),
+        // It knows the era, and names the version that we speak among its own: once more, and no other way.
+        Ok(Ok(Answer::Error(error))) if offers_modern(&error) => discover(shared, deadlines.handshake).await,
         Ok(Ok(_)) | Ok(Err(Lost::Timeout)) => initialize(shared, deadlines.handshake).await,
         Ok(Err(lost)) => Err(explain(DISCOVER, patience, lost)),
         Err(_) => {
@@ -113,6 +112,24 @@ pub(super) async fn agree(shared: &Shared, deadlines: &Deadlines) -> Result<Agre
     }
 }
 
+async fn discover(shared: &Shared, deadline: Duration) -> Result<Agreed, SourceError> {
+    let dressed = |_| dress(&Json::empty_object(), &Hop::quiet(Era::Modern), None);
+    match shared.request(DISCOVER, dressed, None, deadline).await {
+        Ok(Answer::Result(result)) => Ok(modern(&result)),
+        Ok(Answer::Error(error)) => Err(refused(DISCOVER, &error)),
+        Err(lost) => Err(explain(DISCOVER, deadline, lost)),
+    }
+}
+
+/// Whether a refusal is that of a modern source (`UnsupportedProtocolVersion`) that serves our version all the same.
+fn offers_modern(error: &Json) -> bool {
+    let code =
+        error.get("code").is_some_and(|code| code.read::<i64>().is_ok_and(|c| c == RpcError::UNSUPPORTED_VERSION));
+    let supported = error.get("data").and_then(|data| data.get("supported"));
+    let versions: Vec<String> = supported.and_then(|versions| versions.read().ok()).unwrap_or_default();
+    code && versions.iter().any(|version| version == MODERN)
+}
+
 fn speaks_modern(discovered: &Json) -> bool {
     let versions = discovered.get("supportedVersions");
     versions.and_then(|versions| versions.read::<Vec<String>>().ok()).is_some_and(|all| all.iter().any(|v| v == MODERN))
@@ -125,13 +142,15 @@ fn modern(discovered: &Json) -> Agreed {
         protocol: MODERN.to_owned(),
         server: server.unwrap_or_else(Json::empty_object),
         instructions: discovered.get_str("instructions"),
-        tools: has_tools(discovered),
+        capabilities: capabilities(discovered),
     }
 }
 
 async fn initialize(shared: &Shared, deadline: Duration) -> Result<Agreed, SourceError> {
     let [.., newest] = LEGACY;
-    let params = Json::of(&json!({ "protocolVersion": newest, "capabilities": {}, "clientInfo": client_info() }));
+    let declared = &shared.party.capabilities;
+    let params = json!({ "protocolVersion": newest, "capabilities": declared, "clientInfo": client_info() });
+    let params = Json::of(&params);
     let result = match shared.request(INITIALIZE, |_| params, None, deadline).await {
         Ok(Answer::Result(result)) => result,
         Ok(Answer::Error(error)) => return Err(refused(INITIALIZE, &error)),
@@ -145,6 +164,11 @@ async fn initialize(shared: &Shared, deadline: Duration) -> Result<Agreed, Sourc
             LEGACY.join(", ")
         )));
     }
+    let capabilities = capabilities(&result);
+    // Before the source may ask: some do as soon as they are told that all is ready.
+    if *declared != Json::empty_object() || keeps_state(&capabilities) {
+        shared.settle_owner();
+    }
     let method = "notifications/initialized".to_owned();
     let ready = Message::Notification(Notification { method, params: None });
     let sent = tokio::time::timeout(deadline, shared.transport.send(&ready)).await;
@@ -156,48 +180,81 @@ async fn initialize(shared: &Shared, deadline: Duration) -> Result<Agreed, Sourc
         protocol,
         server: result.get("serverInfo").unwrap_or_else(Json::empty_object),
         instructions: result.get_str("instructions"),
-        tools: has_tools(&result),
+        capabilities,
     })
 }
 
-fn has_tools(answer: &Json) -> bool {
-    answer.get("capabilities").and_then(|capabilities| capabilities.get("tools")).is_some()
+/// Whether a legacy source keeps something for each of its clients: a log level, or what they subscribed to.
+fn keeps_state(capabilities: &Json) -> bool {
+    let subscribes = capabilities.get("resources").and_then(|resources| resources.get("subscribe"));
+    capabilities.get("logging").is_some() || subscribes.is_some_and(|subscribes| subscribes.as_str() == "true")
 }
 
-/// All pages of `tools/list`.
-pub(super) async fn list_tools(shared: &Shared, agreed: &Agreed, deadline: Duration) -> Result<Vec<Json>, SourceError> {
-    const LIST: &str = "tools/list";
-    let mut tools = Vec::new();
+fn capabilities(answer: &Json) -> Json {
+    answer.get("capabilities").filter(|all| all.as_bytes().starts_with(b"{")).unwrap_or_else(Json::empty_object)
+}
+
+/// The capability that a source has which answers to the method that lists such items.
+fn capability_of(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Tool => "tools",
+        Kind::Prompt => "prompts",
+        Kind::Resource | Kind::Template | Kind::Source => "resources",
+    }
+}
+
+/// All pages of a list.
+pub(super) async fn list(
+    shared: &Shared,
+    agreed: &Agreed,
+    kind: Kind,
+    deadline: Duration,
+) -> Result<Listed, SourceError> {
+    let (method, limit) = match kind {
+        Kind::Tool => (kind.list_method(), MAX_TOOLS_PER_SOURCE),
+        _ => (kind.list_method(), MAX_ITEMS_PER_SOURCE),
+    };
+    let declared = agreed.capabilities.get(capability_of(kind)).is_some();
+    if !declared && kind != Kind::Tool {
+        return Ok(Listed::default());
+    }
+    let (mut items, mut ttl_ms) = (Vec::new(), u64::MAX);
     let mut cursors = HashSet::new();
     let mut params = Json::empty_object();
     for _ in 0..MAX_PAGES {
-        let page = match shared.request(LIST, |id| dress(&params, agreed.era, id, None), None, deadline).await {
+        let dressed = |_| dress(&params, &Hop::quiet(agreed.era), None);
+        let page = match shared.request(method, dressed, None, deadline).await {
             Ok(Answer::Result(page)) => page,
-            // Asked all the same, because some servers forget to declare what they have.
-            Ok(Answer::Error(_)) if !agreed.tools => return Ok(Vec::new()),
-            Ok(Answer::Error(error)) => return Err(refused(LIST, &error)),
-            Err(lost) => return Err(explain(LIST, deadline, lost)),
+            // Tools are asked for all the same, because some servers forget to declare what they have; and some that have
+            // resources know no templates.
+            Ok(Answer::Error(_)) if !declared || kind == Kind::Template => return Ok(Listed::default()),
+            Ok(Answer::Error(error)) => return Err(refused(method, &error)),
+            Err(lost) => return Err(explain(method, deadline, lost)),
         };
-        tools.extend(tools_of(&page)?);
-        if tools.len() > MAX_TOOLS {
-            return Err(SourceError::Protocol(format!("the source lists more than {MAX_TOOLS} tools")));
+        items.extend(items_of(kind, &page)?);
+        ttl_ms = ttl_ms.min(page.get("ttlMs").and_then(|ttl| ttl.read().ok()).unwrap_or(0));
+        if items.len() > limit {
+            return Err(SourceError::Protocol(format!("the source lists more than {limit} {}", kind.member())));
         }
-        let Some(cursor) = page.get("nextCursor").filter(|cursor| *cursor != Json::null()) else { return Ok(tools) };
+        let Some(cursor) = page.get("nextCursor").filter(|cursor| *cursor != Json::null()) else {
+            return Ok(Listed { items, ttl_ms });
+        };
         params = Json::empty_object().with("cursor", &cursor).unwrap_or_else(Json::empty_object);
         if !cursors.insert(cursor) {
-            return Err(SourceError::Protocol(
-                "the source's list of tools never ends: it gave the same `nextCursor` twice".to_owned(),
-            ));
+            let what = kind.member();
+            let why = format!("the source's list of {what} never ends: it gave the same `nextCursor` twice");
+            return Err(SourceError::Protocol(why));
         }
     }
-    Err(SourceError::Protocol(format!("the source's list of tools has more than {MAX_PAGES} pages")))
+    Err(SourceError::Protocol(format!("the source's list of {} has more than {MAX_PAGES} pages", kind.member())))
 }
 
-fn tools_of(page: &Json) -> Result<Vec<Json>, SourceError> {
-    let no_list = || SourceError::Protocol("the source's answer to `tools/list` holds no list `tools`".to_owned());
-    let list = page.get("tools").ok_or_else(no_list)?;
-    let tools: Vec<&RawValue> = list.read().map_err(|_| no_list())?;
-    tools.into_iter().map(|tool| Json::parse(tool.get().to_owned()).map_err(|_| no_list())).collect()
+fn items_of(kind: Kind, page: &Json) -> Result<Vec<Json>, SourceError> {
+    let items = page.get(kind.member()).and_then(|list| list.items());
+    items.ok_or_else(|| {
+        let (method, member) = (kind.list_method(), kind.member());
+        SourceError::Protocol(format!("the source's answer to `{method}` holds no list `{member}`"))
+    })
 }
 
 fn refused(method: &str, error: &Json) -> SourceError {

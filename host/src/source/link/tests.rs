@@ -4,6 +4,8 @@ use serde_json::{Value, json};
 use tokio::sync::Mutex as AsyncMutex;
 
 use super::*;
+use crate::source::testing::{nobody, silent};
+use crate::source::transport::Received;
 
 /// A transport whose other end is the test.
 struct Wire {
@@ -17,8 +19,8 @@ impl Transport for Wire {
         let value = serde_json::from_slice(&message.to_line()).unwrap();
         self.out.send(value).await.map_err(|_| TransportError::Closed("gone".to_owned()))
     }
-    async fn receive(&self) -> Option<Result<Message, TransportError>> {
-        self.source.lock().await.recv().await
+    async fn receive(&self) -> Option<Result<Received, TransportError>> {
+        self.source.lock().await.recv().await.map(|received| received.map(Received::from))
     }
     async fn close(&self) {}
     fn obituary(&self) -> Option<String> {
@@ -62,10 +64,16 @@ fn initialized(version: &str) -> Value {
     json!({ "protocolVersion": version, "capabilities": { "tools": {} }, "serverInfo": { "name": "far" } })
 }
 
+/// A party of nobody in particular.
+fn party() -> Party {
+    let source = "far".parse().unwrap();
+    Party { source, capabilities: Json::empty_object(), client: None, audience: Arc::default() }
+}
+
 /// An open legacy link.
 async fn linked() -> (Arc<Link>, Far) {
     let (transport, mut far) = wire();
-    let open = Link::open(transport, Deadlines::default());
+    let open = Link::open(transport, Deadlines::default(), party());
     let serve = async {
         let probe = far.hear("server/discover").await;
         far.refuse(&probe).await;
@@ -81,13 +89,13 @@ async fn linked() -> (Arc<Link>, Far) {
     };
     let (opened, ()) = tokio::join!(open, serve);
     let (link, discovery) = opened.unwrap();
-    assert_eq!((discovery.tools.len(), discovery.protocol.as_str()), (2, "2024-11-05"));
+    assert_eq!((discovery.tools.items.len(), discovery.protocol.as_str()), (2, "2024-11-05"));
     (Arc::new(link), far)
 }
 
 fn call(link: &Arc<Link>, params: &str) -> JoinHandle<Outcome> {
     let (link, params) = (Arc::clone(link), Json::parse(params.to_owned()).unwrap());
-    tokio::spawn(async move { link.call("tools/call", &params, None, Duration::from_secs(60)).await })
+    tokio::spawn(async move { link.call("tools/call", &params, &nobody(), silent(), Duration::from_secs(60)).await })
 }
 
 #[tokio::test]
@@ -97,7 +105,8 @@ async fn an_unknown_revision_is_refused_naming_both() {
         let request = far.hear("initialize").await;
         far.answer(&request, initialized("1999-01-01")).await;
     };
-    let (opened, ()) = tokio::join!(Link::open(transport, Deadlines { probe: None, ..Deadlines::default() }), serve);
+    let (opened, ()) =
+        tokio::join!(Link::open(transport, Deadlines { probe: None, ..Deadlines::default() }, party()), serve);
     let why = opened.err().unwrap().to_string();
     assert!(why.contains("1999-01-01") && why.contains("2025-11-25"), "{why}");
 }
@@ -128,7 +137,7 @@ async fn a_late_answer_to_the_probe_counts_when_initialize_is_refused() {
         assert_eq!(meta["io.modelcontextprotocol/protocolVersion"], "2026-07-28");
         far.answer(&list, json!({ "tools": [] })).await;
     };
-    let (opened, ()) = tokio::join!(Link::open(transport, Deadlines::default()), serve);
+    let (opened, ()) = tokio::join!(Link::open(transport, Deadlines::default(), party()), serve);
     assert!(opened.unwrap().0.is_modern());
 }
 
@@ -186,21 +195,19 @@ fn meta_is_spliced_and_all_else_keeps_its_bytes() {
         &br#"{ "name":"a", "n": 1.0,"_meta":{"x":1e2,"progressToken":7,"io.modelcontextprotocol/logLevel":"debug","io.modelcontextprotocol/task":1} }"#[..],
     )
     .unwrap();
-    let legacy = meta::dress(&params, Era::Legacy, 5, None);
+    let legacy = meta::dress(&params, &Hop::quiet(Era::Legacy), None);
     assert_eq!(legacy.as_str(), r#"{ "name":"a", "n": 1.0,"_meta":{"x":1e2,"io.modelcontextprotocol/task":1} }"#);
-    let modern = meta::dress(&params, Era::Modern, 5, None);
+    let modern = meta::dress(&params, &Hop::quiet(Era::Modern), None);
     assert!(
         modern.as_str().starts_with(
-            r#"{ "name":"a", "n": 1.0,"_meta":{"x":1e2,"io.modelcontextprotocol/protocolVersion":"2026-07-28","#
+            r#"{ "name":"a", "n": 1.0,"_meta":{"x":1e2,"io.modelcontextprotocol/task":1,"io.modelcontextprotocol/protocolVersion":"2026-07-28","#
         ),
         "{}",
         modern.as_str()
     );
-    assert!(!modern.as_str().contains("logLevel") && !modern.as_str().contains("task"), "{}", modern.as_str());
-    let (out, _progress) = mpsc::channel(1);
-    let relay = Relay { token: Json::null(), out };
-    let relayed = meta::dress(&Json::empty_object(), Era::Legacy, 5, Some(&relay));
+    assert!(modern.as_str().ends_with(r#""io.modelcontextprotocol/logLevel":"debug"} }"#), "{}", modern.as_str());
+    let relayed = meta::dress(&Json::empty_object(), &Hop::quiet(Era::Legacy), Some(5));
     assert_eq!(relayed.as_str(), r#"{"_meta":{"progressToken":5}}"#);
     let untouched = Json::parse(&br#"{"_meta":{"a":1}, "b":2}"#[..]).unwrap();
-    assert_eq!(meta::dress(&untouched, Era::Legacy, 5, None), untouched);
+    assert_eq!(meta::dress(&untouched, &Hop::quiet(Era::Legacy), None), untouched);
 }

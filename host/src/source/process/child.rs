@@ -1,17 +1,17 @@
-//! The life of one process and its group: started from the one thread that never ends, always reaped, killed whole.
+//! The life of one cell: started from the one thread that never ends, always reaped, killed whole.
 
 use std::io;
 use std::os::unix::process::ExitStatusExt;
-use std::process::{Child as StdChild, ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::process::{ChildStderr, ChildStdin, ChildStdout, ExitStatus};
+use std::sync::{Arc, OnceLock};
 
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, kill_process_group, waitid};
+use portcullis_jail::{Control, Launch, Launcher, Ready, Refusal, Started};
 use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 
-/// A started process. Dropping it kills its group.
+/// A started cell. Dropping it kills everything in it.
 pub(super) struct Child {
-    leader: Arc<Leader>,
+    control: Arc<Control>,
     ended: watch::Receiver<Option<End>>,
 }
 
@@ -22,6 +22,15 @@ pub(super) struct Streams {
     pub(super) error: ChildStderr,
 }
 
+/// Why nothing was started.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum StartError {
+    #[error("{0}")]
+    System(#[from] io::Error),
+    #[error("{0}")]
+    Refused(#[from] Refusal),
+}
+
 /// How and when a process ended.
 #[derive(Clone, Copy)]
 struct End {
@@ -29,30 +38,29 @@ struct End {
     at: Instant,
 }
 
-/// The process that leads the group. While it is not reaped its number can mean no other process.
-struct Leader {
-    pid: Pid,
-    reaped: Mutex<bool>,
-}
-
 impl Child {
-    /// Starts the command with piped streams.
-    pub(super) async fn start(mut command: Command) -> io::Result<(Self, Streams)> {
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    /// Starts the source in its cell, and waits until it is built. Dropping the future kills what was started.
+    pub(super) async fn start(launch: Launch, launcher: Launcher) -> Result<(Self, Streams, Ready), StartError> {
         let (reply, started) = oneshot::channel();
         let spawner = spawner().ok_or_else(|| io::Error::other("cannot start the thread that starts processes"))?;
         let gone = || io::Error::other("the thread that starts processes has ended");
-        spawner.send(Order { command, reply }).map_err(|_| gone())?;
-        started.await.map_err(|_| gone())?
+        spawner.send(Order { launch, launcher, reply }).map_err(|_| gone())?;
+        let (child, streams, ready) = started.await.map_err(|_| gone())??;
+        let ready = ready.await.map_err(|_| gone())??;
+        Ok((child, streams, ready))
     }
 
-    /// Sends a signal to the leader and its whole group. Nothing happens once the leader is reaped; its group was killed
-    /// then.
-    pub(super) fn signal(&self, signal: Signal) {
-        self.leader.signal(signal);
+    /// Asks the source to end: SIGTERM.
+    pub(super) fn terminate(&self) {
+        self.control.terminate();
     }
 
-    /// Waits for the end, and says when it was. Cancellation safe.
+    /// Ends everything in the cell.
+    pub(super) fn kill(&self) {
+        self.control.hang_up();
+    }
+
+    /// Waits for the end of everything in the cell, and says when it was. Cancellation safe.
     pub(super) async fn wait(&self) -> Instant {
         let mut ended = self.ended.clone();
         let end = ended.wait_for(Option::is_some).await.ok().and_then(|end| *end);
@@ -65,64 +73,44 @@ impl Child {
         (*self.ended.borrow()).map(|end| describe(end.status))
     }
 
-    /// Takes over a process that was just spawned.
-    fn watch(mut child: StdChild) -> io::Result<(Self, Streams)> {
-        let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-        let (Some(pid), Some(input), Some(output), Some(error)) =
-            (pid, child.stdin.take(), child.stdout.take(), child.stderr.take())
-        else {
-            return Err(io::Error::other("the started process has no number or no streams"));
-        };
-        let leader = Arc::new(Leader { pid, reaped: Mutex::new(false) });
+    /// Whether it has ended as programs do that were successful.
+    pub(super) fn succeeded(&self) -> bool {
+        (*self.ended.borrow()).is_some_and(|end| end.status.success())
+    }
+
+    /// Takes over a cell that was just started.
+    fn watch(started: Started) -> io::Result<Begun> {
+        let Started { mut process, input, output, error, control } = started;
+        let control = Arc::new(control);
+        let (tell_ready, ready) = oneshot::channel();
         let (tell, ended) = watch::channel(None);
-        let warden = Arc::clone(&leader);
+        let line = Arc::clone(&control);
         // A thread, not a task: it must do its work although the runtime is going down.
-        let started = std::thread::Builder::new().name("portcullis-warden".to_owned()).spawn(move || {
+        let watch = move || {
             // Whoever listened may be gone.
-            let _ = tell.send(Some(End { status: warden.reap(child), at: Instant::now() }));
-        });
-        if let Err(error) = started {
-            leader.signal(Signal::KILL);
-            return Err(error);
-        }
-        Ok((Self { leader, ended }, Streams { input, output, error }))
+            let _ = tell_ready.send(line.ready());
+            // The only error is that somebody else has taken the status, which says nothing then.
+            let status = process.wait().unwrap_or_else(|_| ExitStatus::from_raw(0));
+            let _ = tell.send(Some(End { status, at: Instant::now() }));
+        };
+        std::thread::Builder::new().name("portcullis-warden".to_owned()).spawn(watch)?;
+        Ok((Self { control, ended }, Streams { input, output, error }, ready))
     }
 }
 
 impl Drop for Child {
     fn drop(&mut self) {
-        self.signal(Signal::KILL);
+        self.kill();
     }
 }
 
-impl Leader {
-    fn signal(&self, signal: Signal) {
-        let reaped = self.reaped.lock().unwrap_or_else(PoisonError::into_inner);
-        if !*reaped {
-            // Both: until the launcher has made its own group, only the first reaches it. Whoever is gone is no error.
-            let _ = kill_process(self.pid, signal);
-            let _ = kill_process_group(self.pid, signal);
-        }
-    }
-
-    /// Waits for the leader's end, kills what is left of its group, then takes its status.
-    fn reap(&self, mut child: StdChild) -> ExitStatus {
-        // Leaves it unreaped, so that its number still names its group and nobody else's.
-        while let Err(rustix::io::Errno::INTR) =
-            waitid(WaitId::Pid(self.pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT)
-        {}
-        let mut reaped = self.reaped.lock().unwrap_or_else(PoisonError::into_inner);
-        // Nobody left is no error.
-        let _ = kill_process_group(self.pid, Signal::KILL);
-        *reaped = true;
-        // The only error is that somebody else has taken the status, which says nothing then.
-        child.wait().unwrap_or_else(|_| ExitStatus::from_raw(0))
-    }
-}
+/// What was begun, and word to come whether its cell was built.
+type Begun = (Child, Streams, oneshot::Receiver<Result<Ready, Refusal>>);
 
 struct Order {
-    command: Command,
-    reply: oneshot::Sender<io::Result<(Child, Streams)>>,
+    launch: Launch,
+    launcher: Launcher,
+    reply: oneshot::Sender<io::Result<Begun>>,
 }
 
 /// The one thread that starts all processes. A source is killed by the kernel when the thread that started it ends, so this
@@ -132,9 +120,9 @@ fn spawner() -> Option<&'static std::sync::mpsc::Sender<Order>> {
     let start = || {
         let (orders, queue) = std::sync::mpsc::channel::<Order>();
         let run = move || {
-            for Order { mut command, reply } in queue {
+            for Order { launch, launcher, reply } in queue {
                 // A caller that has gone away drops the child with the answer, and so kills it.
-                let _ = reply.send(command.spawn().and_then(Child::watch));
+                let _ = reply.send(launch.start(&launcher).and_then(Child::watch));
             }
         };
         std::thread::Builder::new().name("portcullis-spawner".to_owned()).spawn(run).ok()?;

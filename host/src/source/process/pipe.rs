@@ -3,25 +3,25 @@
 //! Specification: MCP, "Transports", stdio.
 
 use std::path::PathBuf;
-use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use rustix::process::Signal;
+use portcullis_jail::{Launch, Launcher, Ready};
 use tokio::io::AsyncWriteExt;
 use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
 use tokio::sync::{Mutex as AsyncMutex, mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use super::child::{Child, Streams};
+use super::child::{Child, StartError, Streams};
 use super::lines::{Line, Lines};
 use super::stderr::{LastWords, capture, escape};
+use crate::egress::Outlet;
 use crate::message::{MAX_MESSAGE_BYTES, Message, MessageError};
 use crate::source::SAID;
-use crate::source::transport::{Transport, TransportError};
+use crate::source::transport::{Received, Transport, TransportError};
 
 /// Lines in a row that are no messages before the source is given up. Servers print a banner; none talks on and on.
 const MAX_GARBAGE_LINES: usize = 20;
@@ -42,7 +42,7 @@ const GRACE: Duration = Duration::from_secs(1);
 /// How long output that a process left behind is waited for once it has ended: others may hold the streams open.
 const DRAIN: Duration = Duration::from_millis(500);
 
-/// A running source. Dropping it kills the process and its group.
+/// A running source. Dropping it kills everything in its cell.
 pub(super) struct Pipe {
     /// The command, for messages to people.
     label: String,
@@ -53,6 +53,8 @@ pub(super) struct Pipe {
     /// None once no more input is given.
     outgoing: Mutex<Option<mpsc::Sender<Outgoing>>>,
     incoming: AsyncMutex<Incoming>,
+    /// The way out of its cell, which ends with it.
+    outlet: Mutex<Option<Outlet>>,
     tasks: [JoinHandle<()>; 2],
 }
 
@@ -72,14 +74,16 @@ struct Incoming {
 }
 
 impl Pipe {
-    /// Starts the command. `secrets` are blotted out of what it writes to standard error, which goes to the file `log`.
+    /// Starts the source in its cell. `secrets` are blotted out of what it writes to standard error, which goes to the file
+    /// `log`.
     pub(super) async fn start(
-        command: Command,
+        launch: Launch,
+        launcher: Launcher,
         label: String,
         log: PathBuf,
         secrets: Vec<String>,
-    ) -> std::io::Result<Self> {
-        let (child, Streams { input, output, error }) = Child::start(command).await?;
+    ) -> Result<(Self, Ready), StartError> {
+        let (child, Streams { input, output, error }, ready) = Child::start(launch, launcher).await?;
         let (input, error) = (ChildStdin::from_std(input)?, ChildStderr::from_std(error)?);
         let lines = Lines::new(ChildStdout::from_std(output)?, MAX_MESSAGE_BYTES, MAX_SKIPPED_BYTES);
         let words = LastWords::default();
@@ -94,7 +98,24 @@ impl Pipe {
             }),
         ];
         let incoming = AsyncMutex::new(Incoming { lines, garbage: 0, first: None, over: false, verdict: None });
-        Ok(Self { label, child, words, captured, outgoing: Mutex::new(Some(outgoing)), incoming, tasks })
+        Ok((
+            Self {
+                label,
+                child,
+                words,
+                captured,
+                outgoing: Mutex::new(Some(outgoing)),
+                incoming,
+                outlet: Mutex::default(),
+                tasks,
+            },
+            ready,
+        ))
+    }
+
+    /// Serves the network of its cell as long as it runs.
+    pub(super) fn keep(&self, outlet: Option<Outlet>) {
+        *self.outlet.lock().unwrap_or_else(PoisonError::into_inner) = outlet;
     }
 
     /// What it said that may explain why it does not work: "; its last words: …", or nothing.
@@ -115,10 +136,11 @@ impl Pipe {
     /// The end: kills what does not go by itself, and hears its last words.
     async fn settle(&self) {
         if timeout(GRACE, self.child.wait()).await.is_err() {
-            self.child.signal(Signal::KILL);
+            self.child.kill();
             // What remains is the kernel's work, which only a hung device delays.
             let _ = timeout(DRAIN, self.child.wait()).await;
         }
+        self.keep(None);
         let mut captured = self.captured.clone();
         // An error is the end that is waited for; so is the end of patience.
         let _ = timeout(DRAIN / 2, captured.changed()).await;
@@ -157,7 +179,7 @@ impl Pipe {
     fn give_up(&self, incoming: &mut Incoming, why: String) -> TransportError {
         incoming.over = true;
         incoming.verdict = Some(why.clone());
-        self.child.signal(Signal::KILL);
+        self.child.kill();
         TransportError::Garbage(why)
     }
 
@@ -185,7 +207,7 @@ impl Transport for Pipe {
         written.await.unwrap_or_else(|_| Err(gone()))
     }
 
-    async fn receive(&self) -> Option<Result<Message, TransportError>> {
+    async fn receive(&self) -> Option<Result<Received, TransportError>> {
         let mut incoming = self.incoming.lock().await;
         while !incoming.over {
             let line = tokio::select! {
@@ -198,7 +220,7 @@ impl Transport for Pipe {
                 None => incoming.over = true,
                 Some(line) => {
                     if let Some(received) = self.judge(&mut incoming, line) {
-                        return Some(received);
+                        return Some(received.map(Received::from));
                     }
                 }
             }
@@ -211,7 +233,7 @@ impl Transport for Pipe {
     async fn close(&self) {
         self.outgoing().take();
         if timeout(GRACE, self.child.wait()).await.is_err() {
-            self.child.signal(Signal::TERM);
+            self.child.terminate();
         }
         self.settle().await;
     }
@@ -228,7 +250,7 @@ impl Transport for Pipe {
 
 impl Drop for Pipe {
     fn drop(&mut self) {
-        self.child.signal(Signal::KILL);
+        self.child.kill();
         for task in &self.tasks {
             task.abort();
         }

@@ -8,17 +8,23 @@
 )]
 
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use portcullis_jail::Launcher;
 use serde_json::{Value as Data, json};
 use tempfile::TempDir;
 
 use super::*;
 use crate::call::{Call, CallId, Caller, Risk, SessionId, Trust};
-use crate::catalog::Tool;
+use crate::catalog::{Item, Kind};
+use crate::cell::Cells;
 use crate::config::{CellConfig, Naming};
 use crate::message::{Answer, Json};
+use crate::name::SourceName;
+use crate::source::Said;
+use crate::source::testing::{nobody, silent};
 
 /// The program of `tests/sources`, built once. It is the launcher, too.
 fn test_source() -> &'static Path {
@@ -44,7 +50,7 @@ struct Bench {
 impl Bench {
     fn new(mode: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let beside = dir.path().join("pid").display().to_string();
+        let beside = dir.path().join("open/started").display().to_string();
         let argv = vec![test_source().display().to_string(), mode.to_owned(), beside];
         Self::with(dir, argv, BTreeMap::new())
     }
@@ -61,11 +67,14 @@ impl Bench {
             trust_annotations: false,
             allow: None,
             deny: Vec::new(),
-            cell: CellConfig::default(),
+            cell: CellConfig { write: vec![dir.path().join("open")], ..CellConfig::default() },
             timeout: Duration::from_secs(60),
         };
+        std::fs::create_dir(dir.path().join("open")).unwrap();
         let launcher = Launcher::Path(test_source().to_owned());
-        Self { source: ProcessSource::new(&config, dir.path(), values, launcher).unwrap(), dir }
+        let cells = Arc::new(Cells::new(launcher, &dir.path().join("data"), None, |_| {}));
+        let cage = Arc::new(Cage::new(cells, &config));
+        Self { source: ProcessSource::new(&config, cage, values).unwrap(), dir }
     }
 
     /// With deadlines that let a silent source fail soon, but not a slow machine.
@@ -77,7 +86,7 @@ impl Bench {
     }
 
     async fn call(&self, tool: &str, arguments: Data) -> Outcome {
-        self.source.call(permit(tool, arguments), None).await
+        self.source.call(permit(tool, arguments), &nobody(), silent()).await
     }
 
     /// The text that a tool answered.
@@ -92,7 +101,7 @@ impl Bench {
     }
 
     async fn refusal(&self) -> String {
-        self.source.discover().await.unwrap_err().to_string()
+        self.source.discover(&nobody()).await.unwrap_err().to_string()
     }
 }
 
@@ -112,7 +121,8 @@ fn permit_for(tool: &str, described: &str, arguments: Data) -> Permit {
         session: SessionId::new(),
         client: "test/1".into(),
     };
-    let tool = Tool {
+    let tool = Item {
+        kind: Kind::Tool,
         source,
         name: tool.into(),
         exposed: format!("test__{tool}").into(),
@@ -128,23 +138,32 @@ fn permit_for(tool: &str, described: &str, arguments: Data) -> Permit {
         caller: caller.into(),
         params: Json::of(&json!({ "name": *tool.name, "arguments": arguments })),
         arguments: Json::of(&arguments),
-        tool: tool.into(),
+        item: tool.into(),
         risk: Risk::Risky,
     };
     Permit::unchecked(call.into())
 }
 
-/// Waits until the process with this number is gone, or is a zombie that somebody else has yet to reap.
-async fn gone(pid: &str) {
-    let file = format!("/proc/{}/stat", pid.trim());
-    let alive = || std::fs::read_to_string(&file).is_ok_and(|stat| !stat.contains(") Z"));
-    tokio::time::timeout(Duration::from_secs(20), async {
-        while alive() {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    })
-    .await
-    .unwrap_or_else(|_| panic!("process {pid} lives"));
+impl Bench {
+    /// Whether anything runs that names this bench's folder on its command line. Zombies have none.
+    fn alive(&self) -> bool {
+        let mark = self.dir.path().to_str().unwrap().as_bytes();
+        let names_it = |process: std::fs::DirEntry| {
+            let line = std::fs::read(process.path().join("cmdline")).unwrap_or_default();
+            line.windows(mark.len()).any(|words| words == mark)
+        };
+        std::fs::read_dir("/proc").unwrap().filter_map(Result::ok).any(names_it)
+    }
+
+    /// Waits until nothing does.
+    async fn gone(&self) {
+        let ended = async {
+            while self.alive() {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(20), ended).await.expect("something lives");
+    }
 }
 
 #[tokio::test]
@@ -165,9 +184,8 @@ async fn a_source_sees_what_is_listed_and_nothing_else() {
     assert_eq!(seen["group"], seen["pid"]);
     assert_eq!(seen["session"], seen["pid"]);
     assert_eq!(seen["no_new_privileges"], "1");
-    let home = bench.dir.path().join("sources/test/home");
-    assert_eq!(seen["cwd"], home.to_str().unwrap());
-    assert_eq!(seen["environment"]["HOME"], home.to_str().unwrap());
+    assert_eq!(seen["cwd"], "/home/source");
+    assert_eq!(seen["environment"]["HOME"], "/home/source");
 }
 
 #[tokio::test]
@@ -188,11 +206,11 @@ async fn signals_that_the_broker_ignores_are_not_ignored_in_the_source() {
 #[tokio::test]
 async fn declaring_starts_nothing_and_discovery_lists_the_tools() {
     let bench = Bench::new("echo");
-    assert!(!bench.dir.path().join("sources").exists());
-    let discovery = bench.source.discover().await.unwrap();
+    assert!(!bench.dir.path().join("data/logs").exists() && !bench.alive());
+    let discovery = bench.source.discover(&nobody()).await.unwrap();
     assert_eq!(discovery.protocol, "2025-11-25");
     assert_eq!(discovery.server.get_str("name").as_deref(), Some("test-source"));
-    assert_eq!(discovery.tools.first().and_then(|tool| tool.get_str("name")).as_deref(), Some("echo"));
+    assert_eq!(discovery.tools.items.first().and_then(|tool| tool.get_str("name")).as_deref(), Some("echo"));
     assert_eq!(bench.text("echo", json!({ "n": 1 })).await, r#"{"n":1}"#);
     assert_eq!(bench.text("add", json!({ "a": 1, "b": 2 })).await, "3");
     assert_eq!(bench.text("big", json!({ "bytes": 3_000_000 })).await.len(), 3_000_000);
@@ -201,7 +219,7 @@ async fn declaring_starts_nothing_and_discovery_lists_the_tools() {
 #[tokio::test]
 async fn a_modern_source_is_spoken_to_as_such() {
     let bench = Bench::new("modern");
-    let discovery = bench.source.discover().await.unwrap();
+    let discovery = bench.source.discover(&nobody()).await.unwrap();
     assert_eq!((discovery.protocol.as_str(), discovery.instructions.as_deref()), ("2026-07-28", Some("be brief")));
     assert_eq!(discovery.server.get_str("name").as_deref(), Some("modern"));
     let meta: Data = serde_json::from_str(&bench.text("meta", json!({})).await).unwrap();
@@ -212,20 +230,20 @@ async fn a_modern_source_is_spoken_to_as_such() {
 #[tokio::test]
 async fn a_source_that_dies_of_the_probe_is_started_again_without_it() {
     let bench = Bench::new("only-initialize");
-    assert_eq!(bench.source.discover().await.unwrap().protocol, "2025-11-25");
+    assert_eq!(bench.source.discover(&nobody()).await.unwrap().protocol, "2025-11-25");
 }
 
 #[tokio::test]
 async fn each_discovery_tells_what_the_source_says_now() {
     let bench = Bench::new("rug-pull");
-    let first = bench.source.discover().await.unwrap().tools;
-    assert_ne!(first, bench.source.discover().await.unwrap().tools);
+    let first = bench.source.discover(&nobody()).await.unwrap().tools.items;
+    assert_ne!(first, bench.source.discover(&nobody()).await.unwrap().tools.items);
 }
 
 #[tokio::test]
 async fn names_are_passed_on_for_the_catalog_to_judge() {
     for (mode, count) in [("duplicate-tools", 2), ("bad-names", 5)] {
-        assert_eq!(Bench::new(mode).source.discover().await.unwrap().tools.len(), count, "{mode}");
+        assert_eq!(Bench::new(mode).source.discover(&nobody()).await.unwrap().tools.items.len(), count, "{mode}");
     }
 }
 
@@ -271,7 +289,7 @@ async fn standard_error_is_kept_in_a_bounded_log() {
     let bench = Bench::new("stderr-flood");
     assert_eq!(bench.text("add", json!({ "a": 1, "b": 1 })).await, "2");
     bench.source.close().await;
-    let size = std::fs::metadata(bench.dir.path().join("logs/test.log")).unwrap().len();
+    let size = std::fs::metadata(bench.dir.path().join("data/logs/test.log")).unwrap().len();
     assert!(size > 0 && size < 4_000_000, "{size} of 4.5 MB");
 }
 
@@ -295,7 +313,7 @@ async fn a_crash_makes_the_call_unknown_and_the_next_one_works() {
         }
         other => panic!("{other:?}"),
     }
-    assert!(bench.source.discover().await.is_ok(), "started again");
+    assert!(bench.source.discover(&nobody()).await.is_ok(), "started again");
 
     let bench = Bench::new("echo");
     assert!(matches!(bench.call("exit", json!({})).await, Outcome::Unknown(_)));
@@ -306,7 +324,7 @@ async fn a_crash_makes_the_call_unknown_and_the_next_one_works() {
 async fn a_call_that_takes_too_long_is_unknown_and_cancelled() {
     let mut bench = Bench::new("hang-call");
     bench.source.supervised.timeout = Duration::from_millis(50);
-    bench.source.discover().await.unwrap();
+    bench.source.discover(&nobody()).await.unwrap();
     assert!(
         matches!(bench.call("echo", json!({})).await, Outcome::Unknown(why) if why.contains("no answer to `tools/call`"))
     );
@@ -315,7 +333,7 @@ async fn a_call_that_takes_too_long_is_unknown_and_cancelled() {
 #[tokio::test]
 async fn a_dropped_call_is_cancelled_at_the_source_and_the_next_one_works() {
     let bench = Bench::new("echo");
-    bench.source.discover().await.unwrap();
+    bench.source.discover(&nobody()).await.unwrap();
     let gave_up = tokio::time::timeout(Duration::from_millis(50), bench.call("hang", json!({}))).await;
     assert!(gave_up.is_err());
     // The cancellation is on its way before anything that is sent from here on, or soon after.
@@ -328,11 +346,12 @@ async fn progress_keeps_its_order_and_the_callers_token() {
     let bench = Bench::new("echo");
     let (out, mut progress) = tokio::sync::mpsc::channel(2);
     let token = Json::parse(&br#""t\u006fken""#[..]).unwrap();
-    let relay = Relay { token: token.clone(), out };
-    let call = bench.source.call(permit("slow", json!({ "steps": 100 })), Some(relay));
+    let relay = Relay { token: Some(token.clone()), out };
+    let nobody = nobody();
+    let call = bench.source.call(permit("slow", json!({ "steps": 100 })), &nobody, relay);
     let seen = async {
         let mut seen = Vec::new();
-        while let Some(notification) = progress.recv().await {
+        while let Some(Said::Notification(notification)) = progress.recv().await {
             let params = notification.params.unwrap();
             assert_eq!(params.get("progressToken").as_ref(), Some(&token), "byte for byte");
             assert_eq!(params.get_str("vendor").as_deref(), Some("kept"));
@@ -348,57 +367,109 @@ async fn progress_keeps_its_order_and_the_callers_token() {
 #[tokio::test]
 async fn a_source_that_ignores_everything_is_killed_with_its_children() {
     for drop_it in [false, true] {
-        let bench = Bench::new("ignores-term");
-        let pid = bench.text("look", json!({})).await;
-        let pid = serde_json::from_str::<Data>(&pid).unwrap()["pid"].to_string();
-        let grandchild = std::fs::read_to_string(bench.dir.path().join("pid")).unwrap();
-        let Bench { source, dir: _dir } = bench;
+        let mut bench = Bench::new("ignores-term");
+        bench.source.discover(&nobody()).await.unwrap();
+        assert!(bench.alive());
         if drop_it {
-            drop(source);
+            bench.source = Bench::new("echo").source;
         } else {
-            tokio::time::timeout(crate::source::CLOSE_DEADLINE * 3, source.close()).await.unwrap();
-            assert!(!Path::new(&format!("/proc/{pid}")).exists(), "reaped");
+            tokio::time::timeout(crate::source::CLOSE_DEADLINE * 3, bench.source.close()).await.unwrap();
+            assert!(!bench.alive(), "what is closed has ended");
         }
-        gone(&pid).await;
-        gone(&grandchild).await;
+        bench.gone().await;
     }
 }
 
 #[tokio::test]
 async fn a_discovery_that_is_given_up_leaves_no_process() {
     let bench = Bench::new("ignores-term");
-    let file = bench.dir.path().join("pid");
+    let file = bench.dir.path().join("open/started");
     let started = async {
-        while std::fs::read_to_string(&file).map_or(true, |pid| !pid.ends_with('\n')) {
+        while !file.exists() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
+        // Before the discovery is given up, which kills it.
+        assert!(bench.alive());
     };
+    let nobody = nobody();
     tokio::select! {
         biased;
         () = started => {}
-        found = bench.source.discover() => drop(found),
+        found = bench.source.discover(&nobody) => drop(found),
     }
     bench.source.close().await;
-    gone(&std::fs::read_to_string(&file).unwrap()).await;
+    bench.gone().await;
 }
 
 #[tokio::test]
 async fn what_was_shown_is_what_is_called() {
     // It describes its tools anew whenever it lists them.
     let bench = Bench::new("rug-pull");
-    let called = async |described| bench.source.call(permit_for("echo", described, json!({})), None).await;
+    let called =
+        async |described| bench.source.call(permit_for("echo", described, json!({})), &nobody(), silent()).await;
     let refused = |outcome, why: &str| match outcome {
         Outcome::NotSent(text) => assert!(text.contains(why), "{text}"),
         other => panic!("{other:?}"),
     };
-    bench.source.discover().await.unwrap();
+    bench.source.discover(&nobody()).await.unwrap();
     assert!(matches!(called("version 1").await, Outcome::Answered(_)));
     // Somebody else lists it.
-    bench.source.discover().await.unwrap();
+    bench.source.discover(&nobody()).await.unwrap();
     refused(called("version 1").await, "has changed its definition");
     assert!(matches!(called("version 2").await, Outcome::Answered(_)));
     refused(bench.call("erase", json!({})).await, "no longer offers it");
     // A new connection is another program's word: the count begins anew, and version 2 is not what it listed.
     bench.source.close().await;
     refused(called("version 2").await, "has changed its definition");
+}
+
+/// A session whose agent declares this.
+struct Peer(SessionId, Data);
+
+#[async_trait]
+impl Client for Peer {
+    fn session(&self) -> Option<&SessionId> {
+        Some(&self.0)
+    }
+
+    fn capabilities(&self) -> Json {
+        Json::of(&self.1)
+    }
+
+    fn log_level(&self) -> Option<Json> {
+        None
+    }
+
+    fn notify(&self, _: &str, _: crate::message::Notification) {}
+
+    async fn request(&self, _: &str, _: crate::message::Request) -> Answer {
+        crate::source::nobody_to_ask()
+    }
+}
+
+#[tokio::test]
+async fn each_session_has_its_own_connection_where_it_must() {
+    let bench = Bench::new("echo");
+    let peer = |declared: Data| -> Arc<dyn Client> { Arc::new(Peer(SessionId::new(), declared)) };
+    // Which process it is: each has its own birth.
+    let born = async |peer: &Arc<dyn Client>| {
+        let outcome = bench.source.call(permit("look", json!({})), peer, silent()).await;
+        let Outcome::Answered(Answer::Result(result)) = outcome else { panic!("{outcome:?}") };
+        let result: Data = result.read().unwrap();
+        let seen: Data = serde_json::from_str(result["content"][0]["text"].as_str().unwrap()).unwrap();
+        seen["born"].as_u64().unwrap()
+    };
+    let (asked, other) = (peer(json!({ "elicitation": {} })), peer(json!({ "roots": {} })));
+    let (plain, quiet) = (peer(json!({})), peer(json!({})));
+    let (first, second, shared) = (born(&asked).await, born(&other).await, born(&plain).await);
+    assert_eq!(std::collections::HashSet::from([first, second, shared]).len(), 3);
+    assert_eq!(
+        (born(&asked).await, born(&quiet).await),
+        (first, shared),
+        "kept, and shared by those who declare nothing"
+    );
+    bench.source.end_session(asked.session().unwrap());
+    assert_ne!(born(&asked).await, first, "it ended with its session");
+    assert_eq!((born(&other).await, born(&plain).await), (second, shared), "the end of one session is no other's");
+    bench.source.close().await;
 }

@@ -1,6 +1,8 @@
 //! A policy that behaves: it does what its settings say. `{"refuse": TEXT}` denies calls whose arguments hold the text,
-//! `{"ask": TEXT}` asks about them, `{"wrong": true}` is refused by `configure`.
+//! `{"ask": TEXT}` asks about them, `{"wrong": true}` is refused by `configure`, `{"hoard": "all"}` takes all the memory that
+//! there may be.
 
+use std::arch::wasm32::{memory_grow, memory_size};
 use std::cell::RefCell;
 
 wit_bindgen::generate!({ path: "../../../wit", world: "policy-plugin" });
@@ -9,12 +11,18 @@ use exports::portcullis::plugin::policy::{Call, Denial, Guest, Verdict};
 
 thread_local!(static SETTINGS: RefCell<String> = const { RefCell::new(String::new()) });
 
+/// The broker's limit of 16 MiB, in pages of 64 KiB.
+const PAGES: usize = 256;
+
 struct Plain;
 
 impl Guest for Plain {
     fn configure(settings: String) -> Result<(), String> {
         if settings.contains("\"wrong\"") {
             return Err("unknown field `wrong`, expected `refuse` or `ask`".into());
+        }
+        while value(&settings, "hoard").is_some() && memory_size(0) < PAGES {
+            memory_grow(0, 1);
         }
         SETTINGS.set(settings);
         Ok(())

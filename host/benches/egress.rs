@@ -1,0 +1,90 @@
+//! What the way out of a cell costs: the same server over loopback, directly and through an outlet. The cell's network adds
+//! nothing to it, for the sockets in it are the broker's own.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a bench")]
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::fd::OwnedFd;
+
+use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use portcullis::egress::{Declared, Destination, Listeners, Outlet, Reach};
+use portcullis_jail::Protocol;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Runtime;
+
+const MEBIBYTE: usize = 1 << 20;
+
+/// A server that repeats what it hears, and where it is reached: directly, and by way of the outlet.
+async fn place() -> (Outlet, [(&'static str, SocketAddr); 2]) {
+    let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let direct = server.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = server.accept().await {
+            tokio::spawn(async move {
+                let (mut from, mut to) = stream.split();
+                tokio::io::copy(&mut from, &mut to).await
+            });
+        }
+    });
+    let declared: Declared =
+        [format!("localhost:{}", direct.port()).parse::<Destination>().unwrap()].into_iter().collect();
+    let mut through = direct;
+    let bound = Listeners::wanted(&declared).into_iter().map(|listener| match listener.protocol {
+        Protocol::Udp => OwnedFd::from(std::net::UdpSocket::bind("127.0.0.1:0").unwrap()),
+        Protocol::Tcp => {
+            let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+            if listener.address.port() == direct.port() {
+                through = (Ipv4Addr::LOCALHOST, socket.local_addr().unwrap().port()).into();
+            }
+            socket.into()
+        }
+    });
+    let listeners = Listeners::bound(&declared, bound.collect()).unwrap();
+    let outlet = Outlet::open(&"bench".parse().unwrap(), listeners, declared, Reach::Private, drop).unwrap();
+    (outlet, [("direct", direct), ("outlet", through)])
+}
+
+async fn connect(to: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(to).await.unwrap();
+    stream.set_nodelay(true).unwrap();
+    stream
+}
+
+async fn round_trip(stream: &mut TcpStream) {
+    let mut answer = [0; 64];
+    stream.write_all(&answer).await.unwrap();
+    stream.read_exact(&mut answer).await.unwrap();
+}
+
+fn bench(criterion: &mut Criterion) {
+    let runtime = Runtime::new().unwrap();
+    let (_outlet, ways) = runtime.block_on(place());
+    let mut group = criterion.benchmark_group("egress/round-trip");
+    for (way, address) in ways {
+        let mut stream = runtime.block_on(connect(address));
+        group.bench_function(way, |b| b.iter(|| runtime.block_on(round_trip(&mut stream))));
+    }
+    group.finish();
+    // With the look-up of the name in the machine's own table.
+    let mut group = criterion.benchmark_group("egress/connection");
+    for (way, address) in ways {
+        let once = || runtime.block_on(async { round_trip(&mut connect(address).await).await });
+        group.bench_function(way, |b| b.iter(once));
+    }
+    group.finish();
+    let mut group = criterion.benchmark_group("egress/mebibyte-both-ways");
+    group.throughput(Throughput::Bytes(2 * MEBIBYTE as u64));
+    for (way, address) in ways {
+        let (mut from, mut to) = runtime.block_on(connect(address)).into_split();
+        let (sent, mut back) = (vec![1; MEBIBYTE], vec![0; MEBIBYTE]);
+        group.bench_function(way, |b| {
+            b.iter(|| {
+                runtime.block_on(async { tokio::try_join!(to.write_all(&sent), from.read_exact(&mut back)).unwrap() })
+            });
+        });
+    }
+    group.finish();
+}
+
+criterion_group!(benches, bench);
+criterion_main!(benches);

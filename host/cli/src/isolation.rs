@@ -1,0 +1,118 @@
+//! What a source may touch and what is enforced by what, as people read it.
+
+use portcullis::broker::Broker;
+use portcullis::cell::{Forecast, Strength, size};
+use serde_json::Value as Data;
+
+use crate::output::{self, BAD, BOLD, visible};
+
+/// One fact under a source.
+pub(crate) fn line(what: &str, text: &str) -> anyhow::Result<()> {
+    output::text(&format!("  {what:11}  {text}\n"))
+}
+
+/// The members of a list; none of anything else.
+pub(crate) fn list(value: &Data) -> &[Data] {
+    value.as_array().map(Vec::as_slice).unwrap_or_default()
+}
+
+/// A value without quotes, and with nothing in it that acts on a terminal.
+pub(crate) fn plain(value: &Data) -> String {
+    match value {
+        Data::String(text) => visible(text).into_owned(),
+        other => visible(&other.to_string()).into_owned(),
+    }
+}
+
+/// Prints the cell of one source, as `check` has it.
+pub(crate) fn print_cell(cell: &Data) -> anyhow::Result<()> {
+    if let Some(summary) = cell["summary"].as_str() {
+        return line("cell", summary);
+    }
+    if cell.is_null() {
+        return line("cell", "none was made, and nothing of it has run");
+    }
+    let package = &cell["package"];
+    if package.is_object() {
+        let what = format!(
+            "{} → {} {} with {} packages, pinned in portcullis.lock",
+            plain(&package["requested"]),
+            plain(&package["name"]),
+            plain(&package["version"]),
+            package["packages"],
+        );
+        line("installs", &what)?;
+        let from = words(&package["registry"]);
+        line("", &format!("in a cell of its own that reaches {from} only, install scripts off; then runs read-only"))?;
+    }
+    line("program", &format!("{} ({})", plain(&cell["program"]), plain(&cell["runtime"])))?;
+    for found in list(&cell["found"]) {
+        line("", &plain(found))?;
+    }
+    if !list(&cell["needs"]).is_empty() {
+        line("needs", &words(&cell["needs"]))?;
+    }
+    let directory = if cell["directory"].is_null() { "a private home".to_owned() } else { plain(&cell["directory"]) };
+    line("starts in", &directory)?;
+    for (what, key) in [("reads", "read"), ("writes", "write"), ("reaches", "network")] {
+        line(what, &words(&cell[key]))?;
+    }
+    let isolation = &cell["isolation"];
+    let risk = match cell["harmless"] == true {
+        true => "neither writes nor reaches a network: its calls run without a question",
+        false => "its calls ask until a person accepts the tool",
+    };
+    line("cell", &format!("{BOLD}{}{BOLD:#}; {risk}", plain(&isolation["tier"])))?;
+    for aspect in list(&isolation["aspects"]) {
+        let (subject, strength) = (plain(&aspect["subject"]), plain(&aspect["strength"]));
+        line("", &format!("{subject:11}  {strength:16}  {}", plain(&aspect["mechanism"])))?;
+    }
+    for leak in list(&isolation["leaks"]) {
+        line("", &format!("{:11}  {:16}  {}", "known leak", "", plain(leak)))?;
+    }
+    Ok(())
+}
+
+fn words(list: &Data) -> String {
+    let words: Vec<_> = self::list(list).iter().map(plain).collect();
+    if words.is_empty() { "nothing".to_owned() } else { words.join(" ") }
+}
+
+/// Says of every process source, on standard error and before anything is served, in which cell it will run.
+pub(crate) async fn banner(broker: &Broker) {
+    for (name, forecast) in broker.forecast().await {
+        match forecast {
+            Ok(forecast) => said(name.as_str(), &forecast).iter().for_each(|line| output::note(line)),
+            Err(error) => output::note(&format!(
+                "{BOLD}{name}{BOLD:#}: {BAD}will not start{BAD:#}: {}",
+                visible(&error.to_string())
+            )),
+        }
+    }
+}
+
+fn said(name: &str, forecast: &Forecast) -> Vec<String> {
+    let Forecast { grant, report, installs } = forecast;
+    let paths = |paths: &[std::path::PathBuf]| match paths {
+        [] => "nothing".to_owned(),
+        paths => paths.iter().map(|path| visible(&path.to_string_lossy()).into_owned()).collect::<Vec<_>>().join(" "),
+    };
+    let network = if grant.network.is_empty() { "nothing".to_owned() } else { grant.network.join(" ") };
+    let (read, write) = (paths(&grant.read), paths(&grant.write));
+    let mut lines = vec![format!(
+        "{BOLD}{name}{BOLD:#}: {} cell; reads {read}, writes {write}, reaches {network}; {} of memory, {} processes",
+        report.tier.name(),
+        size(grant.limits.memory),
+        grant.limits.processes,
+    )];
+    if let Some((requested, registry)) = installs {
+        lines.push(format!(
+            "  installs {} first, in a cell of its own that reaches {} only, install scripts off; then runs read-only",
+            visible(requested),
+            visible(registry)
+        ));
+    }
+    let weak = report.aspects.iter().filter(|aspect| aspect.strength != Strength::Enforced);
+    lines.extend(weak.map(|aspect| format!("  {} {}: {}", aspect.subject, aspect.strength.as_str(), aspect.mechanism)));
+    lines
+}

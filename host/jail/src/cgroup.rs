@@ -1,0 +1,155 @@
+//! A delegated cgroup, where there is one: limits for all processes of a cell together. cgroups(7), version 2.
+//!
+//! `systemd-run --user --scope --property Delegate=yes portcullis …` starts the broker in one. Then it moves itself into a
+//! group of its own, as a group that has others beneath it may hold no process, and makes one for each cell beside that.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::cell::Limits;
+
+/// Without any of them there is no such limit, and the weaker one of each process stays.
+const CONTROLLERS: [&str; 3] = ["cpu", "memory", "pids"];
+
+/// The launcher's own processes, which are in the group too.
+const HELPERS: u32 = 2;
+
+/// Microseconds in which a cell may use its share of the processors: what the kernel proposes.
+const PERIOD: u32 = 100_000;
+
+/// The cgroup that was delegated to this process.
+struct Delegated {
+    folder: PathBuf,
+    made: AtomicU32,
+}
+
+/// Looks for it once. The first look moves this process, if there is one.
+fn delegated() -> Option<&'static Delegated> {
+    static FOUND: OnceLock<Option<Delegated>> = OnceLock::new();
+    FOUND.get_or_init(|| own_folder().and_then(Delegated::at)).as_ref()
+}
+
+/// Where this process's own cgroup stands in the file system.
+fn own_folder() -> Option<PathBuf> {
+    let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
+    let own = groups.lines().find_map(|line| line.strip_prefix("0::/"))?;
+    let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
+    let mount = mounts.lines().find(|line| line.contains(" - cgroup2 "))?;
+    Some(Path::new(mount.split(' ').nth(4)?).join(own))
+}
+
+impl Delegated {
+    /// None if it lacks a controller, is not ours to change, or holds other processes.
+    fn at(folder: PathBuf) -> Option<Self> {
+        let listed = fs::read_to_string(folder.join("cgroup.controllers")).ok()?;
+        let has = |wanted: &&str| listed.split_whitespace().any(|listed| listed == *wanted);
+        let inside = fs::read_to_string(folder.join("cgroup.procs")).ok()?;
+        let own = std::process::id().to_string();
+        if !CONTROLLERS.iter().all(has) || inside.lines().any(|process| process != own) {
+            return None;
+        }
+        let broker = folder.join("broker");
+        match fs::create_dir(&broker) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return None,
+            _ => {}
+        }
+        set(&broker, "cgroup.procs", "0").ok()?;
+        let enabled = CONTROLLERS.map(|name| format!("+{name}")).join(" ");
+        if set(&folder, "cgroup.subtree_control", &enabled).is_err() {
+            // Back to where it was; the empty group below harms nobody.
+            let _ = set(&folder, "cgroup.procs", "0");
+            let _ = fs::remove_dir(&broker);
+            return None;
+        }
+        Some(Self { folder, made: AtomicU32::new(0) })
+    }
+
+    /// Makes the group of one cell.
+    fn group(&self, limits: &Limits) -> io::Result<Group> {
+        let number = self.made.fetch_add(1, Ordering::Relaxed);
+        let folder = self.folder.join(format!("cell-{}-{number}", std::process::id()));
+        fs::create_dir(&folder)?;
+        let group = Group { folder };
+        let folder = &group.folder;
+        set(folder, "memory.max", &limits.memory.to_string())?;
+        // What is pushed out to disk would come on top. A machine without swap has no such file.
+        let _ = set(folder, "memory.swap.max", "0");
+        // One of them alone, killed, would leave a source that is half alive.
+        set(folder, "memory.oom.group", "1")?;
+        set(folder, "pids.max", &limits.processes.saturating_add(HELPERS).to_string())?;
+        if let Some(processors) = limits.cpu {
+            let quota = (processors * f64::from(PERIOD)).ceil();
+            set(folder, "cpu.max", &format!("{quota} {PERIOD}"))?;
+        }
+        Ok(group)
+    }
+}
+
+/// The group of one cell. Dropping it removes it, once everything in it has ended.
+#[derive(Debug)]
+pub(crate) struct Group {
+    folder: PathBuf,
+}
+
+impl Group {
+    /// The group of a new cell; None where no cgroup was delegated.
+    pub(crate) fn new(limits: &Limits) -> io::Result<Option<Self>> {
+        delegated().map(|delegated| delegated.group(limits)).transpose()
+    }
+
+    /// Whoever writes `0` to this enters the group.
+    pub(crate) fn entrance(&self) -> io::Result<File> {
+        OpenOptions::new().write(true).open(self.folder.join("cgroup.procs"))
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // A group that is not empty, or gone already, stays as it is.
+        let _ = fs::remove_dir(&self.folder);
+    }
+}
+
+fn set(folder: &Path, name: &str, value: &str) -> io::Result<()> {
+    OpenOptions::new().write(true).open(folder.join(name))?.write_all(value.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    /// As the kernel shows one; files that it would make on its own are made here.
+    fn fake(controllers: &str, processes: &str) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("broker")).unwrap();
+        let files = [("cgroup.controllers", controllers), ("cgroup.procs", processes), ("cgroup.subtree_control", "")];
+        for (name, text) in files.into_iter().chain([("broker/cgroup.procs", "")]) {
+            fs::write(folder.path().join(name), text).unwrap();
+        }
+        folder
+    }
+
+    #[test]
+    fn a_cgroup_is_used_only_if_it_can_bound_all_and_holds_nobody_else() {
+        let own = std::process::id();
+        let there = |controllers, processes: &str| Delegated::at(fake(controllers, processes).path().into()).is_some();
+        assert!(there("cpuset cpu io memory pids", &format!("{own}\n")));
+        assert!(there("cpu memory pids", ""), "its processes are in the group of an earlier broker");
+        assert!(!there("memory pids", ""), "no processors");
+        assert!(!there("cpu memory pids", &format!("{own}\n1\n")), "somebody else's too");
+        assert!(Delegated::at("/nowhere".into()).is_none());
+    }
+
+    #[test]
+    fn the_broker_steps_aside_before_it_hands_limits_down() {
+        let folder = fake("cpu memory pids", "");
+        Delegated::at(folder.path().into()).unwrap();
+        let read = |name: &str| fs::read_to_string(folder.path().join(name)).unwrap();
+        assert_eq!(read("broker/cgroup.procs"), "0");
+        assert_eq!(read("cgroup.subtree_control"), "+cpu +memory +pids");
+    }
+}

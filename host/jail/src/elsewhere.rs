@@ -1,0 +1,25 @@
+//! The launcher on systems for which no cell is known: it refuses.
+
+use std::os::unix::net::UnixStream;
+
+use crate::launch::Ask;
+use crate::report::{Enforced, Refusal};
+use crate::wire;
+
+/// Refuses what is asked for over standard input. Returns the status to end with.
+pub(crate) fn run() -> i32 {
+    let refusal = Refusal {
+        step: "cell".to_owned(),
+        cause: "none can be built on this system".to_owned(),
+        errno: None,
+        setting: None,
+        remedy: Some("run the broker on Linux".to_owned()),
+    };
+    if let Ok(line) = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3) {
+        let control = UnixStream::from(line);
+        // A broker that is gone needs no answer.
+        let _ = wire::receive::<Ask>(&control);
+        let _ = wire::send(&control, &Err::<Enforced, _>(refusal), &[]);
+    }
+    126
+}

@@ -1,0 +1,123 @@
+//! The launcher on Linux. Single-threaded from its start to its end.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::unix::net::UnixStream;
+
+use rustix::process::{Signal, getppid, set_parent_process_death_signal, setsid};
+
+use crate::cell::Tier;
+use crate::launch::Ask;
+use crate::report::Refusal;
+use crate::step::{Step, refused};
+use crate::wire;
+use source::Streams;
+
+mod bwrap;
+mod full;
+mod grants;
+mod idmap;
+mod keeper;
+mod landlock;
+mod limits;
+mod network;
+mod reduced;
+mod root;
+mod seccomp;
+mod source;
+mod sys;
+
+/// The status of a launcher that refused.
+const FAILED: i32 = 126;
+
+/// Builds the cell that is asked for over standard input, and waits for its end. Returns the status to end with.
+pub(crate) fn run() -> i32 {
+    let heard = match hear() {
+        Ok(heard) => heard,
+        Err(error) => {
+            eprintln!("portcullis-jail is started by the broker, not by hand: {error}");
+            return FAILED;
+        }
+    };
+    let told = heard.control.try_clone();
+    match (build(heard), told) {
+        (Ok(status), _) => status,
+        (Err(refusal), Ok(control)) => {
+            refuse(&control, refusal);
+            FAILED
+        }
+        // The line closes without a word, and the broker knows that much.
+        (Err(_), Err(_)) => FAILED,
+    }
+}
+
+/// What came over standard input.
+struct Heard {
+    ask: Ask,
+    streams: Streams,
+    /// The line to the broker.
+    control: UnixStream,
+    /// Inside of bubblewrap, the line to the launcher outside.
+    outside: Option<UnixStream>,
+    /// The way into the cell's cgroup.
+    cgroup: Option<File>,
+}
+
+fn build(Heard { ask, streams, control, outside, cgroup }: Heard) -> Result<i32, Refusal> {
+    if let Some(outside) = outside {
+        return bwrap::inside(&ask, &control, streams, outside);
+    }
+    detach(ask.parent)?;
+    if let Some(mut entrance) = cgroup {
+        entrance.write_all(b"0").step("own cgroup")?;
+    }
+    match ask.launch.cell.tier {
+        Tier::Full => full::run(&ask, control, streams),
+        Tier::FullViaBwrap => bwrap::run(&ask, &control, streams),
+        Tier::Reduced => reduced::run(&ask, &control, streams),
+    }
+}
+
+/// Takes the line from standard input, where `/dev/null` then stands, and from it what is asked.
+fn hear() -> io::Result<Heard> {
+    sys::close_from(3)?;
+    let line = UnixStream::from(rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?);
+    rustix::stdio::dup2_stdin(rustix::stdio::stdout())?;
+    let (ask, descriptors) = wire::receive::<Ask>(&line)?;
+    let mut descriptors = descriptors.into_iter();
+    let mut next = || descriptors.next().ok_or(io::Error::from(io::ErrorKind::InvalidData));
+    let streams = Streams { input: next()?, output: next()?, error: next()? };
+    let (control, outside, cgroup) = if ask.inside {
+        (next()?.into(), Some(line), None)
+    } else {
+        let cgroup = ask.cgroup.then(next).transpose()?;
+        (line, None, cgroup.map(File::from))
+    };
+    Ok(Heard { ask, streams, control, outside, cgroup })
+}
+
+/// Takes off what ties it to whoever started the broker.
+fn detach(parent: i32) -> Result<(), Refusal> {
+    setsid().step("own session")?;
+    die_with_parent(parent)?;
+    match sys::new_session_keyring() {
+        // A kernel without keyrings, or a container that forbids them: nothing to leave.
+        Err(error) if matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EPERM)) => Ok(()),
+        done => done.step("own keyring"),
+    }
+}
+
+fn die_with_parent(parent: i32) -> Result<(), Refusal> {
+    set_parent_process_death_signal(Some(Signal::KILL)).step("die with the broker")?;
+    // It may have ended before the line above, and then the signal will never come.
+    if getppid().map(|pid| pid.as_raw_nonzero().get()) == Some(parent) {
+        Ok(())
+    } else {
+        Err(refused("die with the broker", "the broker ended before its source had started", "start it again"))
+    }
+}
+
+fn refuse(control: &UnixStream, refusal: Refusal) {
+    // A broker that is gone needs no answer.
+    let _ = wire::send(control, &Err::<crate::report::Enforced, _>(refusal), &[]);
+}

@@ -1,0 +1,183 @@
+//! The full tier by way of bubblewrap, where its program may make namespaces and others may not. It builds the root and
+//! executes this launcher in it, which does the rest: sockets, Landlock, seccomp, limits, and keeping the cell.
+
+use std::convert::Infallible;
+use std::ffi::{OsStr, OsString};
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+
+use rustix::fs::{CWD, Mode, OFlags, openat};
+use rustix::process::{Signal, geteuid, getpid, set_child_subreaper, set_parent_process_death_signal};
+
+use super::full::{end_as, start_and_keep, wait_for, watch};
+use super::grants::open_path;
+use super::reduced::sweep;
+use super::root::{DEVICE_LINKS, DEVICES, limit_the_kernel};
+use super::source::Streams;
+use super::sys::{Fork, fork};
+use super::{FAILED, network, refuse};
+use crate::cell::{Access, Cell};
+use crate::launch::{ASK, Ask};
+use crate::report::Refusal;
+use crate::step::{Step, refused};
+use crate::wire;
+
+/// Where it is on systems that have it. No search path is asked: whatever is found there is trusted with the cell.
+const PROGRAMS: [&str; 3] = ["/usr/bin/bwrap", "/usr/local/bin/bwrap", "/run/current-system/sw/bin/bwrap"];
+
+/// What this launcher is called inside.
+const SELF: &str = "/.portcullis-jail";
+
+/// What the launcher inside says first: from here on it speaks for itself.
+const INSIDE: u8 = b'I';
+
+/// Starts bubblewrap and waits for its end.
+pub(super) fn run(ask: &Ask, control: &UnixStream, streams: Streams) -> Result<i32, Refusal> {
+    if geteuid().is_root() {
+        let remedy = "start the broker as an ordinary user, or allow root the namespaces";
+        return Err(refused("bubblewrap", "it cannot make grants of root usable for another user", remedy));
+    }
+    let program = PROGRAMS.into_iter().map(Path::new).find(|program| program.exists()).ok_or_else(|| {
+        refused("bubblewrap", format_args!("{} is not there", PROGRAMS.join(" or ")), "install bubblewrap")
+    })?;
+    let (arguments, opened) = arguments(&ask.launch.cell)?;
+    let (line, theirs) = UnixStream::pair().step("pipe")?;
+    let (complaint, complain) = io::pipe().step("pipe")?;
+    set_child_subreaper(Some(getpid())).step("adopt what is left behind")?;
+    let first = match fork().step("fork")? {
+        Fork::Child => {
+            let Err(error) = execute(program, &arguments, &opened, theirs, complain);
+            refuse(control, refused("bubblewrap", format_args!("{}: {error}", program.display()), "reinstall it"));
+            std::process::exit(FAILED)
+        }
+        Fork::Parent(first) => first,
+    };
+    drop((opened, theirs, complain));
+    hand_over(ask, control, streams, &line, complaint)?;
+    watch(first, control).step("watch the cell")?;
+    let status = wait_for(first, line);
+    // Bubblewrap does not wait for its own first process, by which the kernel ends everything.
+    sweep();
+    Ok(end_as(status))
+}
+
+/// Gives the launcher inside all that it needs, and waits until it is there.
+fn hand_over(
+    ask: &Ask,
+    control: &UnixStream,
+    Streams { input, output, error }: Streams,
+    mut line: &UnixStream,
+    mut complaint: io::PipeReader,
+) -> Result<(), Refusal> {
+    let passed = [input.as_fd(), output.as_fd(), error.as_fd(), control.as_fd()];
+    let mut word = [0];
+    let ask = Ask { inside: true, launch: ask.launch.clone(), ..*ask };
+    let sent = wire::send(line, &ask, &passed).and_then(|()| line.read_exact(&mut word));
+    if sent.is_ok() && word == [INSIDE] {
+        return Ok(());
+    }
+    let mut said = String::new();
+    // What it did not say cannot be shown.
+    let _ = complaint.read_to_string(&mut said);
+    let remedy =
+        "does this system allow bubblewrap user namespaces? `bwrap --unshare-all --ro-bind / / true` must work";
+    Err(refused("bubblewrap", said.trim(), remedy))
+}
+
+fn execute(
+    program: &Path,
+    arguments: &[OsString],
+    opened: &[OwnedFd],
+    line: UnixStream,
+    complain: io::PipeWriter,
+) -> io::Result<Infallible> {
+    set_parent_process_death_signal(Some(Signal::KILL))?;
+    for descriptor in opened {
+        rustix::io::fcntl_setfd(descriptor, rustix::io::FdFlags::empty())?;
+    }
+    let mut command = Command::new(program);
+    command.args(arguments).arg("--").args([SELF, ASK]).env_clear();
+    command.stdin(OwnedFd::from(line)).stdout(std::process::Stdio::null()).stderr(complain);
+    Err(command.exec())
+}
+
+/// The cell in bubblewrap's words, and the descriptors that they name.
+fn arguments(cell: &Cell) -> Result<(Vec<OsString>, Vec<OwnedFd>), Refusal> {
+    let mut words: Vec<OsString> = Vec::new();
+    let mut say = |said: &[&OsStr]| words.extend(said.iter().map(|&word| word.to_owned()));
+    let mut opened = Vec::new();
+    // All rights in its namespaces, for the launcher inside, which drops them. It keeps its number: for another, bubblewrap
+    // would nest a second user namespace, without rights over the network.
+    for word in ["--unshare-all", "--unshare-user", "--die-with-parent", "--hostname", "cell", "--cap-add", "ALL"] {
+        say(&[word.as_ref()]);
+    }
+    say(&["--proc", "/proc"].map(OsStr::new));
+    for device in DEVICES.map(|name| Path::new("/dev").join(name)) {
+        say(&["--dev-bind".as_ref(), device.as_os_str(), device.as_os_str()]);
+    }
+    let size = cell.limits.tmp.to_string();
+    for (path, mode) in [(Path::new("/tmp"), "1777"), (Path::new("/dev/shm"), "1777"), (&cell.home, "0700")] {
+        say(&["--perms", mode, "--size", &size, "--tmpfs"].map(OsStr::new));
+        say(&[path.as_os_str()]);
+    }
+    let own = openat(CWD, "/proc/self/exe", OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).step("open the launcher")?;
+    let mut bind = |opened_at: OwnedFd, path: &OsStr, access: Access, say: &mut dyn FnMut(&[&OsStr])| {
+        let flag = if access == Access::Write { "--bind-fd" } else { "--ro-bind-fd" };
+        say(&[flag.as_ref(), opened_at.as_raw_fd().to_string().as_ref(), path]);
+        opened.push(opened_at);
+    };
+    bind(own, SELF.as_ref(), Access::Read, &mut say);
+    let mut view: Vec<_> = cell.view.iter().collect();
+    view.sort_by_key(|mount| mount.path.components().count());
+    for mount in view {
+        bind(open_path(&mount.path)?, mount.path.as_os_str(), mount.access, &mut say);
+    }
+    for (path, content) in &cell.files {
+        let file = rustix::fs::memfd_create("file", rustix::fs::MemfdFlags::CLOEXEC)
+            .map_err(io::Error::from)
+            .and_then(|file| filled(file, content))
+            .step(format_args!("make {}", path.display()))?;
+        say(&["--ro-bind-data".as_ref(), file.as_raw_fd().to_string().as_ref(), path.as_os_str()]);
+        opened.push(file);
+    }
+    let links = cell.links.iter().map(|(path, target)| (path.as_path(), target.as_path()));
+    for (path, target) in
+        DEVICE_LINKS.map(|(path, target)| (Path::new(path), Path::new(target))).into_iter().chain(links)
+    {
+        say(&["--symlink".as_ref(), target.as_os_str(), path.as_os_str()]);
+    }
+    say(&["--remount-ro", "/"].map(OsStr::new));
+    Ok((words, opened))
+}
+
+fn filled(file: OwnedFd, content: &[u8]) -> io::Result<OwnedFd> {
+    let mut file = std::fs::File::from(file);
+    file.write_all(content)?;
+    io::Seek::rewind(&mut file)?;
+    Ok(file.into())
+}
+
+/// The launcher inside: what bubblewrap does not do.
+pub(super) fn inside(ask: &Ask, control: &UnixStream, streams: Streams, mut line: UnixStream) -> Result<i32, Refusal> {
+    set_parent_process_death_signal(Some(Signal::KILL)).step("die with bubblewrap")?;
+    line.write_all(&[INSIDE]).step("tell the launcher outside")?;
+    // A policy for bubblewrap may deny this, and then denies the namespaces themselves; seccomp does so anyway.
+    let proc = openat(CWD, "/proc", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
+    let _ = proc.and_then(|proc| limit_the_kernel(&proc));
+    let listeners = network::listeners(&ask.launch.cell.network)?;
+    let status = start_and_keep(ask, control, streams, listeners, outside_user())?;
+    let raw = status.map_or(libc::SIGKILL, |status| status.as_raw());
+    // The outer launcher ends as the source did; bubblewrap's own status says less.
+    let _ = line.write_all(&raw.to_ne_bytes());
+    Ok(end_as(raw))
+}
+
+/// Who this is for the machine.
+fn outside_user() -> u32 {
+    let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    map.split_ascii_whitespace().nth(1).and_then(|user| user.parse().ok()).unwrap_or_default()
+}

@@ -1,0 +1,205 @@
+//! The full tier: three processes. The outermost waits; it is the one that the broker knows. The second is the first of its
+//! namespaces: it builds the cell and keeps it. The third becomes the source.
+
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::process::{
+    DumpableBehavior, Pid, PidfdFlags, Signal, WaitOptions, WaitStatus, getegid, geteuid, getpid, kill_process,
+    pidfd_open, set_dumpable_behavior, set_parent_process_death_signal, waitpid,
+};
+use rustix::thread::{Gid, Uid, UnshareFlags, set_thread_groups, set_thread_res_gid, set_thread_res_uid};
+
+use super::grants::{self, Grant};
+use super::idmap::{Maps, NOBODY_ELSE};
+use super::keeper::keep;
+use super::source::{Streams, Word, become_source, drop_capabilities};
+use super::sys::{Fork, child_ends, fork, unshare};
+use super::{FAILED, die_with_parent, network, root};
+use crate::cell::USER;
+use crate::launch::Ask;
+use crate::report::{Enforced, Refusal};
+use crate::step::{Step, refused};
+use crate::wire;
+
+/// All that Linux has, but for time.
+const NAMESPACES: UnshareFlags = UnshareFlags::NEWUSER
+    .union(UnshareFlags::NEWNS)
+    .union(UnshareFlags::NEWPID)
+    .union(UnshareFlags::NEWNET)
+    .union(UnshareFlags::NEWIPC)
+    .union(UnshareFlags::NEWUTS)
+    .union(UnshareFlags::NEWCGROUP);
+
+/// Builds the cell and waits for its end.
+pub(super) fn run(ask: &Ask, control: UnixStream, streams: Streams) -> Result<i32, Refusal> {
+    let opened = if geteuid().is_root() { Some(open_and_step_down(ask)?) } else { None };
+    let (user, group) = (geteuid(), getegid());
+    unshare(NAMESPACES).step("namespaces")?;
+    map(user, group).step("map the user")?;
+    let (ended, tell) = io::pipe().step("pipe")?;
+    match fork().step("fork")? {
+        Fork::Child => {
+            drop(ended);
+            first_process(ask, opened, &control, streams, tell, user)
+        }
+        Fork::Parent(first) => {
+            // Whoever holds them keeps the broker from seeing their end.
+            drop((opened, streams, tell));
+            set_dumpable_behavior(DumpableBehavior::NotDumpable).step("hide memory")?;
+            watch(first, &control).step("watch the cell")?;
+            Ok(end_as(wait_for(first, ended)))
+        }
+    }
+}
+
+/// Started as root: opens what is granted with root's rights, and becomes a user who has none.
+fn open_and_step_down(ask: &Ask) -> Result<Vec<Grant>, Refusal> {
+    let grants = grants::open(&ask.launch.cell.view, Some(&mut Maps::default()))?;
+    let (user, group) = (Uid::from_raw(NOBODY_ELSE), Gid::from_raw(NOBODY_ELSE));
+    set_thread_groups(&[])
+        .and_then(|()| set_thread_res_gid(group, group, group))
+        .and_then(|()| set_thread_res_uid(user, user, user))
+        .step("become an unprivileged user")?;
+    // The change took this away, and the right to write the maps of namespaces to come.
+    set_dumpable_behavior(DumpableBehavior::Dumpable).step("become an unprivileged user")?;
+    die_with_parent(ask.parent)?;
+    Ok(grants)
+}
+
+fn map(user: Uid, group: Gid) -> io::Result<()> {
+    std::fs::write("/proc/self/setgroups", "deny")?;
+    std::fs::write("/proc/self/uid_map", format!("{USER} {} 1\n", user.as_raw()))?;
+    std::fs::write("/proc/self/gid_map", format!("{USER} {} 1\n", group.as_raw()))
+}
+
+/// Waits until the first process has ended or the broker has hung up, and then ends it. The kernel lets go of it only when
+/// everything in its namespace is gone.
+pub(super) fn watch(first: Pid, control: &UnixStream) -> rustix::io::Result<()> {
+    let ended = pidfd_open(first, PidfdFlags::empty())?;
+    loop {
+        // Hanging up is told without being asked for; what the broker says is for the keeper.
+        let mut awaited = [PollFd::new(control, PollFlags::empty()), PollFd::new(&ended, PollFlags::IN)];
+        match poll(&mut awaited, None) {
+            Err(Errno::INTR) => {}
+            waited => return waited.and_then(|_| kill_process(first, Signal::KILL)),
+        }
+    }
+}
+
+/// Reaps the first process of the cell. Says how the source ended, as a raw status: by what `ended` tells, else by how the
+/// first process did.
+pub(super) fn wait_for(first: Pid, mut ended: impl Read) -> i32 {
+    let mut raw = [0; 4];
+    let told = ended.read_exact(&mut raw);
+    let status = loop {
+        match waitpid(Some(first), WaitOptions::empty()) {
+            Err(Errno::INTR) => {}
+            Ok(Some((_, status))) => break status.as_raw(),
+            // It has no other parent, so that nobody else can have its status.
+            _ => break libc::SIGKILL,
+        }
+    };
+    told.map_or(status, |()| i32::from_ne_bytes(raw))
+}
+
+/// Ends by the signal that this raw status names, or returns the exit status to end with.
+pub(super) fn end_as(raw: i32) -> i32 {
+    let status = ExitStatus::from_raw(raw);
+    if let Some(signal) = status.signal().and_then(Signal::from_named_raw) {
+        super::sys::default_signals();
+        // If it is one that ends nobody, the number below says the same.
+        let _ = kill_process(getpid(), signal);
+    }
+    status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default())
+}
+
+fn first_process(
+    ask: &Ask,
+    opened: Option<Vec<Grant>>,
+    control: &UnixStream,
+    streams: Streams,
+    tell: io::PipeWriter,
+    user: Uid,
+) -> ! {
+    let status = match build_and_keep(ask, opened, control, streams, tell, user) {
+        Ok(()) => 0,
+        Err(refusal) => {
+            super::refuse(control, refusal);
+            FAILED
+        }
+    };
+    std::process::exit(status)
+}
+
+fn build_and_keep(
+    ask: &Ask,
+    opened: Option<Vec<Grant>>,
+    control: &UnixStream,
+    streams: Streams,
+    mut tell: io::PipeWriter,
+    user: Uid,
+) -> Result<(), Refusal> {
+    set_parent_process_death_signal(Some(Signal::KILL)).step("die with the launcher")?;
+    let cell = &ask.launch.cell;
+    let grants = match opened {
+        Some(grants) => grants,
+        None => grants::open(&cell.view, None)?,
+    };
+    root::build(cell, grants)?;
+    rustix::system::sethostname(b"cell").step("own host name")?;
+    let listeners = network::build(&cell.network)?;
+    let status = start_and_keep(ask, control, streams, listeners, user.as_raw())?;
+    // A source whose broker hung up is killed as this process ends.
+    let raw = status.map_or(libc::SIGKILL, WaitStatus::as_raw);
+    // An outermost process that is gone takes this one with it.
+    let _ = tell.write_all(&raw.to_ne_bytes());
+    Ok(())
+}
+
+/// Starts the source, says that it is ready, and keeps it. To be called by the process whose end ends the cell.
+pub(super) fn start_and_keep(
+    ask: &Ask,
+    control: &UnixStream,
+    streams: Streams,
+    listeners: Vec<OwnedFd>,
+    user: u32,
+) -> Result<Option<WaitStatus>, Refusal> {
+    let ends = child_ends().step("watch for ends")?;
+    let (words, tell) = io::pipe().step("pipe")?;
+    let source = match fork().step("fork")? {
+        Fork::Child => become_source(ask, streams, tell),
+        Fork::Parent(source) => source,
+    };
+    drop((streams, tell));
+    set_dumpable_behavior(DumpableBehavior::NotDumpable).step("hide memory")?;
+    drop_capabilities().step("drop capabilities")?;
+    let landlock = listen_to(words)?;
+    let enforced = Enforced { landlock, cgroup: ask.cgroup, user };
+    let sockets: Vec<BorrowedFd<'_>> = listeners.iter().map(AsFd::as_fd).collect();
+    wire::send(control, &Ok::<_, Refusal>(enforced), &sockets).step("tell the broker")?;
+    // The broker's alone, so that their end is in its hands.
+    drop(listeners);
+    Ok(keep(source, control, &ends))
+}
+
+/// What the process says that becomes the source, until its line is closed by `exec`.
+fn listen_to(mut words: io::PipeReader) -> Result<u32, Refusal> {
+    let mut said = Vec::new();
+    words.read_to_end(&mut said).step("hear of the source")?;
+    let mut rest = said.as_slice();
+    let mut landlock = None;
+    while let Ok((word, more)) = postcard::take_from_bytes(rest) {
+        match word {
+            Word::Fenced(version) => landlock = Some(version),
+            Word::Refused(refusal) => return Err(refusal),
+        }
+        rest = more;
+    }
+    landlock.ok_or_else(|| refused("become the source", "it ended on its way", "is its `memory` enough to start?"))
+}

@@ -1,0 +1,102 @@
+//! The view of a cell, opened before anything is mounted: what was opened is what will be seen, wherever its path leads
+//! later.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
+use rustix::io::Errno;
+use rustix::mount::{OpenTreeFlags, open_tree};
+
+use super::idmap::Maps;
+use super::sys::{MountAttributes, mount_setattr};
+use crate::cell::{Access, Mount};
+use crate::report::Refusal;
+use crate::step::{Step, refused};
+
+/// The step that opens what is declared.
+const STEP: &str = "open the view";
+
+/// A detached copy of the mounts beneath one path, with the rights of the grant.
+pub(super) struct Grant {
+    pub(super) path: PathBuf,
+    pub(super) tree: OwnedFd,
+    pub(super) is_folder: bool,
+}
+
+/// Opens each entry of the view, outer paths before those within them. With `maps`, what its owner may do the source may do.
+pub(super) fn open(view: &[Mount], mut maps: Option<&mut Maps>) -> Result<Vec<Grant>, Refusal> {
+    let mut view: Vec<_> = view.iter().collect();
+    view.sort_by_key(|mount| mount.path.components().count());
+    view.into_iter().map(|mount| grant(mount, maps.as_deref_mut())).collect()
+}
+
+fn grant(mount: &Mount, maps: Option<&mut Maps>) -> Result<Grant, Refusal> {
+    let path = &mount.path;
+    let named = File::from(open_path(path)?);
+    let about = named.metadata().step(format_args!("look at {}", path.display()))?;
+    let tree = clone_tree(&named).step(format_args!("copy the mounts of {}", path.display()))?;
+    let read_only = if mount.access == Access::Read { libc::MOUNT_ATTR_RDONLY } else { 0 };
+    let set = read_only | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;
+    let mut attributes = MountAttributes { set, private: true, recursive: true, idmap: None };
+    if let Some(maps) = maps {
+        let namespace = maps.for_owner(about.uid(), about.gid())?;
+        attributes.idmap = Some(namespace.as_fd());
+        if let Err(error) = mount_setattr(tree.as_fd(), &attributes) {
+            without_idmap(mount, about.permissions().mode(), &error)?;
+            attributes.idmap = None;
+            mount_setattr(tree.as_fd(), &attributes).step(format_args!("protect {}", path.display()))?;
+        }
+    } else {
+        mount_setattr(tree.as_fd(), &attributes).step(format_args!("protect {}", path.display()))?;
+    }
+    Ok(Grant { path: path.clone(), tree, is_folder: about.is_dir() })
+}
+
+/// The path as it is, or why not.
+pub(super) fn open_path(path: &Path) -> Result<OwnedFd, Refusal> {
+    let shown = path.display();
+    if !path.is_absolute() {
+        return Err(refused(STEP, format_args!("{shown} is not absolute"), "write the whole path"));
+    }
+    let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    openat2(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve).map_err(|errno| match errno {
+        Errno::LOOP => {
+            let remedy = match path.canonicalize() {
+                Ok(target) => format!("write {}, where it leads now", target.display()),
+                Err(_) => "write the path that it leads to".to_owned(),
+            };
+            refused(STEP, format_args!("{shown} has a symbolic link in it"), remedy)
+        }
+        Errno::NOENT => refused(STEP, format_args!("{shown} does not exist"), "create it, or grant something else"),
+        errno => {
+            let mut refusal = refused(STEP, format_args!("{shown}: {errno}"), "grant what the broker itself can open");
+            refusal.errno = Some(errno.raw_os_error());
+            refusal
+        }
+    })
+}
+
+/// A copy of the mounts at and beneath a place, attached nowhere.
+pub(super) fn clone_tree(place: impl AsFd) -> rustix::io::Result<OwnedFd> {
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE
+        | OpenTreeFlags::OPEN_TREE_CLOEXEC
+        | OpenTreeFlags::AT_EMPTY_PATH
+        | OpenTreeFlags::AT_RECURSIVE;
+    open_tree(place, "", flags)
+}
+
+/// Some file systems cannot translate owners. What everybody may read is as good without.
+fn without_idmap(mount: &Mount, mode: u32, error: &io::Error) -> Result<(), Refusal> {
+    const EVERYBODY_READS: u32 = 0o004;
+    if mount.access == Access::Read && mode & EVERYBODY_READS != 0 {
+        return Ok(());
+    }
+    let cause = format_args!("{} stands on a file system without id-mapped mounts: {error}", mount.path.display());
+    let mut refusal = refused("map owners", cause, "start the broker as an ordinary user who owns it");
+    refusal.errno = error.raw_os_error();
+    Err(refusal)
+}

@@ -1,0 +1,84 @@
+//! A second fence around files, independent of mounts, and the only one in the reduced tier.
+
+use std::fmt::Display;
+use std::fs::File;
+use std::path::Path;
+
+use landlock::{
+    ABI, Access as _, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, LandlockStatus, PathBeneath, Ruleset,
+    RulesetAttr, RulesetCreated, RulesetCreatedAttr, Scope, path_beneath_rules,
+};
+
+use super::grants::open_path;
+use crate::cell::{Access, Cell, Tier};
+use crate::report::Refusal;
+use crate::step::refused;
+
+/// The newest rights that are asked for. Kernels that know fewer enforce those.
+const NEWEST: ABI = ABI::V6;
+
+/// Where every program may write in a root of its own, beside its home.
+const PRIVATE: [&str; 2] = ["/tmp", "/dev/shm"];
+
+/// Read and written to without being changed.
+const DEVICES: [&str; 3] = ["/dev/null", "/dev/zero", "/dev/full"];
+
+/// Fences this process and all that it will start. Says which version of the interface the kernel has, 0 for none. Needs
+/// `no_new_privs`.
+pub(super) fn apply(cell: &Cell) -> Result<u32, Refusal> {
+    let status = fence(cell)?.restrict_self().map_err(failed)?;
+    let version = match status.landlock {
+        LandlockStatus::Available { effective_abi, kernel_abi } => {
+            kernel_abi.and_then(|version| u32::try_from(version).ok()).unwrap_or(effective_abi as u32)
+        }
+        _ => 0,
+    };
+    // Elsewhere the mounts say the same; here nothing else does.
+    if version == 0 && cell.tier == Tier::Reduced {
+        return Err(failed("the kernel does not enforce it"));
+    }
+    Ok(version)
+}
+
+fn fence(cell: &Cell) -> Result<RulesetCreated, Refusal> {
+    let (read, write) = (AccessFs::from_read(NEWEST), AccessFs::from_all(NEWEST));
+    let device: BitFlags<AccessFs> = AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::Truncate;
+    let mut ruleset = handled(cell.tier)?;
+    for mount in &cell.view {
+        let access = if mount.access == Access::Write { write } else { read };
+        // By what was opened, so that nobody can change where the path leads to.
+        let opened = File::from(open_path(&mount.path)?);
+        let is_folder = opened.metadata().is_ok_and(|about| about.is_dir());
+        let access = if is_folder { access } else { access & AccessFs::from_file(NEWEST) };
+        ruleset = ruleset.add_rule(PathBeneath::new(opened, access)).map_err(failed)?;
+    }
+    let mut writable = vec![cell.home.as_path()];
+    if cell.tier != Tier::Reduced {
+        // Whatever else is in the root was put there for the source.
+        ruleset = ruleset.add_rules(path_beneath_rules(["/"], read)).map_err(failed)?;
+        writable.extend(PRIVATE.map(Path::new));
+    }
+    ruleset
+        .add_rules(path_beneath_rules(writable, write))
+        .and_then(|ruleset| ruleset.add_rules(path_beneath_rules(["/dev/random", "/dev/urandom"], AccessFs::ReadFile)))
+        .and_then(|ruleset| ruleset.add_rules(path_beneath_rules(DEVICES, device)))
+        .map_err(failed)
+}
+
+/// A ruleset that denies all that it can, but for what rules allow.
+fn handled(tier: Tier) -> Result<RulesetCreated, Refusal> {
+    let ruleset = Ruleset::default().set_compatibility(CompatLevel::BestEffort);
+    let ruleset = ruleset.handle_access(AccessFs::from_all(NEWEST)).map_err(failed)?;
+    let ruleset = ruleset.scope(Scope::from_all(NEWEST)).map_err(failed)?;
+    let ruleset = if tier == Tier::Reduced {
+        // No rule follows: nothing can be connected to and nothing bound.
+        ruleset.handle_access(AccessNet::from_all(NEWEST)).map_err(failed)?
+    } else {
+        ruleset
+    };
+    ruleset.create().map_err(failed)
+}
+
+fn failed(why: impl Display) -> Refusal {
+    refused("landlock", why, "use a kernel with Landlock (5.13 or newer, with `landlock` in `lsm=`)")
+}

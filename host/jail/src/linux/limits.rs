@@ -1,0 +1,69 @@
+//! What a source can spend, as far as the kernel bounds it for each process.
+
+use std::fs::DirEntry;
+use std::os::unix::fs::MetadataExt;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+use crate::cell::{Limits, Tier};
+use crate::report::Refusal;
+use crate::step::Step;
+
+/// Bytes that can be kept from being swapped out: what programs lock for their keys.
+const LOCKED_BYTES: u64 = 8 << 20;
+
+pub(super) fn apply(limits: &Limits, tier: Tier) -> Result<(), Refusal> {
+    // Without a user namespace of its own, what the user runs beside it counts too.
+    let beside = if tier == Tier::Reduced { threads_of_user() } else { 0 };
+    let limited = [
+        // Not the address space: language runtimes reserve far more of it than they use.
+        (Resource::Data, limits.memory, "limit memory"),
+        (Resource::Nproc, beside + u64::from(limits.processes), "limit processes"),
+        (Resource::Nofile, limits.files.into(), "limit descriptors"),
+        (Resource::Fsize, limits.file_size, "limit the size of files"),
+        (Resource::Memlock, LOCKED_BYTES, "limit locked memory"),
+        // A core would be a copy of its secrets, in a place that the machine chooses.
+        (Resource::Core, 0, "limit cores"),
+        (Resource::Msgqueue, 0, "limit message queues"),
+    ];
+    for (resource, value, step) in limited {
+        bound(resource, value).step(step)?;
+    }
+    Ok(())
+}
+
+/// How many processes and threads the user has now. Folders in `/proc` have a link for each folder in them, and two more.
+fn threads_of_user() -> u64 {
+    let user = rustix::process::geteuid().as_raw();
+    let threads = |process: std::io::Result<DirEntry>| {
+        let tasks = process.ok()?.path().join("task").metadata().ok()?;
+        (tasks.uid() == user).then(|| tasks.nlink().saturating_sub(2))
+    };
+    std::fs::read_dir("/proc").into_iter().flatten().filter_map(threads).sum()
+}
+
+/// Never more than what the broker itself has.
+fn bound(resource: Resource, value: u64) -> rustix::io::Result<()> {
+    let value = Some(getrlimit(resource).maximum.map_or(value, |own| value.min(own)));
+    setrlimit(resource, Rlimit { current: value, maximum: value })
+}
+
+/// Keeps to so many of the processors that it may use, rounded up. Which ones is left to the clock, so that many sources
+/// share all of them. seccomp keeps it from changing that.
+pub(super) fn pin(processors: f64) -> rustix::io::Result<()> {
+    let own = sched_getaffinity(None)?;
+    let possible: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|&processor| own.is_set(processor)).collect();
+    let micros = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.subsec_micros());
+    let first = usize::try_from(micros).unwrap_or_default() % possible.len().max(1);
+    let mut chosen = CpuSet::new();
+    let mut left = processors;
+    for &processor in possible.iter().cycle().skip(first).take(possible.len()) {
+        if left > 0.0 {
+            chosen.set(processor);
+        }
+        left -= 1.0;
+    }
+    sched_setaffinity(None, &chosen)
+}

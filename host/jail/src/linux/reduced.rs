@@ -1,0 +1,53 @@
+//! The reduced tier: no namespaces. Landlock fences files, seccomp the network, and this process finds whoever is left at
+//! the end, by adopting them.
+
+use std::io;
+use std::os::unix::net::UnixStream;
+
+use rustix::process::{
+    Pid, Signal, WaitOptions, geteuid, getpid, kill_process, set_child_subreaper, set_parent_process_death_signal, wait,
+};
+
+use super::full::{end_as, start_and_keep};
+use super::source::Streams;
+use crate::cell::Network;
+use crate::launch::Ask;
+use crate::report::Refusal;
+use crate::step::{Step, refused};
+
+/// Starts the source, waits for its end, and kills what it left behind.
+pub(super) fn run(ask: &Ask, control: &UnixStream, streams: Streams) -> Result<i32, Refusal> {
+    if geteuid().is_root() {
+        let remedy = "start the broker as an ordinary user";
+        return Err(refused("reduced tier", "without namespaces, root's rights cannot be taken from a source", remedy));
+    }
+    if ask.launch.cell.network != Network::None {
+        let remedy = "take `network` from its cell, or run it where namespaces are possible";
+        return Err(refused("reduced tier", "it cannot tell hosts apart, so it gives no network", remedy));
+    }
+    set_child_subreaper(Some(getpid())).step("adopt what is left behind")?;
+    // The end of the line tells the same, and leaves time to kill the rest.
+    set_parent_process_death_signal(None).step("outlive the broker")?;
+    let status = start_and_keep(ask, control, streams, Vec::new(), geteuid().as_raw());
+    sweep();
+    Ok(end_as(status?.map_or(libc::SIGKILL, |status| status.as_raw())))
+}
+
+/// Kills whoever is beneath this process. Their children become its own and are killed in turn.
+pub(super) fn sweep() {
+    loop {
+        for child in children().unwrap_or_default() {
+            // It may have ended meanwhile.
+            let _ = kill_process(child, Signal::KILL);
+        }
+        if matches!(wait(WaitOptions::empty()), Err(rustix::io::Errno::CHILD)) {
+            return;
+        }
+    }
+}
+
+fn children() -> io::Result<Vec<Pid>> {
+    let own = getpid();
+    let listed = std::fs::read_to_string(format!("/proc/self/task/{own}/children"))?;
+    Ok(listed.split_ascii_whitespace().filter_map(|pid| pid.parse().ok().and_then(Pid::from_raw)).collect())
+}

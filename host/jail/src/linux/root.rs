@@ -1,0 +1,208 @@
+//! The root of a cell: an empty one, with what is declared put into it, and nothing behind it.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Component, Path, PathBuf};
+
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, mkdirat, openat, openat2, symlinkat};
+use rustix::io::Errno;
+use rustix::mount::{
+    FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, UnmountFlags, fsconfig_create, fsconfig_set_string,
+    fsmount, fsopen, move_mount, unmount,
+};
+use rustix::process::{fchdir, pivot_root};
+
+use super::grants::{Grant, clone_tree};
+use super::sys::{MountAttributes, mount_setattr};
+use crate::cell::Cell;
+use crate::report::Refusal;
+use crate::step::{Step, refused};
+
+/// Devices that every program expects and that lead nowhere.
+pub(super) const DEVICES: [&str; 5] = ["null", "zero", "full", "random", "urandom"];
+
+/// Links in `/dev` that the C library and shells expect.
+pub(super) const DEVICE_LINKS: [(&str, &str); 4] = [
+    ("/dev/fd", "/proc/self/fd"),
+    ("/dev/stdin", "/proc/self/fd/0"),
+    ("/dev/stdout", "/proc/self/fd/1"),
+    ("/dev/stderr", "/proc/self/fd/2"),
+];
+
+/// Bytes of the root itself, which holds mount points and the cell's own files only.
+const ROOT_BYTES: u64 = 16 << 20;
+
+/// Files in each private folder: what a package of some size unpacks to. They cost kernel memory that no other limit counts.
+const MAX_FILES: u32 = 65_536;
+
+/// What a source may have of the kernel's things that no other limit counts. No namespaces even for code that got past
+/// seccomp; watches as editors and file servers use them.
+const KERNEL_LIMITS: [(&str, &str); 6] = [
+    ("max_user_namespaces", "0"),
+    ("max_mnt_namespaces", "0"),
+    ("max_net_namespaces", "0"),
+    ("max_inotify_instances", "16"),
+    ("max_inotify_watches", "8192"),
+    ("max_fanotify_groups", "0"),
+];
+
+const NO_SURPRISES: MountAttrFlags = MountAttrFlags::MOUNT_ATTR_NOSUID.union(MountAttrFlags::MOUNT_ATTR_NODEV);
+
+/// Makes the root and moves into it. To be called by the first process of its namespaces.
+pub(super) fn build(cell: &Cell, grants: Vec<Grant>) -> Result<(), Refusal> {
+    let proc = file_system("proc", &[], NO_SURPRISES | MountAttrFlags::MOUNT_ATTR_NOEXEC).step("mount /proc")?;
+    let root = tmpfs(ROOT_BYTES, "0755").step("mount the root")?;
+    let mut pieces: Vec<Piece> = grants.into_iter().map(Piece::from).collect();
+    for (path, mode) in [(Path::new("/tmp"), "1777"), (Path::new("/dev/shm"), "1777"), (&cell.home, "0700")] {
+        let tree = tmpfs(cell.limits.tmp, mode).step(format_args!("mount {}", path.display()))?;
+        pieces.push(Piece { path: path.to_owned(), tree, is_folder: true });
+    }
+    for name in DEVICES {
+        pieces.push(device(name).step(format_args!("mount /dev/{name}"))?);
+    }
+    // Nothing can be mounted after this, only moved.
+    limit_the_kernel(&proc).step("limit namespaces and watches")?;
+    pieces.push(Piece { path: "/proc".into(), tree: proc, is_folder: true });
+    // What lies within another comes after it.
+    pieces.sort_by_key(|piece| piece.path.components().count());
+
+    move_mount(&root, "", CWD, "/", MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH).step("attach the root")?;
+    for piece in pieces {
+        attach(&root, &piece)?;
+    }
+    for (path, content) in &cell.files {
+        write(&root, path, content).step(format_args!("make {}", path.display()))?;
+    }
+    let links = DEVICE_LINKS.map(|(link, target)| (PathBuf::from(link), PathBuf::from(target)));
+    for (path, target) in links.iter().chain(&cell.links) {
+        link(&root, path, target).step(format_args!("link {}", path.display()))?;
+    }
+    enter(&root).step("enter the root")
+}
+
+/// Something to be mounted, and where.
+struct Piece {
+    path: PathBuf,
+    tree: OwnedFd,
+    is_folder: bool,
+}
+
+impl From<Grant> for Piece {
+    fn from(Grant { path, tree, is_folder }: Grant) -> Self {
+        Self { path, tree, is_folder }
+    }
+}
+
+fn file_system(kind: &str, options: &[(&str, &str)], attributes: MountAttrFlags) -> rustix::io::Result<OwnedFd> {
+    let context = fsopen(kind, FsOpenFlags::FSOPEN_CLOEXEC)?;
+    for (key, value) in options {
+        fsconfig_set_string(&context, *key, *value)?;
+    }
+    fsconfig_create(&context)?;
+    fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes)
+}
+
+fn tmpfs(bytes: u64, mode: &str) -> rustix::io::Result<OwnedFd> {
+    let (size, files) = (bytes.to_string(), MAX_FILES.to_string());
+    file_system("tmpfs", &[("size", &size), ("mode", mode), ("nr_inodes", &files)], NO_SURPRISES)
+}
+
+fn device(name: &str) -> std::io::Result<Piece> {
+    let path = Path::new("/dev").join(name);
+    let named = openat(CWD, &path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+    let tree = clone_tree(named)?;
+    let set = libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NOEXEC;
+    mount_setattr(tree.as_fd(), &MountAttributes { set, private: true, ..Default::default() })?;
+    Ok(Piece { path, tree, is_folder: false })
+}
+
+/// The limits are those of the user namespace that this process is in, whoever's `/proc` they are reached by.
+pub(super) fn limit_the_kernel(proc: &OwnedFd) -> rustix::io::Result<()> {
+    for (name, value) in KERNEL_LIMITS {
+        let flags = OFlags::WRONLY | OFlags::CLOEXEC;
+        match openat(proc, Path::new("sys/user").join(name), flags, Mode::empty()) {
+            Ok(file) => drop(rustix::io::write(file, value.as_bytes())?),
+            // A kernel without the thing has no limit for it.
+            Err(Errno::NOENT) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(())
+}
+
+fn attach(root: &OwnedFd, Piece { path, tree, is_folder }: &Piece) -> Result<(), Refusal> {
+    let shown = path.display();
+    let target = if *is_folder {
+        folder(root, path).step(format_args!("make {shown}"))?
+    } else {
+        let (parent, name) = parent(root, path).step(format_args!("make {shown}"))?;
+        // Within a granted folder it exists.
+        match openat(&parent, name, OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC, Mode::from_raw_mode(0o444)) {
+            Ok(_) | Err(Errno::EXIST) => {}
+            Err(errno) => return Err(errno).step(format_args!("make {shown}")),
+        }
+        beneath(&parent, name, OFlags::empty()).step(format_args!("make {shown}"))?
+    };
+    if path == Path::new("/") {
+        return Err(refused(
+            "attach /",
+            "the root of the machine cannot be granted",
+            "grant the folders that are needed",
+        ));
+    }
+    let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+    move_mount(tree, "", target, "", flags).step(format_args!("attach {shown}"))
+}
+
+fn write(root: &OwnedFd, path: &Path, content: &[u8]) -> std::io::Result<()> {
+    let (parent, name) = parent(root, path)?;
+    let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
+    File::from(openat(&parent, name, flags, Mode::from_raw_mode(0o444))?).write_all(content)
+}
+
+fn link(root: &OwnedFd, path: &Path, target: &Path) -> rustix::io::Result<()> {
+    let (parent, name) = parent(root, path)?;
+    symlinkat(target, &parent, name)
+}
+
+fn parent<'path>(root: &OwnedFd, path: &'path Path) -> rustix::io::Result<(OwnedFd, &'path OsStr)> {
+    let (parent, name) = path.parent().zip(path.file_name()).ok_or(Errno::INVAL)?;
+    Ok((folder(root, parent)?, name))
+}
+
+/// Opens a folder, made where it does not exist. Follows no link: granted folders may be full of them.
+fn folder(root: &OwnedFd, path: &Path) -> rustix::io::Result<OwnedFd> {
+    let mut at = beneath(root, OsStr::new("."), OFlags::DIRECTORY)?;
+    for component in path.components() {
+        let name = match component {
+            Component::Normal(name) => name,
+            Component::RootDir => continue,
+            _ => return Err(Errno::INVAL),
+        };
+        at = match beneath(&at, name, OFlags::DIRECTORY) {
+            Err(Errno::NOENT) => {
+                mkdirat(&at, name, Mode::from_raw_mode(0o755))?;
+                beneath(&at, name, OFlags::DIRECTORY)?
+            }
+            opened => opened?,
+        };
+    }
+    Ok(at)
+}
+
+fn beneath(folder: &OwnedFd, name: &OsStr, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    openat2(folder, name, OFlags::PATH | OFlags::CLOEXEC | flags, Mode::empty(), resolve)
+}
+
+/// Makes it the root, detaches the machine's, and lets nothing be made in it any more.
+fn enter(root: &OwnedFd) -> std::io::Result<()> {
+    fchdir(root)?;
+    // The old root comes to lie over the new one, and is taken off.
+    pivot_root(".", ".")?;
+    unmount(".", UnmountFlags::DETACH)?;
+    std::env::set_current_dir("/")?;
+    mount_setattr(root.as_fd(), &MountAttributes { set: libc::MOUNT_ATTR_RDONLY, ..Default::default() })
+}

@@ -1,0 +1,247 @@
+//! The system calls that no tool source needs, and that reach far into the kernel.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use libc::c_long;
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
+    TargetArch, apply_filter, sock_filter,
+};
+
+/// Answered as if the caller were not allowed.
+const DENIED: &[c_long] = &[
+    // Other processes.
+    libc::SYS_ptrace,
+    libc::SYS_process_vm_readv,
+    libc::SYS_process_vm_writev,
+    libc::SYS_process_madvise,
+    libc::SYS_pidfd_getfd,
+    libc::SYS_kcmp,
+    // Mounts and roots.
+    libc::SYS_mount,
+    libc::SYS_umount2,
+    libc::SYS_pivot_root,
+    libc::SYS_chroot,
+    libc::SYS_open_tree,
+    libc::SYS_move_mount,
+    libc::SYS_fsopen,
+    libc::SYS_fsconfig,
+    libc::SYS_fsmount,
+    libc::SYS_fspick,
+    libc::SYS_mount_setattr,
+    libc::SYS_open_by_handle_at,
+    libc::SYS_name_to_handle_at,
+    libc::SYS_mknodat,
+    libc::SYS_swapon,
+    libc::SYS_swapoff,
+    libc::SYS_quotactl,
+    libc::SYS_acct,
+    // Namespaces.
+    libc::SYS_unshare,
+    libc::SYS_setns,
+    // Programs, events and keys in the kernel.
+    libc::SYS_bpf,
+    libc::SYS_perf_event_open,
+    libc::SYS_userfaultfd,
+    libc::SYS_fanotify_init,
+    libc::SYS_keyctl,
+    libc::SYS_add_key,
+    libc::SYS_request_key,
+    // The machine itself.
+    libc::SYS_kexec_load,
+    libc::SYS_kexec_file_load,
+    libc::SYS_init_module,
+    libc::SYS_finit_module,
+    libc::SYS_delete_module,
+    libc::SYS_reboot,
+    libc::SYS_settimeofday,
+    libc::SYS_clock_settime,
+    libc::SYS_adjtimex,
+    libc::SYS_clock_adjtime,
+    libc::SYS_sethostname,
+    libc::SYS_setdomainname,
+    libc::SYS_syslog,
+    libc::SYS_vhangup,
+    libc::SYS_personality,
+    // Placement of memory across nodes.
+    libc::SYS_migrate_pages,
+    libc::SYS_move_pages,
+    libc::SYS_mbind,
+    libc::SYS_set_mempolicy,
+];
+
+/// The same, where only this architecture has them.
+#[cfg(target_arch = "x86_64")]
+const DENIED_HERE: &[c_long] =
+    &[libc::SYS_mknod, libc::SYS_iopl, libc::SYS_ioperm, libc::SYS_modify_ldt, libc::SYS_uselib, libc::SYS_ustat];
+#[cfg(not(target_arch = "x86_64"))]
+const DENIED_HERE: &[c_long] = &[];
+
+/// Answered as if the kernel did not know them, so that callers take the older way: some hide their flags in memory where no
+/// filter sees them, io_uring makes system calls that no filter sees.
+const UNKNOWN: &[c_long] = &[
+    libc::SYS_clone3,
+    libc::SYS_openat2,
+    libc::SYS_io_uring_setup,
+    libc::SYS_io_uring_enter,
+    libc::SYS_io_uring_register,
+];
+
+/// The same number on all architectures; `libc` does not have it for all.
+const FCHMODAT2: c_long = 452;
+
+/// Where a mode is set: the system call, which argument is the mode, and which are flags that must ask for a new file.
+const MODES: &[(c_long, u8, Option<u8>)] =
+    &[(libc::SYS_fchmod, 1, None), (libc::SYS_fchmodat, 2, None), (FCHMODAT2, 2, None), (libc::SYS_openat, 3, Some(2))];
+
+/// The same, where only this architecture has them.
+#[cfg(target_arch = "x86_64")]
+const MODES_HERE: &[(c_long, u8, Option<u8>)] =
+    &[(libc::SYS_chmod, 1, None), (libc::SYS_creat, 1, None), (libc::SYS_open, 2, Some(1))];
+#[cfg(not(target_arch = "x86_64"))]
+const MODES_HERE: &[(c_long, u8, Option<u8>)] = &[];
+
+/// Flags of `clone` that make a namespace.
+const NAMESPACES: [i32; 7] = [
+    libc::CLONE_NEWNS,
+    libc::CLONE_NEWCGROUP,
+    libc::CLONE_NEWUTS,
+    libc::CLONE_NEWIPC,
+    libc::CLONE_NEWUSER,
+    libc::CLONE_NEWPID,
+    libc::CLONE_NEWNET,
+];
+
+/// What differs from cell to cell.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Rules {
+    /// Internet sockets: in a network of its own, harmless.
+    pub(super) internet: bool,
+    /// Its processors were chosen for it.
+    pub(super) pinned: bool,
+}
+
+/// Installs the filters for this process and all that it will start. Needs `no_new_privs`.
+pub(super) fn apply(rules: Rules) -> io::Result<()> {
+    for program in programs(rules)? {
+        apply_filter(&program).map_err(io::Error::other)?;
+    }
+    Ok(())
+}
+
+fn programs(rules: Rules) -> io::Result<Vec<BpfProgram>> {
+    let mut denied: Filter = DENIED.iter().chain(DENIED_HERE).map(|&call| (call, Vec::new())).collect();
+    if rules.pinned {
+        denied.insert(libc::SYS_sched_setaffinity, Vec::new());
+    }
+    denied.insert(libc::SYS_socket, sockets(rules.internet)?);
+    denied.insert(libc::SYS_socketpair, pairs()?);
+    for &(call, mode, flags) in MODES.iter().chain(MODES_HERE) {
+        denied.insert(call, raising(mode, flags)?);
+    }
+    // Both put characters into a terminal's input.
+    denied.insert(libc::SYS_ioctl, vec![all([is(1, libc::TIOCSTI)?])?, all([is(1, libc::TIOCLINUX)?])?]);
+    denied.insert(libc::SYS_clone, NAMESPACES.map(|flag| all([has(0, flag)?])).into_iter().collect::<Result<_, _>>()?);
+    let unknown = UNKNOWN.iter().map(|&call| (call, Vec::new())).collect();
+    let mut programs = vec![compiled(unknown, libc::ENOSYS)?, compiled(denied, libc::EPERM)?];
+    if cfg!(target_arch = "x86_64") {
+        programs.push(x32_guard());
+    }
+    Ok(programs)
+}
+
+/// By system call: any of the rules denies; no rule denies always.
+type Filter = BTreeMap<c_long, Vec<SeccompRule>>;
+
+/// All families but those that are listed are denied: Unix sockets too, by which a source would reach the daemons of any
+/// folder that it can read. A pair of them stays possible. Netlink only as the C library asks for addresses; of the
+/// internet only TCP and UDP, under which no other protocol's code can be reached.
+fn sockets(internet: bool) -> io::Result<Vec<SeccompRule>> {
+    let mut others = vec![differs(0, libc::AF_NETLINK)?];
+    if internet {
+        others.extend([differs(0, libc::AF_INET)?, differs(0, libc::AF_INET6)?]);
+    }
+    let netlink = [is(0, libc::AF_NETLINK)?, differs(2, libc::NETLINK_ROUTE)?];
+    let transport = [
+        differs(0, libc::AF_NETLINK)?,
+        differs(2, libc::IPPROTO_IP)?,
+        differs(2, libc::IPPROTO_TCP)?,
+        differs(2, libc::IPPROTO_UDP)?,
+    ];
+    Ok(vec![all(others)?, all(netlink)?, all(transport)?])
+}
+
+/// Not of datagrams: each end of such a pair can be connected anew, to the daemons above.
+fn pairs() -> io::Result<Vec<SeccompRule>> {
+    const KIND: u64 = 0xf;
+    let datagrams =
+        condition(1, SeccompCmpArgLen::Dword, SeccompCmpOp::MaskedEq(KIND), libc::SOCK_DGRAM.unsigned_abs())?;
+    Ok(vec![all([differs(0, libc::AF_UNIX)?])?, all([datagrams])?])
+}
+
+/// Files in a folder that it may write would raise the rights of whoever executes them on the machine: to those of their
+/// owner, who is root where the broker is.
+fn raising(mode: u8, flags: Option<u8>) -> io::Result<Vec<SeccompRule>> {
+    let mut rules = Vec::new();
+    for bit in [libc::S_ISUID, libc::S_ISGID] {
+        let raises = || condition(mode, SeccompCmpArgLen::Dword, SeccompCmpOp::MaskedEq(bit.into()), bit);
+        match flags {
+            None => rules.push(all([raises()?])?),
+            // Else the mode is whatever was in the register.
+            Some(flags) => {
+                // Of O_TMPFILE only what is not also O_DIRECTORY.
+                for new in [libc::O_CREAT, libc::O_TMPFILE & !libc::O_DIRECTORY] {
+                    rules.push(all([raises()?, has(flags, new)?])?);
+                }
+            }
+        }
+    }
+    Ok(rules)
+}
+
+fn compiled(filter: Filter, errno: i32) -> io::Result<BpfProgram> {
+    let architecture = if cfg!(target_arch = "x86_64") { TargetArch::x86_64 } else { TargetArch::aarch64 };
+    let action = SeccompAction::Errno(errno.unsigned_abs());
+    let filter = SeccompFilter::new(filter, SeccompAction::Allow, action, architecture).map_err(io::Error::other)?;
+    filter.try_into().map_err(io::Error::other)
+}
+
+/// The x32 calls have the architecture's number and numbers of their own, which the filters above do not know.
+fn x32_guard() -> BpfProgram {
+    const X32: u32 = 0x4000_0000;
+    let step = |code: u32, jump_false: u8, k: u32| sock_filter { code: code as u16, jt: 0, jf: jump_false, k };
+    vec![
+        step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0),
+        step(libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K, 1, X32),
+        step(libc::BPF_RET | libc::BPF_K, 0, libc::SECCOMP_RET_ERRNO | libc::EPERM.unsigned_abs()),
+        step(libc::BPF_RET | libc::BPF_K, 0, libc::SECCOMP_RET_ALLOW),
+    ]
+}
+
+fn all(conditions: impl Into<Vec<SeccompCondition>>) -> io::Result<SeccompRule> {
+    SeccompRule::new(conditions.into()).map_err(io::Error::other)
+}
+
+fn is(argument: u8, value: impl TryInto<u64>) -> io::Result<SeccompCondition> {
+    condition(argument, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, value)
+}
+
+fn differs(argument: u8, value: impl TryInto<u64>) -> io::Result<SeccompCondition> {
+    condition(argument, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, value)
+}
+
+fn has(argument: u8, flag: i32) -> io::Result<SeccompCondition> {
+    let bit = u64::from(flag.cast_unsigned());
+    condition(argument, SeccompCmpArgLen::Qword, SeccompCmpOp::MaskedEq(bit), bit)
+}
+
+fn condition(
+    argument: u8,
+    length: SeccompCmpArgLen,
+    operator: SeccompCmpOp,
+    value: impl TryInto<u64>,
+) -> io::Result<SeccompCondition> {
+    let value = value.try_into().map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
+    SeccompCondition::new(argument, length, operator, value).map_err(io::Error::other)
+}

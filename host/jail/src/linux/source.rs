@@ -1,0 +1,116 @@
+//! The last steps of the process that becomes the source. What it still has it gives up here, and nothing is asked after.
+
+use std::convert::Infallible;
+use std::io::{self, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use rustix::io::Errno;
+use rustix::process::{Signal, set_parent_process_death_signal, setsid};
+use rustix::thread::{
+    CapabilitySet, CapabilitySets, clear_ambient_capability_set, remove_capability_from_bounding_set, set_capabilities,
+    set_no_new_privs,
+};
+use serde::{Deserialize, Serialize};
+
+use super::{landlock, limits, seccomp, sys};
+use crate::cell::Tier;
+use crate::launch::{Ask, Launch};
+use crate::report::Refusal;
+use crate::step::{Step, refused};
+
+/// The source's ends of its standard streams.
+pub(super) struct Streams {
+    pub(super) input: OwnedFd,
+    pub(super) output: OwnedFd,
+    pub(super) error: OwnedFd,
+}
+
+/// What this process tells the keeper before its line is closed by `exec`.
+#[derive(Serialize, Deserialize)]
+pub(super) enum Word {
+    /// Landlock is in force, in this version.
+    Fenced(u32),
+    /// The source was not started.
+    Refused(Refusal),
+}
+
+/// Becomes the source. Ends instead if a step fails, which is told, or in a rehearsal.
+pub(super) fn become_source(ask: &Ask, streams: Streams, mut tell: io::PipeWriter) -> ! {
+    let status = match restrict(ask, &mut tell) {
+        Ok(()) if ask.rehearsal => 0,
+        Ok(()) => {
+            let Err(refusal) = execute(&ask.launch, streams);
+            say(&mut tell, &Word::Refused(refusal));
+            super::FAILED
+        }
+        Err(refusal) => {
+            say(&mut tell, &Word::Refused(refusal));
+            super::FAILED
+        }
+    };
+    std::process::exit(status)
+}
+
+fn say(tell: &mut io::PipeWriter, word: &Word) {
+    // A keeper that is gone has taken this process with it.
+    let _ = postcard::to_stdvec(word).map(|bytes| tell.write_all(&bytes));
+}
+
+fn restrict(ask: &Ask, tell: &mut io::PipeWriter) -> Result<(), Refusal> {
+    let launch = &ask.launch;
+    set_parent_process_death_signal(Some(Signal::KILL)).step("die with the cell")?;
+    setsid().step("own session")?;
+    let shown = launch.directory.display();
+    std::env::set_current_dir(&launch.directory).step(format_args!("change to the folder {shown}"))?;
+    limits::apply(&launch.cell.limits, launch.cell.tier)?;
+    // The cgroup bounds it more exactly.
+    let processors = launch.cell.limits.cpu.filter(|_| !ask.cgroup);
+    processors.map_or(Ok(()), limits::pin).step("limit processors")?;
+    drop_capabilities().step("drop capabilities")?;
+    set_no_new_privs(true).step("no new privileges")?;
+    say(tell, &Word::Fenced(landlock::apply(&launch.cell)?));
+    let internet = launch.cell.tier != Tier::Reduced;
+    seccomp::apply(seccomp::Rules { internet, pinned: processors.is_some() }).step("seccomp")
+}
+
+/// None is left, and none can be had from a file.
+pub(super) fn drop_capabilities() -> rustix::io::Result<()> {
+    for number in 0..u64::BITS {
+        match remove_capability_from_bounding_set(CapabilitySet::from_bits_retain(1 << number)) {
+            Ok(()) => {}
+            // Beyond the last one.
+            Err(Errno::INVAL) => break,
+            // Without the right to, as in the reduced tier: there `no_new_privs` is what keeps files from giving any.
+            Err(Errno::PERM) => break,
+            Err(errno) => return Err(errno),
+        }
+    }
+    clear_ambient_capability_set()?;
+    let none = CapabilitySet::empty();
+    set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })
+}
+
+fn execute(launch: &Launch, streams: Streams) -> Result<Infallible, Refusal> {
+    let Streams { input, output, error } = streams;
+    rustix::stdio::dup2_stdin(input)
+        .and_then(|()| rustix::stdio::dup2_stdout(output))
+        .and_then(|()| rustix::stdio::dup2_stderr(error))
+        .step("connect the standard streams")?;
+    sys::default_signals();
+    sys::close_on_exec_from(3).step("close descriptors")?;
+    let mut command = Command::new(&launch.program);
+    command.args(&launch.arguments).env_clear();
+    command.envs(launch.environment.iter().map(|(name, value)| (name, value)));
+    // Replaces this process; returns only if it could not.
+    let failure = command.exec();
+    let shown = launch.program.display();
+    if failure.kind() == io::ErrorKind::NotFound {
+        let remedy = "it, or the interpreter that its first line names, is not in the cell: grant it with `read`";
+        let mut refusal = refused(format_args!("execute {shown}"), &failure, remedy);
+        refusal.errno = failure.raw_os_error();
+        return Err(refusal);
+    }
+    Err(failure).step(format_args!("execute {shown}"))
+}

@@ -1,0 +1,57 @@
+//! Which cells this machine gives: each is built once, up to the last step.
+
+use std::path::PathBuf;
+
+use crate::cell::{Cell, Mount, Tier};
+use crate::launch::{Launch, Launcher};
+use crate::report::{Enforced, Probe, Refusal};
+
+/// Tries the tiers, best first, until one can be built. Nothing is executed in them. Blocks for some milliseconds, or as
+/// long as [`Control::ready`](crate::Control::ready).
+#[must_use]
+pub fn probe(launcher: &Launcher) -> Probe {
+    let full = rehearse(launcher, Tier::Full);
+    let bwrap = if full.is_ok() { Err(not_tried(Tier::Full)) } else { rehearse(launcher, Tier::FullViaBwrap) };
+    let better = if full.is_ok() { Some(Tier::Full) } else { bwrap.is_ok().then_some(Tier::FullViaBwrap) };
+    let reduced = better.map_or_else(|| rehearse(launcher, Tier::Reduced), |better| Err(not_tried(better)));
+    Probe { full, bwrap, reduced }
+}
+
+fn not_tried(better: Tier) -> Refusal {
+    let cause = format!("not tried, as the {better} tier can be built");
+    Refusal { step: "probe".to_owned(), cause, errno: None, setting: None, remedy: None }
+}
+
+fn rehearse(launcher: &Launcher, tier: Tier) -> Result<Enforced, Refusal> {
+    let home = if tier == Tier::Reduced { std::env::temp_dir() } else { Cell::default().home };
+    // In the one tier that executes the launcher anew, it needs its libraries.
+    let (links, view) = if tier == Tier::FullViaBwrap { system() } else { Default::default() };
+    let launch = Launch {
+        program: PathBuf::from("/"),
+        arguments: Vec::new(),
+        environment: Vec::new(),
+        directory: home.clone(),
+        cell: Cell { tier, home, view, links, ..Cell::default() },
+    };
+    let failed = |error: std::io::Error| Refusal {
+        step: "launcher".to_owned(),
+        cause: format!("{launcher:?} cannot be started: {error}"),
+        errno: error.raw_os_error(),
+        setting: None,
+        remedy: None,
+    };
+    let mut started = launch.ask(launcher, true).map_err(failed)?;
+    let ready = started.control.ready();
+    drop(started.control);
+    // It ends by itself, and has nothing to tell by its status.
+    let _ = started.process.wait();
+    ready.map(|ready| ready.enforced)
+}
+
+/// Where programs and libraries are: links to others, and folders.
+fn system() -> (Vec<(PathBuf, PathBuf)>, Vec<Mount>) {
+    let folders = ["/usr", "/bin", "/lib", "/lib64", "/nix/store"].map(PathBuf::from);
+    let link = |path: &PathBuf| Some((path.clone(), path.read_link().ok()?));
+    let links = folders.iter().filter_map(link).collect();
+    (links, folders.iter().filter(|path| !path.is_symlink() && path.is_dir()).map(Mount::read).collect())
+}

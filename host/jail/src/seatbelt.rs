@@ -1,0 +1,60 @@
+//! A cell in the words of Seatbelt, the sandbox of macOS.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use crate::cell::{Access, Cell};
+
+/// What every program needs to start: the rules that Apple ships for that, threads and processes of its own, and the names
+/// of the folders above what it may read.
+const EVERYBODY: &str = "(version 1)
+(deny default)
+(import \"system.sb\")
+(allow process-fork)
+(allow signal (target same-sandbox))
+(allow sysctl-read)
+(deny network*)
+";
+
+/// Denies all that is not granted. Names of files stay visible where a path leads through them.
+pub(crate) fn profile(cell: &Cell, program: &Path) -> String {
+    let mut profile = EVERYBODY.to_owned();
+    allow(&mut profile, "process-exec file-read*", program);
+    for mount in &cell.view {
+        allow(&mut profile, "process-exec file-read*", &mount.path);
+        if mount.access == Access::Write {
+            allow(&mut profile, "file-write*", &mount.path);
+        }
+    }
+    allow(&mut profile, "process-exec file-read* file-write*", &cell.home);
+    profile
+}
+
+fn allow(profile: &mut String, operations: &str, path: &Path) {
+    // Writing to a string cannot fail.
+    let _ = writeln!(profile, "(allow {operations} (subpath {}))", quoted(path));
+    for above in path.ancestors().skip(1) {
+        let _ = writeln!(profile, "(allow file-read-metadata (literal {}))", quoted(above));
+    }
+}
+
+fn quoted(path: &Path) -> String {
+    format!("\"{}\"", path.to_string_lossy().replace('\\', "\\\\").replace('"', "\\\""))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cell::Mount;
+
+    #[test]
+    fn a_profile_denies_first_and_no_path_ends_its_string() {
+        let view = vec![Mount::read("/usr"), Mount::write("/a \")(allow default)(\\")];
+        let cell = Cell { view, home: "/private".into(), ..Cell::default() };
+        let profile = profile(&cell, Path::new("/usr/bin/true"));
+        assert!(profile.starts_with("(version 1)\n(deny default)\n"), "{profile}");
+        assert!(profile.contains("(allow process-exec file-read* (subpath \"/usr\"))\n"), "{profile}");
+        assert!(!profile.contains("file-write* (subpath \"/usr\")"), "{profile}");
+        assert!(profile.contains(r#"(allow file-write* (subpath "/a \")(allow default)(\\"))"#), "{profile}");
+    }
+}

@@ -1,0 +1,82 @@
+//! Each step that fails says which it was, what decides it on this machine, and the way out.
+
+use std::fmt::Display;
+use std::io;
+
+use crate::report::Refusal;
+
+pub(crate) trait Step<T> {
+    /// Names the step, for the case that it fails.
+    fn step(self, step: impl Display) -> Result<T, Refusal>;
+}
+
+impl<T, E: Into<io::Error>> Step<T> for Result<T, E> {
+    fn step(self, step: impl Display) -> Result<T, Refusal> {
+        self.map_err(|error| explained(step.to_string(), &error.into()))
+    }
+}
+
+/// A refusal whose reason is none of the kernel's.
+pub(crate) fn refused(step: impl Display, cause: impl Display, remedy: impl Display) -> Refusal {
+    let (step, cause, remedy) = (step.to_string(), cause.to_string(), Some(remedy.to_string()));
+    Refusal { step, cause, errno: None, setting: None, remedy }
+}
+
+fn explained(step: String, error: &io::Error) -> Refusal {
+    let errno = error.raw_os_error();
+    let (setting, remedy) = errno.and_then(|errno| explanation(&step, errno)).unzip();
+    Refusal { step, cause: error.to_string(), errno, setting, remedy }
+}
+
+/// The setting that most likely decides the step, and what to do.
+fn explanation(step: &str, errno: i32) -> Option<(String, String)> {
+    let (setting, remedy) = match (step, errno) {
+        ("namespaces", libc::ENOSPC) => ("user.max_user_namespaces", "raise it with sysctl"),
+        ("namespaces" | "map the user", libc::EPERM | libc::EACCES) => denied_namespaces(),
+        ("mount /proc", libc::EPERM) => (
+            "the container that hides parts of /proc",
+            "with Docker, start it with --security-opt systempaths=unconfined",
+        ),
+        ("seccomp", libc::EINVAL) => ("CONFIG_SECCOMP_FILTER", "use a kernel with seccomp filters"),
+        ("own cgroup", _) => ("the delegation of the cgroup", "start the broker with `systemd-run --user --scope`"),
+        _ => return None,
+    };
+    Some((setting.to_owned(), remedy.to_owned()))
+}
+
+/// Who denies namespaces to users here.
+fn denied_namespaces() -> (&'static str, &'static str) {
+    let is = |file: &str, value: &str| std::fs::read_to_string(file).is_ok_and(|text| text.trim() == value);
+    if is("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1") {
+        let remedy =
+            "install bubblewrap, or give the broker an AppArmor profile with `userns,`, or set it to 0 with sysctl";
+        ("kernel.apparmor_restrict_unprivileged_userns", remedy)
+    } else if is("/proc/sys/kernel/unprivileged_userns_clone", "0") {
+        ("kernel.unprivileged_userns_clone", "set it to 1 with sysctl, or install bubblewrap")
+    } else if is("/proc/sys/user/max_user_namespaces", "0") {
+        ("user.max_user_namespaces", "raise it with sysctl")
+    } else {
+        let remedy = "if this is a container, start it with a seccomp profile that allows user namespaces";
+        ("the container's seccomp profile or a security module", remedy)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    #[test]
+    fn a_refusal_names_the_step_the_errno_the_setting_and_the_remedy() {
+        let failed: io::Result<()> = Err(io::Error::from_raw_os_error(libc::ENOSPC));
+        let refusal = failed.step("namespaces").unwrap_err();
+        assert_eq!(refusal.errno, Some(libc::ENOSPC));
+        assert_eq!(
+            refusal.to_string(),
+            "step `namespaces` failed: No space left on device (os error 28) (decided by user.max_user_namespaces); \
+             raise it with sysctl"
+        );
+        let refusal = refused("open the view", "/a does not exist", "create it");
+        assert_eq!(refusal.to_string(), "step `open the view` failed: /a does not exist; create it");
+    }
+}

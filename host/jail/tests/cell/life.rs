@@ -1,0 +1,106 @@
+//! How a cell begins and ends.
+
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::process::ExitStatusExt;
+use std::process::Command;
+
+use portcullis_jail::{Launcher, Tier, probe};
+
+use crate::{STUBBORN, assert_gone, beneath, each, output, refusal, says, shell, standing, start};
+
+#[test]
+fn a_program_runs_and_its_end_is_told() {
+    each(|_| {
+        assert_eq!(says("read line; echo hello"), "hello\n");
+        assert_eq!(output(&shell("exit 7")).1.code(), Some(7));
+        assert_eq!(output(&shell("kill -TERM $$")).1.signal(), Some(15));
+        assert_eq!(output(&shell("kill -KILL $$")).1.signal(), Some(9));
+    });
+}
+
+#[test]
+fn everything_ends_when_the_broker_hangs_up() {
+    each(|_| {
+        let mut started = start(&shell(STUBBORN));
+        started.control.ready().unwrap();
+        let inside = standing(&mut started);
+        started.control.terminate();
+        drop(started.control);
+        let status = started.process.wait().unwrap();
+        assert_eq!(status.signal(), Some(9));
+        assert_gone(&inside);
+    });
+}
+
+#[test]
+fn everything_ends_with_the_source_and_a_polite_word_reaches_it() {
+    each(|_| {
+        let script = "trap 'echo told; exit 5' TERM; setsid sleep 1000 & echo up; while :; do read line; done";
+        let mut started = start(&shell(script));
+        started.control.ready().unwrap();
+        let mut output = BufReader::new(started.output);
+        let mut said = String::new();
+        output.read_line(&mut said).unwrap();
+        let inside = beneath(started.process.id());
+        started.control.terminate();
+        assert_eq!(started.process.wait().unwrap().code(), Some(5));
+        output.read_to_string(&mut said).unwrap();
+        assert_eq!(said, "up\ntold\n");
+        assert_gone(&inside);
+    });
+}
+
+#[test]
+fn a_program_that_is_no_launcher_is_refused_with_the_reason() {
+    let mut started = shell("").start(&Launcher::Path("/usr/bin/true".into())).unwrap();
+    let why = started.control.ready().unwrap_err().to_string();
+    assert!(why.contains("main_if_asked"), "{why}");
+    started.process.wait().unwrap();
+}
+
+#[test]
+fn a_program_or_folder_that_is_not_in_the_cell_is_named() {
+    each(|_| {
+        let mut launch = shell("");
+        launch.program = "/opt/server".into();
+        let refused = refusal(&launch);
+        assert_eq!((refused.step.as_str(), refused.errno), ("execute /opt/server", Some(2)));
+        assert!(refused.to_string().contains("grant it with `read`"), "{refused}");
+        let mut launch = shell("");
+        launch.directory = "/srv".into();
+        assert_eq!(refusal(&launch).step, "change to the folder /srv");
+    });
+}
+
+#[test]
+fn the_probe_says_which_tier_this_machine_gives() {
+    let launcher = Launcher::Path(env!("CARGO_BIN_EXE_portcullis-jail").into());
+    let found = probe(&launcher);
+    assert_eq!(found.best(), Some(Tier::Full), "{found:?}");
+    let user = rustix::process::geteuid();
+    assert_eq!(found.full.unwrap().user, if user.is_root() { 65_533 } else { user.as_raw() });
+}
+
+/// Makes one user namespace the last that is possible, and runs the test below in it.
+#[test]
+fn where_namespaces_are_denied_the_probe_names_the_setting_and_offers_less() {
+    let script = "echo 1 > /proc/sys/user/max_user_namespaces && exec unshare -U --map-user=1000 --map-group=1000 \
+                  \"$0\" --exact life::namespaces_are_denied --ignored";
+    let ran = Command::new("unshare").args(["-Ur", "sh", "-c", script]).arg(std::env::current_exe().unwrap()).output();
+    let ran = ran.unwrap();
+    let said = String::from_utf8_lossy(&ran.stdout);
+    assert!(ran.status.success() && said.contains("1 passed"), "{said}{}", String::from_utf8_lossy(&ran.stderr));
+}
+
+#[test]
+#[ignore = "run by the test above, where it holds"]
+fn namespaces_are_denied() {
+    let found = probe(&Launcher::Path(env!("CARGO_BIN_EXE_portcullis-jail").into()));
+    let full = found.full.clone().unwrap_err();
+    assert_eq!((full.step.as_str(), full.errno), ("namespaces", Some(28)));
+    assert_eq!(full.setting.as_deref(), Some("user.max_user_namespaces"));
+    assert!(full.to_string().ends_with("raise it with sysctl"), "{full}");
+    assert!(found.bwrap.is_err());
+    assert_eq!(found.best(), Some(Tier::Reduced), "{found:?}");
+    assert!(found.reduced.unwrap().landlock >= 1);
+}

@@ -1,0 +1,119 @@
+//! Cells over the real launcher, started by the user who runs the tests and, if that is root, by an ordinary user too.
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods, reason = "tests")]
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::ExitStatus;
+
+use portcullis_jail::{Cell, Launch, Launcher, Mount, Refusal, Started};
+use rustix::thread::{Gid, Uid, set_thread_groups, set_thread_res_gid, set_thread_res_uid};
+
+mod bwrap;
+mod life;
+mod reduced;
+mod sight;
+mod spend;
+
+/// Who starts the launcher.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum As {
+    /// Whoever runs the tests.
+    Oneself,
+    /// User 4242, who owns nothing but what a test gives.
+    Ordinary,
+}
+
+impl As {
+    /// A folder of this user alone.
+    fn folder(self) -> tempfile::TempDir {
+        tempfile::Builder::new().prefix("jail-").permissions(fs::Permissions::from_mode(0o700)).tempdir().unwrap()
+    }
+}
+
+/// Runs a test for each user that this process can be.
+fn each(test: impl Fn(As) + Copy + Send + 'static) {
+    test(As::Oneself);
+    if rustix::process::geteuid().is_root() {
+        // Credentials are each thread's own, and the launcher is started by this one.
+        let ordinary = move || {
+            set_thread_groups(&[]).unwrap();
+            let (user, group) = (Uid::from_raw(4242), Gid::from_raw(4242));
+            set_thread_res_gid(group, group, group).unwrap();
+            set_thread_res_uid(user, user, user).unwrap();
+            test(As::Ordinary);
+        };
+        std::thread::spawn(ordinary).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    }
+}
+
+/// The shell, and what it needs to run.
+fn shell(script: &str) -> Launch {
+    let mut cell = Cell::default();
+    cell.view.push(Mount::read("/usr"));
+    for name in ["bin", "lib", "lib64"] {
+        cell.links.push((Path::new("/").join(name), Path::new("usr").join(name)));
+    }
+    cell.view.push(Mount::read("/etc/ld.so.cache"));
+    Launch {
+        program: "/usr/bin/sh".into(),
+        arguments: vec!["-c".into(), script.into()],
+        environment: vec![("PATH".to_owned(), "/usr/bin".into())],
+        directory: "/home/source".into(),
+        cell,
+    }
+}
+
+fn start(launch: &Launch) -> Started {
+    launch.start(&Launcher::Path(env!("CARGO_BIN_EXE_portcullis-jail").into())).unwrap()
+}
+
+/// What it wrote, and how it ended.
+fn output(launch: &Launch) -> (String, ExitStatus) {
+    let mut started = start(launch);
+    started.control.ready().unwrap_or_else(|refusal| panic!("{refusal}"));
+    drop(started.input);
+    let (mut said, mut complained) = (String::new(), String::new());
+    started.output.read_to_string(&mut said).unwrap();
+    started.error.read_to_string(&mut complained).unwrap();
+    (said + &complained, started.process.wait().unwrap())
+}
+
+fn says(script: &str) -> String {
+    output(&shell(script)).0
+}
+
+fn refusal(launch: &Launch) -> Refusal {
+    let mut started = start(launch);
+    let refusal = started.control.ready().unwrap_err();
+    assert_eq!(started.process.wait().unwrap().code(), Some(126));
+    refusal
+}
+
+/// The processes beneath this one, however deep.
+fn beneath(process: u32) -> Vec<u32> {
+    let children = fs::read_to_string(format!("/proc/{process}/task/{process}/children")).unwrap();
+    let children: Vec<u32> = children.split_whitespace().map(|child| child.parse().unwrap()).collect();
+    children.iter().copied().chain(children.iter().flat_map(|&child| beneath(child))).collect()
+}
+
+/// A shell with two daemons, each in a session of its own, that all ignore polite words. Each says when it stands.
+const STUBBORN: &str =
+    "trap '' TERM HUP INT; for n in 1 2; do setsid sh -c 'echo up; sleep 1000' & done; cat; sleep 1000";
+
+/// The processes beneath a launcher of [`STUBBORN`], once they stand.
+fn standing(started: &mut Started) -> Vec<u32> {
+    let mut lines = BufReader::new(&mut started.output).lines();
+    assert_eq!([(); 2].map(|()| lines.next().unwrap().unwrap()), ["up", "up"]);
+    beneath(started.process.id())
+}
+
+/// None of them is there, not even as a zombie.
+fn assert_gone(processes: &[u32]) {
+    assert!(processes.len() >= 3, "{processes:?}");
+    for process in processes {
+        assert!(!Path::new(&format!("/proc/{process}")).exists(), "{process} is there");
+    }
+}

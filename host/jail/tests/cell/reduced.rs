@@ -1,0 +1,79 @@
+//! The reduced tier.
+
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+
+use portcullis_jail::{Cell, Launch, Mount, Network, Tier};
+
+use crate::{As, STUBBORN, assert_gone, each, output, refusal, shell, standing, start};
+
+/// The shell in the reduced tier, which an ordinary user alone can have.
+fn reduced(home: &Path, script: &str) -> Launch {
+    let mut launch = shell(script);
+    launch.cell = Cell { tier: Tier::Reduced, home: home.to_owned(), ..Cell::default() };
+    launch.cell.view = ["/usr", "/etc/ld.so.cache"].map(Mount::read).into();
+    launch.directory = home.to_owned();
+    launch
+}
+
+fn is_root(who: As) -> bool {
+    who == As::Oneself && rustix::process::geteuid().is_root()
+}
+
+#[test]
+fn it_fences_files_and_denies_the_network() {
+    each(|who| {
+        let folder = who.folder();
+        let script = "echo mine > file; cat file; cat /etc/passwd; ls /; echo no > /tmp/no; ls -x /proc/$$/fd; \
+                      exec 3<>/dev/tcp/127.0.0.1/9";
+        let mut launch = reduced(folder.path(), script);
+        launch.program = "/usr/bin/bash".into();
+        if is_root(who) {
+            assert!(refusal(&launch).to_string().contains("ordinary user"));
+            return;
+        }
+        let (said, _) = output(&launch);
+        assert!(said.starts_with("mine\n"), "{said}");
+        for refused in ["/etc/passwd: Permission", "directory '/': Permission", "/tmp/no: Permission", "socket: "] {
+            assert!(said.contains(refused), "{refused}: {said}");
+        }
+        launch.cell.network = Network::Listeners(Vec::new());
+        assert!(refusal(&launch).to_string().contains("gives no network"));
+    });
+}
+
+#[test]
+fn everything_ends_with_the_line_there_too() {
+    each(|who| {
+        if is_root(who) {
+            return;
+        }
+        let folder = who.folder();
+        let mut started = start(&reduced(folder.path(), STUBBORN));
+        started.control.ready().unwrap();
+        let inside = standing(&mut started);
+        drop(started.control);
+        assert_eq!(started.process.wait().unwrap().signal(), Some(9));
+        assert_gone(&inside);
+    });
+}
+
+#[test]
+fn what_the_user_runs_beside_it_does_not_count_against_it() {
+    each(|who| {
+        if is_root(who) {
+            return;
+        }
+        let beside: Vec<_> =
+            (0..30).map(|_| std::process::Command::new("sleep").arg("1000").spawn().unwrap()).collect();
+        let folder = who.folder();
+        let mut launch = reduced(folder.path(), "for n in 1 2 3; do sleep 0 & done; wait; echo done; ulimit -u 2>&1");
+        launch.cell.limits.processes = 20;
+        let (said, _) = output(&launch);
+        for mut process in beside {
+            process.kill().unwrap();
+            process.wait().unwrap();
+        }
+        assert!(said.starts_with("done\n"), "{said}");
+    });
+}

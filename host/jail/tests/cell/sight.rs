@@ -1,0 +1,208 @@
+//! What a source sees and reaches.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::os::unix::net::UnixDatagram;
+
+use portcullis_jail::{Listener, Mount, Network};
+
+use crate::{each, output, refusal, says, shell, start};
+
+#[test]
+fn it_sees_a_root_of_its_own_and_nothing_behind_it() {
+    each(|_| {
+        assert_eq!(says("cd /; echo *"), "bin dev etc home lib lib64 proc tmp usr\n");
+        assert_eq!(says("ls /etc /home /tmp"), "/etc:\nld.so.cache\n\n/home:\nsource\n\n/tmp:\n");
+        assert_eq!(says("cd /dev; echo *"), "fd full null random shm stderr stdin stdout urandom zero\n");
+        assert_eq!(says("echo /proc/[0-9]*"), "/proc/1 /proc/2\n", "no process of the machine");
+        assert_eq!(says("hostname; id -u; id -G"), "cell\n1000\n1000\n");
+        assert_eq!(says("cat /proc/1/environ; ls /proc/1/root /proc/1/fd").matches("Permission denied").count(), 3);
+        let own = says("readlink /proc/self/ns/*");
+        for namespace in ["cgroup", "ipc", "mnt", "net", "pid", "user", "uts"] {
+            let outside = fs::read_link(format!("/proc/self/ns/{namespace}")).unwrap();
+            assert!(!own.contains(outside.to_str().unwrap()), "{namespace} is shared");
+        }
+    });
+}
+
+#[test]
+fn it_has_no_privilege_and_can_get_none() {
+    each(|_| {
+        // Not by the shell, which sets up signals for its children.
+        let mut launch = shell("");
+        (launch.program, launch.arguments) = ("/usr/bin/cat".into(), vec!["/proc/self/status".into()]);
+        let (status, _) = output(&launch);
+        let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim();
+        for set in ["CapInh:", "CapPrm:", "CapEff:", "CapBnd:", "CapAmb:"] {
+            assert_eq!(field(set), "0000000000000000", "{set}");
+        }
+        assert_eq!((field("NoNewPrivs:"), field("Seccomp:")), ("1", "2"));
+        assert_eq!(field("SigBlk:"), "0000000000000000");
+        // 32 and 33 belong to the C library, which lets nobody touch them.
+        assert_eq!(u64::from_str_radix(field("SigIgn:"), 16).unwrap() & !(0b11 << 31), 0);
+        let said = says(
+            "unshare -U true; mount -t tmpfs x /tmp; /usr/sbin/chroot /tmp; echo 1 > /proc/sys/kernel/core_pattern",
+        );
+        for refused in ["unshare failed: Operation not permitted", "mount: ", "cannot change root", "cannot create"] {
+            assert!(said.contains(refused), "{refused}: {said}");
+        }
+        assert_eq!(says("cat /proc/sys/user/max_user_namespaces"), "0\n");
+    });
+}
+
+#[test]
+fn environment_and_descriptors_are_what_is_listed() {
+    let careless = fs::File::open("/dev/null").unwrap();
+    rustix::io::fcntl_setfd(&careless, rustix::io::FdFlags::empty()).unwrap();
+    each(|_| {
+        let mut launch = shell("env | sort; ls -x /proc/$$/fd");
+        launch.environment.push(("KEY".to_owned(), "a secret".into()));
+        let (said, _) = output(&launch);
+        assert_eq!(said, "KEY=a secret\nPATH=/usr/bin\nPWD=/home/source\n0  1  2\n");
+    });
+}
+
+#[test]
+fn secrets_stand_on_no_command_line_and_in_no_environment_outside() {
+    let mut launch = shell("read line");
+    launch.environment.push(("KEY".to_owned(), "a secret of the source".into()));
+    launch.arguments.push("an argument of the source".into());
+    let mut started = start(&launch);
+    started.control.ready().unwrap();
+    let launcher = format!("/proc/{}", started.process.id());
+    let seen = [fs::read(format!("{launcher}/cmdline")).unwrap(), fs::read(format!("{launcher}/environ")).unwrap()];
+    assert!(!String::from_utf8_lossy(&seen.concat()).contains("of the source"));
+    drop(started.input);
+    started.process.wait().unwrap();
+}
+
+#[test]
+fn what_is_granted_can_be_used_as_its_owner_could_and_no_more() {
+    each(|who| {
+        let folder = who.folder();
+        let at = |name: &str| folder.path().join(name);
+        for (name, mode) in [("read", 0o700), ("write", 0o700), ("write/inner", 0o700)] {
+            fs::create_dir(at(name)).unwrap();
+            fs::set_permissions(at(name), fs::Permissions::from_mode(mode)).unwrap();
+        }
+        for file in ["read/file", "write/file", "write/inner/file", "beside"] {
+            fs::write(at(file), file).unwrap();
+            fs::set_permissions(at(file), fs::Permissions::from_mode(0o600)).unwrap();
+        }
+        let mut launch = shell(
+            "cd \"$0\"; cat read/file write/file; echo; \
+             echo no > read/file; echo no > write/inner/file; rm -f write/inner/file; cat beside; \
+             echo changed > write/file; mkdir write/new; echo made > write/new/file; rm -rf read/new; ls",
+        );
+        launch.arguments.push(folder.path().into());
+        launch.cell.view.extend([
+            // Whatever their order.
+            Mount::read(at("write/inner")),
+            Mount::write(at("write")),
+            Mount::read(at("read")),
+        ]);
+        let (said, _) = output(&launch);
+        assert!(said.starts_with("read/filewrite/file\nread\nwrite\n"), "{said}");
+        assert_eq!(said.matches("Read-only file system").count(), 3, "{said}");
+        assert!(said.contains("beside: No such file"), "{said}");
+        assert_eq!(fs::read_to_string(at("write/file")).unwrap(), "changed\n");
+        let made = fs::metadata(at("write/new/file")).unwrap();
+        assert_eq!(made.uid(), fs::metadata(folder.path()).unwrap().uid(), "what it makes is its user's");
+        assert_eq!(fs::read_to_string(at("write/inner/file")).unwrap(), "write/inner/file");
+    });
+}
+
+#[test]
+fn a_grant_that_leads_elsewhere_is_refused_with_the_reason() {
+    each(|who| {
+        let folder = who.folder();
+        let link = folder.path().join("link");
+        symlink("/etc", &link).unwrap();
+        let granting = |mount| {
+            let mut launch = shell("");
+            launch.cell.view.push(mount);
+            refusal(&launch).to_string()
+        };
+        let why = granting(Mount::read(&link));
+        assert!(why.contains("link has a symbolic link in it; write /etc"), "{why}");
+        let why = granting(Mount::read(link.join("passwd")));
+        assert!(why.contains("has a symbolic link in it"), "{why}");
+        let why = granting(Mount::write(folder.path().join("missing")));
+        assert!(why.contains("missing does not exist; create it"), "{why}");
+        let why = granting(Mount::read("relative"));
+        assert!(why.contains("relative is not absolute"), "{why}");
+        let why = granting(Mount::read("/"));
+        assert!(why.contains("cannot be granted"), "{why}");
+    });
+}
+
+#[test]
+fn it_reaches_nobody_but_the_sockets_that_are_handed_out() {
+    each(|_| {
+        let outside = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = outside.local_addr().unwrap().port();
+        let script = |port| format!("exec 3<>/dev/tcp/127.0.0.1/{port} && cat <&3");
+        let bash = |port| {
+            let mut launch = shell(&script(port));
+            launch.program = "/usr/bin/bash".into();
+            launch
+        };
+        assert!(output(&bash(port)).0.contains("Connection refused"));
+
+        let [web, names, other]: [SocketAddr; 3] =
+            ["0.0.0.0:80", "127.0.0.1:53", "[::1]:8080"].map(|address| address.parse().unwrap());
+        let mut launch = bash(80);
+        launch.cell.network = Network::Listeners(vec![Listener::tcp(web), Listener::udp(names), Listener::tcp(other)]);
+        let mut started = start(&launch);
+        let mut sockets = started.control.ready().unwrap().listeners.into_iter();
+        let listener = TcpListener::from(sockets.next().unwrap());
+        assert_eq!(UdpSocket::from(sockets.next().unwrap()).local_addr().unwrap(), names);
+        assert_eq!(TcpListener::from(sockets.next().unwrap()).local_addr().unwrap(), other);
+        listener.accept().unwrap().0.write_all(b"from the broker").unwrap();
+        let mut said = String::new();
+        started.output.read_to_string(&mut said).unwrap();
+        assert_eq!(said, "from the broker");
+        started.process.wait().unwrap();
+    });
+}
+
+#[test]
+fn it_can_leave_no_program_that_raises_rights() {
+    each(|who| {
+        let folder = who.folder();
+        let script = "cd \"$0\"; cp /usr/bin/true .; for mode in u+s g+s 4755 2755; do chmod $mode true; done; \
+                      perl -e 'use Fcntl; for (04755, 02755) { print sysopen(F, \"new$_\", O_CREAT | O_WRONLY, $_) ? 1 : 0 }'; \
+                      perl -e 'use Fcntl; print sysopen(F, \"true\", O_RDONLY, 07777) ? 1 : 0'; chmod 1755 true";
+        let mut launch = shell(script);
+        launch.arguments.push(folder.path().into());
+        launch.cell.view.push(Mount::write(folder.path()));
+        let (said, _) = output(&launch);
+        assert!(said.starts_with("001"), "{said}");
+        assert_eq!(said.matches("Operation not permitted").count(), 4, "{said}");
+        let mode = fs::metadata(folder.path().join("true")).unwrap().mode();
+        assert_eq!(mode & 0o7000, 0o1000, "{mode:o}");
+    });
+}
+
+#[test]
+fn a_daemon_in_a_granted_folder_cannot_be_reached() {
+    each(|who| {
+        let folder = who.folder();
+        let path = folder.path().join("daemon");
+        let daemon = UnixDatagram::bind(&path).unwrap();
+        daemon.set_nonblocking(true).unwrap();
+        let script = "use Socket; my $to = pack_sockaddr_un($ARGV[0]); \
+                      print socket(S, AF_UNIX, SOCK_DGRAM, 0) ? 1 : 0; print socket(S, AF_UNIX, SOCK_STREAM, 0) ? 1 : 0; \
+                      print socketpair(A, B, AF_UNIX, SOCK_DGRAM, 0) ? (connect(A, $to) && send(A, 'x', 0)) : 0; \
+                      print socketpair(A, B, AF_UNIX, SOCK_STREAM, 0) ? (connect(A, $to) || 0) : 'none'; \
+                      print socket(S, AF_INET, SOCK_STREAM, 262) ? 1 : 0; print socket(S, AF_INET, SOCK_STREAM, 0) ? 1 : 0;";
+        let mut launch = shell("");
+        launch.program = "/usr/bin/perl".into();
+        launch.arguments = vec!["-e".into(), script.into(), path.into()];
+        launch.cell.view.push(Mount::write(folder.path()));
+        assert_eq!(output(&launch).0, "000001");
+        assert!(daemon.recv(&mut [0]).is_err());
+    });
+}

@@ -1,0 +1,44 @@
+//! What is known of the cells of process sources.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::Broker;
+use crate::catalog::LockedPackage;
+use crate::cell::{CellError, Described, Forecast, Phase};
+use crate::name::SourceName;
+
+impl Broker {
+    /// What each process source will be given and what will be enforced, before anything is installed or started.
+    pub async fn forecast(&self) -> BTreeMap<SourceName, Result<Forecast, CellError>> {
+        let mut forecasts = BTreeMap::new();
+        for (name, upstream) in &self.inner.upstreams {
+            if let Some(cage) = &upstream.cage {
+                forecasts.insert(name.clone(), cage.forecast().await);
+            }
+        }
+        forecasts
+    }
+
+    /// The cell that a process source was last made ready for. None for other sources, and before the first start.
+    #[must_use]
+    pub fn cell(&self, source: &SourceName) -> Option<Arc<Described>> {
+        self.inner.upstreams.get(source)?.cage.as_ref()?.described()
+    }
+
+    /// Resolves the packages of all `npx` and `uvx` sources anew and pins what was found: by source, what was pinned before
+    /// and what is now.
+    ///
+    /// # Errors
+    /// The first source whose package cannot be installed; those before it are pinned.
+    pub async fn renew_packages(&self) -> Result<BTreeMap<SourceName, (Option<LockedPackage>, Phase)>, CellError> {
+        let mut renewed = BTreeMap::new();
+        for (name, upstream) in &self.inner.upstreams {
+            let Some(cage) = &upstream.cage else { continue };
+            if let Some(found) = cage.renew().await? {
+                renewed.insert(name.clone(), found);
+            }
+        }
+        Ok(renewed)
+    }
+}

@@ -1,0 +1,25 @@
+//! What tests share: a source.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use crate::config::{CellConfig, Endpoint, Naming, PluginRef, SourceConfig};
+
+/// A source of that name.
+pub(crate) fn source(name: &str, names: Naming) -> SourceConfig {
+    SourceConfig {
+        name: name.parse().unwrap(),
+        endpoint: Endpoint::Component {
+            component: PluginRef::Builtin("calculator".into()),
+            settings: serde_json::Value::Null,
+            grant: vec![],
+        },
+        names,
+        tags: vec![],
+        required: true,
+        eager: false,
+        trust_annotations: false,
+        allow: None,
+        deny: vec![],
+        cell: CellConfig::default(),
+        timeout: std::time::Duration::from_secs(1),
+    }
+}

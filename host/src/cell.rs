@@ -1,0 +1,82 @@
+//! The cell of a process source: what it may touch, and what makes sure of that.
+//!
+//! A [`Grant`] is what the configuration names, checked against the disk; a fresh one opens nothing. A [`Profile`] is what
+//! the program itself needs to run, found by looking at files. Both together are what the launcher builds, and a [`Report`]
+//! says honestly what is enforced by what.
+//!
+//! Inside a cell a path is what it is outside. What is not named does not exist.
+
+mod cage;
+mod grant;
+mod machine;
+mod package;
+mod plan;
+mod profile;
+mod report;
+mod system;
+mod trace;
+
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+pub(crate) use cage::{Cage, Cells};
+pub use cage::{Described, Forecast};
+pub use grant::Grant;
+pub(crate) use machine::Machine;
+pub(crate) use package::tree_of;
+pub use package::{Phase, Resolved, Unit};
+pub(crate) use plan::{Plan, Platform};
+pub use portcullis_jail::{Limits, Tier};
+pub use profile::{Profile, Runtime};
+pub use report::{Aspect, Report, Strength, size};
+
+/// Why there is no cell for a source, and what to do about it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CellError {
+    /// A path that the configuration grants cannot be granted.
+    #[error("`{key}` names {}, which {reason}; {way_out}", .path.display())]
+    Path {
+        /// `read`, `write` or `cwd`.
+        key: &'static str,
+        /// As configured.
+        path: PathBuf,
+        /// What speaks against it.
+        reason: String,
+        /// What to write instead.
+        way_out: String,
+    },
+    /// The program, or something it needs, is not there or not fit for a cell.
+    #[error("{0}")]
+    Program(String),
+    /// A package cannot be resolved, installed or trusted.
+    #[error("{0}")]
+    Package(String),
+    /// This machine gives no cell that the source may run in.
+    #[error("{0}")]
+    Platform(String),
+}
+
+/// Makes a folder that only this user can enter.
+fn private(folder: &Path) -> Result<(), CellError> {
+    let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
+    // A folder that was there may have been wider.
+    made.and_then(|()| std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o700)))
+        .map_err(|error| CellError::Program(format!("cannot make the private folder {}: {error}", folder.display())))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    #[test]
+    fn private_folders_are_narrowed() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("wide");
+        std::fs::create_dir(&folder).unwrap();
+        std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o777)).unwrap();
+        private(&folder).unwrap();
+        assert_eq!(std::fs::metadata(&folder).unwrap().permissions().mode() & 0o777, 0o700);
+    }
+}

@@ -1,0 +1,252 @@
+//! Everything about the cells of one broker, and of one source: from the configuration to what is started, every time anew.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use portcullis_jail::{Launcher, Ready, Tier};
+use serde_json::json;
+use tokio::sync::OnceCell;
+
+use super::package::{Installed, Installer, Package, Phase};
+use super::plan::Setting;
+use super::{CellError, Grant, Machine, Plan, Platform, Profile, Report};
+use crate::catalog::LockedPackage;
+use crate::config::{CellConfig, Endpoint, SourceConfig};
+use crate::egress::{Declared, Listeners, Outlet, Reach};
+use crate::ledger::{Event, Kind};
+use crate::name::SourceName;
+
+/// What the cells of one broker share.
+pub(crate) struct Cells {
+    pub(crate) launcher: Launcher,
+    pub(crate) data_dir: PathBuf,
+    /// Files that no source is given: data folders and the configuration.
+    own: Vec<PathBuf>,
+    record: Arc<dyn Fn(Event) + Send + Sync>,
+    /// Probed when the first source starts.
+    platform: OnceCell<Platform>,
+}
+
+impl Cells {
+    /// `file` is the configuration, and `record` takes what happens to the ledger.
+    pub(crate) fn new(
+        launcher: Launcher,
+        data_dir: &Path,
+        file: Option<&Path>,
+        record: impl Fn(Event) + Send + Sync + 'static,
+    ) -> Self {
+        let user = crate::config::user_data_dir();
+        let own = [Some(data_dir.to_owned()), file.map(Path::to_owned), user].into_iter().flatten().collect();
+        Self { launcher, data_dir: data_dir.to_owned(), own, record: Arc::new(record), platform: OnceCell::new() }
+    }
+
+    /// Which cells this machine gives.
+    pub(crate) async fn platform(&self) -> &Platform {
+        let probe = || async {
+            let launcher = self.launcher.clone();
+            let probe = tokio::task::spawn_blocking(move || portcullis_jail::probe(&launcher)).await;
+            Platform::new(probe.ok())
+        };
+        self.platform.get_or_init(probe).await
+    }
+
+    pub(crate) fn machine(&self) -> Machine {
+        Machine::this(&self.own)
+    }
+
+    /// Records what happened to a source.
+    pub(crate) fn note(&self, kind: Kind, body: serde_json::Value) {
+        (self.record)(Event::new(kind, body));
+    }
+
+    /// Serves the sockets of a cell by name. None for a cell without a network.
+    pub(crate) fn serve(
+        &self,
+        source: &SourceName,
+        network: &[String],
+        reach: Reach,
+        ready: Ready,
+    ) -> io::Result<Option<Outlet>> {
+        if network.is_empty() {
+            return Ok(None);
+        }
+        let declared = Declared::listed(network);
+        let miscounted = || io::Error::other("the launcher bound another number of sockets than it was asked for");
+        let listeners = Listeners::bound(&declared, ready.listeners).ok_or_else(miscounted)?;
+        let record = Arc::clone(&self.record);
+        Outlet::open(source, listeners, declared, reach, move |event| record(event)).map(Some)
+    }
+}
+
+impl std::fmt::Debug for Cells {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Cells")
+            .field("launcher", &self.launcher)
+            .field("data_dir", &self.data_dir)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The cell of one process source.
+#[derive(Debug)]
+pub(crate) struct Cage {
+    pub(crate) cells: Arc<Cells>,
+    config: SourceConfig,
+    /// What the last start came to.
+    last: Mutex<Option<Arc<Described>>>,
+}
+
+/// A source as it was last made ready, for people.
+#[derive(Debug, Clone)]
+pub struct Described {
+    /// What it may touch.
+    pub grant: Grant,
+    /// What its program needs.
+    pub profile: Profile,
+    /// What is enforced.
+    pub report: Report,
+    /// What it was installed from, and how; None for a program that was there.
+    pub package: Option<Phase>,
+}
+
+/// What is known of a source before it is made ready, without installing or starting anything.
+#[derive(Debug, Clone)]
+pub struct Forecast {
+    /// What it may touch.
+    pub grant: Grant,
+    /// What will be enforced.
+    pub report: Report,
+    /// What will be installed first, and from where.
+    pub installs: Option<(String, String)>,
+}
+
+impl Described {
+    /// For programs.
+    #[must_use]
+    pub fn to_json(&self) -> serde_json::Value {
+        let Self { grant, profile, report, package } = self;
+        json!({
+            "program": profile.program,
+            "runtime": profile.runtime.as_str(),
+            "found": profile.notes,
+            "needs": profile.read,
+            "read": grant.read,
+            "write": grant.write,
+            "network": grant.network,
+            "directory": grant.directory,
+            "limits": grant.limits,
+            "package": package,
+            "harmless": self.is_harmless(),
+            "isolation": report,
+        })
+    }
+
+    /// Whether the source can change nothing and tell nobody, and a full cell makes sure of it.
+    #[must_use]
+    pub fn is_harmless(&self) -> bool {
+        self.grant.is_harmless() && self.report.tier != Tier::Reduced
+    }
+}
+
+impl Cage {
+    pub(crate) fn new(cells: Arc<Cells>, config: &SourceConfig) -> Self {
+        Self { cells, config: config.clone(), last: Mutex::default() }
+    }
+
+    pub(crate) fn source(&self) -> &SourceName {
+        &self.config.name
+    }
+
+    /// What the last start came to.
+    pub(crate) fn described(&self) -> Option<Arc<Described>> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Checks the grant, installs what is to be installed, looks at the program, and says what to start. `env` are the
+    /// variables of the configuration with their secrets. Cancellation safe: an installation that is given up leaves nothing.
+    ///
+    /// # Errors
+    /// [`CellError`]; nothing of the source has run then.
+    pub(crate) async fn plan(&self, env: &[(String, String)]) -> Result<Plan, CellError> {
+        let Endpoint::Command { argv, cwd, .. } = &self.config.endpoint else {
+            return Err(CellError::Program("only a source with a `command` has a cell".to_owned()));
+        };
+        let mut grant = Grant::of(&self.config, &self.cells.own)?;
+        let (tier, enforced) = self.cells.platform().await.tier_for(&grant)?;
+        let machine = self.cells.machine();
+        let (argv, package) = match Package::of(argv)? {
+            None => (argv.clone(), None),
+            Some(package) => {
+                let Installed { argv, phase } = Installer::new(&self.cells, self.source(), &package).ready().await?;
+                (argv, Some(phase))
+            }
+        };
+        let profile = Profile::of(&argv, cwd.as_deref(), &machine)?;
+        if let Some(cwd) = cwd {
+            grant.start_in(cwd, &profile);
+        }
+        let home = self.cells.data_dir.join("sources").join(self.source().as_str()).join("home");
+        if tier == Tier::Reduced {
+            super::private(&home)?;
+        }
+        let arguments = argv.get(1..).unwrap_or_default();
+        let setting = Setting {
+            tier,
+            enforced,
+            outside_home: &home,
+            ways_out: Listeners::wanted(&Declared::listed(&grant.network)),
+        };
+        let plan = Plan::new(&grant, &profile, arguments, env, setting);
+        let described = Described { grant, profile, report: plan.report.clone(), package };
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(described));
+        Ok(plan)
+    }
+
+    /// What can be said before anything is installed or started.
+    ///
+    /// # Errors
+    /// [`CellError`]: why it would not start.
+    pub(crate) async fn forecast(&self) -> Result<Forecast, CellError> {
+        let grant = Grant::of(&self.config, &self.cells.own)?;
+        let (tier, enforced) = self.cells.platform().await.tier_for(&grant)?;
+        let report = Report::of(&grant, tier, enforced);
+        let argv = match &self.config.endpoint {
+            Endpoint::Command { argv, .. } => argv.as_slice(),
+            Endpoint::Url { .. } | Endpoint::Component { .. } => &[],
+        };
+        let announced = |package| Installer::new(&self.cells, self.source(), &package).announced();
+        let installs = Package::of(argv)?.map(announced);
+        Ok(Forecast { grant, report, installs })
+    }
+
+    /// Resolves the package of the source anew and pins what was found. None for a source that installs nothing; else what
+    /// was pinned before, and what is now.
+    ///
+    /// # Errors
+    /// [`CellError`]; then everything is as it was.
+    pub(crate) async fn renew(&self) -> Result<Option<(Option<LockedPackage>, Phase)>, CellError> {
+        let Endpoint::Command { argv, .. } = &self.config.endpoint else { return Ok(None) };
+        let Some(package) = Package::of(argv)? else { return Ok(None) };
+        let (before, installed) = Installer::new(&self.cells, self.source(), &package).renew().await?;
+        Ok(Some((before, installed.phase)))
+    }
+
+    /// A cell was built and its program executed: records it, and serves its network.
+    ///
+    /// # Errors
+    /// If a socket of the cell cannot be used.
+    pub(crate) fn started(&self, ready: Ready) -> io::Result<Option<Outlet>> {
+        if let Some(described) = self.described() {
+            let mut body = described.to_json();
+            if let Some(body) = body.as_object_mut() {
+                body.insert("source".to_owned(), json!(self.source()));
+                body.insert("user".to_owned(), json!(ready.enforced.user));
+            }
+            self.cells.note(Kind::SourceStarted, body);
+        }
+        let CellConfig { network, dangerous_allow_private, .. } = &self.config.cell;
+        let reach = if *dangerous_allow_private { Reach::Private } else { Reach::Public };
+        self.cells.serve(self.source(), network, reach, ready)
+    }
+}

@@ -1,0 +1,182 @@
+//! What a source may touch, checked against the disk.
+
+use std::path::{Path, PathBuf};
+
+use portcullis_jail::Limits;
+
+use super::trace::trace;
+use super::{CellError, Profile};
+use crate::config::{CellConfig, Endpoint, SourceConfig};
+
+/// Folders that every cell has of its own, and that a grant would put the machine's in place of.
+const PRIVATE: [&str; 6] = ["/", "/etc", "/home", "/run", "/tmp", "/usr"];
+
+/// What the kernel shows there is about the whole machine.
+const KERNEL: [&str; 3] = ["/dev", "/proc", "/sys"];
+
+/// What a source may touch beside what its program needs to run. A fresh grant opens no file and no host, and has limits on
+/// everything.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Grant {
+    /// Files and folders it may read: absolute, without links, none within another.
+    pub read: Vec<PathBuf>,
+    /// Files and folders it may read and write; the same holds.
+    pub write: Vec<PathBuf>,
+    /// `host:port` it may reach.
+    pub network: Vec<String>,
+    /// Where it starts; None means its private home.
+    pub directory: Option<PathBuf>,
+    /// What it may spend.
+    pub limits: Limits,
+    /// The operator takes a weaker cell where the platform has no full one.
+    pub dangerous_allow_reduced: bool,
+}
+
+impl Grant {
+    /// A grant that opens nothing.
+    #[must_use]
+    pub fn nothing() -> Self {
+        Self {
+            read: Vec::new(),
+            write: Vec::new(),
+            network: Vec::new(),
+            directory: None,
+            limits: Limits::default(),
+            dangerous_allow_reduced: false,
+        }
+    }
+
+    /// What the configuration of a process source grants. `own` are the broker's own files: data folders and configuration.
+    ///
+    /// # Errors
+    /// [`CellError::Path`] for a path that is missing, leads through a link, is neither file nor folder, lies within another
+    /// granted path, would replace a folder that the cell has of its own, or would open the broker's own files.
+    pub fn of(source: &SourceConfig, own: &[PathBuf]) -> Result<Self, CellError> {
+        let CellConfig { read, write, network, memory, processes, cpu, files, tmp, dangerous_allow_reduced, .. } =
+            &source.cell;
+        let own: Vec<PathBuf> = own.iter().flat_map(|path| [path.clone(), real(path)]).collect();
+        let named: Vec<(&'static str, &PathBuf)> =
+            read.iter().map(|path| ("read", path)).chain(write.iter().map(|path| ("write", path))).collect();
+        for (key, path) in &named {
+            sound(key, path)?;
+            apart_from(key, path, &own)?;
+        }
+        disjoint(&named)?;
+        if let Endpoint::Command { cwd: Some(cwd), .. } = &source.endpoint {
+            is_folder(cwd)?;
+        }
+        let default = Limits::default();
+        Ok(Self {
+            read: read.clone(),
+            write: write.clone(),
+            network: network.clone(),
+            directory: None,
+            limits: Limits {
+                memory: memory.unwrap_or(default.memory),
+                processes: processes.unwrap_or(default.processes),
+                cpu: *cpu,
+                files: files.unwrap_or(default.files),
+                tmp: tmp.unwrap_or(default.tmp),
+                ..default
+            },
+            dangerous_allow_reduced: *dangerous_allow_reduced,
+        })
+    }
+
+    /// Lets the source start in a folder, if that is in its cell: a granted one, one of the program itself, or one that holds
+    /// such a thing, which is then all that is in it. Else it starts in its private home.
+    pub(crate) fn start_in(&mut self, cwd: &Path, profile: &Profile) {
+        let cwd = real(cwd);
+        let mut there = self.read.iter().chain(&self.write).chain(&profile.read);
+        self.directory = there.any(|path| cwd.starts_with(path) || path.starts_with(&cwd)).then_some(cwd);
+    }
+
+    /// Whether the source can change nothing and tell nobody.
+    #[must_use]
+    pub fn is_harmless(&self) -> bool {
+        self.write.is_empty() && self.network.is_empty()
+    }
+}
+
+/// A file or folder that is there, under its real name, and not the kernel's or the cell's own.
+fn sound(key: &'static str, path: &Path) -> Result<(), CellError> {
+    let refuse = |reason: String, way_out: String| Err(CellError::Path { key, path: path.to_owned(), reason, way_out });
+    if let Some(folder) = KERNEL.iter().find(|folder| path.starts_with(folder)) {
+        let reason = format!("lies in {folder}, where the kernel shows the whole machine");
+        return refuse(reason, "a cell has its own; take it out".to_owned());
+    }
+    if PRIVATE.iter().any(|folder| path == Path::new(folder)) {
+        return refuse(
+            "every cell has of its own".to_owned(),
+            "name the files or folders in it that are meant".to_owned(),
+        );
+    }
+    let traced = match trace(path) {
+        Ok(traced) => traced,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            return refuse("does not exist".to_owned(), format!("create it, or take it out of `{key}`"));
+        }
+        Err(error) => {
+            return refuse(format!("cannot be looked at: {error}"), "correct its permissions or the path".to_owned());
+        }
+    };
+    if let Some((link, _)) = traced.links.first() {
+        let reason =
+            format!("leads through the link {}, and whoever can change a link could change the grant", link.display());
+        return refuse(reason, format!("name what is meant: {}", traced.real.display()));
+    }
+    match std::fs::metadata(path) {
+        Ok(meta) if meta.is_dir() || meta.is_file() => {}
+        _ => return refuse("is neither a file nor a folder".to_owned(), format!("take it out of `{key}`")),
+    }
+    let wanted = if key == "write" { rustix::fs::Access::WRITE_OK } else { rustix::fs::Access::READ_OK };
+    rustix::fs::access(path, wanted).or_else(|error| {
+        let reason = format!("you have no right to {key} yourself: {error}");
+        refuse(reason, "correct its permissions, or take it out".to_owned())
+    })
+}
+
+/// The broker's own files are no source's business (ARCHITECTURE.md, invariant 6).
+fn apart_from(key: &'static str, path: &Path, own: &[PathBuf]) -> Result<(), CellError> {
+    let Some(file) = own.iter().find(|own| own.starts_with(path) || path.starts_with(own)) else { return Ok(()) };
+    Err(CellError::Path {
+        key,
+        path: path.to_owned(),
+        reason: format!("would open the broker's own {} to the source", file.display()),
+        way_out: "name smaller folders, or keep configuration and `data-dir` elsewhere".to_owned(),
+    })
+}
+
+/// No path lies within another: which of two grants holds for a file would depend on the order of mounts.
+fn disjoint(named: &[(&'static str, &PathBuf)]) -> Result<(), CellError> {
+    for (at, (key, path)) in named.iter().enumerate() {
+        let others = named.iter().enumerate().filter(|(other, _)| *other != at);
+        if let Some((_, (other_key, other))) = others.into_iter().find(|(_, (_, other))| path.starts_with(other)) {
+            return Err(CellError::Path {
+                key,
+                path: (*path).clone(),
+                reason: format!("lies within {}, granted by `{other_key}`", other.display()),
+                way_out: "keep one of them, or name the smaller folders apart".to_owned(),
+            });
+        }
+    }
+    Ok(())
+}
+
+fn is_folder(cwd: &Path) -> Result<(), CellError> {
+    let refuse = || CellError::Path {
+        key: "cwd",
+        path: cwd.to_owned(),
+        reason: "is no folder".to_owned(),
+        way_out: "create it or change `cwd`".to_owned(),
+    };
+    cwd.is_dir().then_some(()).ok_or_else(refuse)
+}
+
+/// Without links as far as it exists.
+fn real(path: &Path) -> PathBuf {
+    path.canonicalize().unwrap_or_else(|_| path.to_owned())
+}
+
+#[cfg(test)]
+mod tests;

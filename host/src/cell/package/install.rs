@@ -1,0 +1,407 @@
+//! Resolving, pinning and installing a package, each step in a cell of its own.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use portcullis_jail::{Limits, Tier};
+use serde::Serialize;
+use serde_json::json;
+use tokio::sync::OnceCell;
+use url::Url;
+
+use super::super::cage::Cells;
+use super::super::machine::is_program;
+use super::super::plan::Setting;
+use super::super::{CellError, Grant, Machine, Plan, Profile};
+use super::registry::{Configured, Registry};
+use super::{Kind, Package, Resolved, index, npm, uv};
+use crate::catalog::{Lock, LockedPackage};
+use crate::digest::Digest;
+use crate::egress::{Declared, Listeners, Reach};
+use crate::ledger;
+use crate::name::SourceName;
+use crate::source::run_to_end;
+
+/// How long one step may take: the largest servers bring 200 MB over a slow line.
+const DEADLINE: Duration = Duration::from_secs(300);
+
+/// What an installer may spend: npm keeps every archive in `/tmp` until it is unpacked, and no archive is larger.
+const LIMITS: Limits =
+    Limits { memory: 2 << 30, processes: 256, cpu: None, files: 4096, file_size: 1 << 30, tmp: 1 << 30 };
+
+/// The largest lock file that is read.
+const MAX_RECIPE_BYTES: u64 = 16 << 20;
+
+/// What the names of folders of unfinished steps begin with.
+const STAGE: &str = "stage-";
+
+/// What of an installer's complaint is shown.
+const COMPLAINT_CHARS: usize = 400;
+
+/// How many changed packages a refusal names.
+const SHOWN_CHANGES: usize = 6;
+
+/// The first phase of a source, for people.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Phase {
+    /// What the command asks for.
+    pub requested: String,
+    /// The package.
+    pub name: String,
+    /// The version that it is pinned to.
+    pub version: String,
+    /// What its bytes must hash to.
+    pub integrity: String,
+    /// How many packages there are in all.
+    pub packages: usize,
+    /// Digest of all of them.
+    pub tree: Digest,
+    /// The only hosts that the installer reached.
+    pub registry: Vec<String>,
+    /// Where it is installed, and read from.
+    pub folder: PathBuf,
+}
+
+/// An installed package, ready to run.
+#[derive(Debug)]
+pub(crate) struct Installed {
+    /// Program and arguments.
+    pub(crate) argv: Vec<String>,
+    pub(crate) phase: Phase,
+}
+
+/// Installs the package of one source.
+pub(crate) struct Installer<'a> {
+    cells: &'a Arc<Cells>,
+    source: &'a SourceName,
+    package: &'a Package,
+    configured: Configured,
+    registry: OnceCell<Registry>,
+    machine: Machine,
+    /// `packages` of this source alone: what one source installs no other one reads.
+    folder: PathBuf,
+}
+
+impl<'a> Installer<'a> {
+    /// Does nothing yet.
+    pub(crate) fn new(cells: &'a Arc<Cells>, source: &'a SourceName, package: &'a Package) -> Self {
+        let machine = cells.machine();
+        let configured = Configured::of(package.kind, &machine);
+        let folder = cells.data_dir.join("sources").join(source.as_str()).join("packages");
+        Self { cells, source, package, configured, registry: OnceCell::new(), machine, folder }
+    }
+
+    /// What will be installed, and from where.
+    pub(crate) fn announced(&self) -> (String, String) {
+        let from = match &self.configured.address {
+            Some(address) => Url::parse(address).ok().and_then(|url| url.host_str().map(str::to_owned)),
+            None => None,
+        };
+        let installer = match self.package.kind {
+            Kind::Npm => "npm",
+            Kind::Uv => "uv",
+        };
+        (self.package.requested(), from.unwrap_or_else(|| format!("the registry that {installer} names")))
+    }
+
+    /// The package, installed as it is pinned. Without a pin it is resolved and pinned to what it is now.
+    ///
+    /// # Errors
+    /// [`CellError::Package`] if the registry has something else than was pinned, or a step fails.
+    pub(crate) async fn ready(&self) -> Result<Installed, CellError> {
+        super::super::private(&self.folder)?;
+        let _turn = self.turn().await?;
+        let lock = Lock::load(&self.cells.data_dir).map_err(|error| CellError::Package(error.to_string()))?;
+        let requested = self.package.requested();
+        if let Some(pin) = lock.package(self.source.as_str(), &requested) {
+            if !self.place(&pin.tree).is_dir() {
+                let resolved = self.resolve(self.exact(pin)).await?;
+                self.compare(pin, &resolved)?;
+                self.install(&resolved).await?;
+            }
+            return self.installed(pin);
+        }
+        self.renew_in_turn().await
+    }
+
+    /// Resolves anew, whatever is pinned, and pins what was found. Gives what was pinned before.
+    ///
+    /// # Errors
+    /// [`CellError::Package`] if a step fails.
+    pub(crate) async fn renew(&self) -> Result<(Option<LockedPackage>, Installed), CellError> {
+        super::super::private(&self.folder)?;
+        let _turn = self.turn().await?;
+        let lock = Lock::load(&self.cells.data_dir).map_err(|error| CellError::Package(error.to_string()))?;
+        let before = lock.package(self.source.as_str(), &self.package.requested()).cloned();
+        Ok((before, self.renew_in_turn().await?))
+    }
+
+    async fn renew_in_turn(&self) -> Result<Installed, CellError> {
+        let resolved = self.resolve(self.package.specs.clone()).await?;
+        if !self.place(&resolved.tree).is_dir() {
+            self.install(&resolved).await?;
+        }
+        let (source, requested) = (self.source.as_str(), self.package.requested());
+        let hosts = &self.registry().await?.hosts;
+        Lock::change(&self.cells.data_dir, |lock| lock.pin(source, &requested, &resolved, hosts))
+            .map_err(|error| CellError::Package(error.to_string()))?;
+        let body = json!({
+            "source": source, "requested": requested, "name": resolved.main.name, "version": resolved.main.version,
+            "integrity": resolved.main.integrity, "tree": resolved.tree, "packages": resolved.units.len(),
+        });
+        self.cells.note(ledger::Kind::PackagePinned, body);
+        let lock = Lock::load(&self.cells.data_dir).map_err(|error| CellError::Package(error.to_string()))?;
+        let pin = lock.package(source, &requested).ok_or_else(|| self.failed("was not pinned"))?;
+        self.installed(pin)
+    }
+
+    /// One installation of a source at a time, over all brokers that share the data folder.
+    async fn turn(&self) -> Result<std::fs::File, CellError> {
+        let path = self.folder.join("guard");
+        let wait = move || {
+            let guard = std::fs::File::create(path)?;
+            rustix::fs::flock(&guard, rustix::fs::FlockOperation::LockExclusive)?;
+            Ok::<_, std::io::Error>(guard)
+        };
+        let held = tokio::task::spawn_blocking(wait).await.map_err(std::io::Error::other).flatten();
+        let held = held.map_err(|error| self.failed(&format!("cannot be installed: {error}")))?;
+        // Nobody else installs now: what stands half-way there was given up.
+        for entry in std::fs::read_dir(&self.folder).into_iter().flatten().flatten() {
+            if entry.file_name().to_string_lossy().starts_with(STAGE) {
+                // What cannot be removed is in nobody's way.
+                let _ = std::fs::remove_dir_all(entry.path());
+            }
+        }
+        Ok(held)
+    }
+
+    /// Where a tree is installed. It stands there whole or not at all.
+    fn place(&self, tree: &Digest) -> PathBuf {
+        let name: String = tree.to_string().chars().skip("sha256:".len()).take(16).collect();
+        self.folder.join(name)
+    }
+
+    /// The pinned version of the main package, and the rest as the command says.
+    fn exact(&self, pin: &LockedPackage) -> Vec<String> {
+        let separator = if self.package.kind == Kind::Npm { "@" } else { "==" };
+        let extras = self.package.specs.first().and_then(|spec| spec.split_once('[')?.1.split_once(']'));
+        let extras = extras.map(|(extras, _)| format!("[{extras}]")).unwrap_or_default();
+        let main = format!("{}{extras}{separator}{}", pin.name, pin.version);
+        std::iter::once(main).chain(self.package.specs.iter().skip(1).cloned()).collect()
+    }
+
+    fn compare(&self, pin: &LockedPackage, resolved: &Resolved) -> Result<(), CellError> {
+        if resolved.tree == pin.tree {
+            return Ok(());
+        }
+        let changes = pin.differences(resolved);
+        let more = changes.len().saturating_sub(SHOWN_CHANGES);
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        let shown: Vec<_> = changes.into_iter().take(SHOWN_CHANGES).collect();
+        Err(self.failed(&format!(
+            "is not what was pinned: {}{more}; `portcullis lock accept --packages` pins it as it is now",
+            shown.join(", ")
+        )))
+    }
+
+    /// What is reached for packages: where the user's configuration says, else where the installer itself says.
+    async fn registry(&self) -> Result<&Registry, CellError> {
+        let find = || async {
+            let default = match &self.configured.address {
+                Some(_) => String::new(),
+                None => self.default_address().await?,
+            };
+            let mut registry = self.configured.clone().or(default)?;
+            if self.package.kind == Kind::Uv {
+                registry.reaches(index::file_hosts(&registry.address, &uv::normal(self.package.name())).await);
+            }
+            Ok(registry)
+        };
+        self.registry.get_or_try_init(find).await
+    }
+
+    /// Asks the installer, in a cell without a network.
+    async fn default_address(&self) -> Result<String, CellError> {
+        let stage = self.stage()?;
+        let command = match self.package.kind {
+            Kind::Npm => npm::default_registry(&self.tool("npm")?),
+            Kind::Uv => {
+                std::fs::write(stage.path().join(uv::ASKED), "").map_err(|error| self.failed(&error.to_string()))?;
+                uv::default_index(&self.tool("uv")?, &self.python()?)
+            }
+        };
+        let ended = self.run(&[command], stage.path(), None).await?;
+        let why = match ended {
+            Ok(said) => match said.split_whitespace().find(|word| Url::parse(word).is_ok_and(|url| url.has_host())) {
+                Some(address) => return Ok(address.to_owned()),
+                None => said,
+            },
+            Err(why) => why,
+        };
+        let why = crate::visible::visible(why.trim());
+        Err(self.failed(&format!("comes from nowhere: no registry is configured, and its installer names none: {why}")))
+    }
+
+    async fn resolve(&self, specs: Vec<String>) -> Result<Resolved, CellError> {
+        let stage = self.stage()?;
+        let (commands, lock) = match self.package.kind {
+            Kind::Npm => (vec![npm::resolve(&self.tool("npm")?, &specs)], npm::LOCK),
+            Kind::Uv => {
+                std::fs::write(stage.path().join(uv::ASKED), specs.join("\n") + "\n")
+                    .map_err(|error| self.failed(&error.to_string()))?;
+                (vec![uv::resolve(&self.tool("uv")?, &self.python()?)], uv::LOCK)
+            }
+        };
+        self.reach("resolve", &commands, stage.path()).await?;
+        let recipe =
+            read_limited(&stage.path().join(lock)).map_err(|error| self.failed(&format!("left no {lock}: {error}")))?;
+        let resolved = match self.package.kind {
+            Kind::Npm => npm::resolved(self.package.name(), recipe),
+            Kind::Uv => uv::resolved(self.package.name(), recipe),
+        };
+        resolved.map_err(|why| self.failed(&why))
+    }
+
+    async fn install(&self, resolved: &Resolved) -> Result<(), CellError> {
+        let stage = self.stage()?;
+        let write = |name: &str, text: &str| {
+            std::fs::write(stage.path().join(name), text).map_err(|error| self.failed(&error.to_string()))
+        };
+        let commands = match self.package.kind {
+            Kind::Npm => {
+                write(npm::LOCK, &resolved.recipe)?;
+                write("package.json", &npm::manifest(&resolved.recipe))?;
+                vec![npm::install(&self.tool("npm")?)]
+            }
+            Kind::Uv => {
+                write(uv::LOCK, &resolved.recipe)?;
+                uv::install(&self.tool("uv")?, &self.python()?).to_vec()
+            }
+        };
+        self.reach("install", &commands, stage.path()).await?;
+        let place = self.place(&resolved.tree);
+        std::fs::rename(stage.keep(), &place).map_err(|error| self.failed(&format!("cannot be put in place: {error}")))
+    }
+
+    /// A folder for one step, gone with it unless it is kept.
+    fn stage(&self) -> Result<tempfile::TempDir, CellError> {
+        let made = tempfile::Builder::new().prefix(STAGE).tempdir_in(&self.folder);
+        made.map_err(|error| self.failed(&format!("cannot be installed: {error}")))
+    }
+
+    fn installed(&self, pin: &LockedPackage) -> Result<Installed, CellError> {
+        let folder = self.place(&pin.tree);
+        let wanted = self.package.program.as_deref();
+        let words = match self.package.kind {
+            Kind::Npm => npm::program(&folder, &pin.name, wanted).map(|program| vec![program]),
+            Kind::Uv => uv::program(&folder, wanted.unwrap_or(&pin.name)).map(Vec::from),
+        };
+        let words = words.map_err(|why| self.failed(&why))?;
+        let words = words.into_iter().map(|word| word.to_string_lossy().into_owned());
+        let phase = Phase {
+            requested: pin.requested.clone(),
+            name: pin.name.clone(),
+            version: pin.version.clone(),
+            integrity: pin.integrity.clone(),
+            packages: pin.units.len(),
+            tree: pin.tree,
+            registry: pin.registry.clone(),
+            folder,
+        };
+        Ok(Installed { argv: words.chain(self.package.arguments.iter().cloned()).collect(), phase })
+    }
+
+    /// npm beside npx, uv beside uvx.
+    fn tool(&self, name: &str) -> Result<PathBuf, CellError> {
+        let beside = Path::new(&self.package.launcher).parent().map(|folder| folder.join(name));
+        match beside.filter(|path| path.is_absolute() && is_program(path)) {
+            Some(path) => Ok(path),
+            None => self.machine.resolve(name),
+        }
+    }
+
+    fn python(&self) -> Result<PathBuf, CellError> {
+        Ok(Profile::of(&["python3".to_owned()], None, &self.machine)?.program)
+    }
+
+    async fn reach(&self, step: &str, commands: &[Vec<String>], folder: &Path) -> Result<(), CellError> {
+        let registry = self.registry().await?;
+        let ended = self.run(commands, folder, Some(registry)).await?;
+        ended.map(drop).map_err(|said| self.complaint(step, &said, registry))
+    }
+
+    /// Runs commands one after the other, in cells that may write one folder and reach the registry, if there is one. Gives
+    /// what the last one said, or why one failed.
+    async fn run(
+        &self,
+        commands: &[Vec<String>],
+        folder: &Path,
+        registry: Option<&Registry>,
+    ) -> Result<Result<String, String>, CellError> {
+        let folder = folder.canonicalize().map_err(|error| self.failed(&error.to_string()))?;
+        let (environment, needed) = match self.package.kind {
+            Kind::Npm => (npm::environment(registry), None),
+            Kind::Uv => (uv::environment(registry), Some(self.python()?)),
+        };
+        let network = registry.map(|registry| registry.hosts.clone()).unwrap_or_default();
+        let certificates = registry.and_then(|registry| registry.certificates.as_deref());
+        let mut said = String::new();
+        for argv in commands {
+            let mut profile = Profile::of(argv, Some(&folder), &self.machine)?;
+            if let Some(python) = &needed {
+                profile.take_in(Profile::of(&[python.to_string_lossy().into_owned()], None, &self.machine)?);
+            }
+            let mut grant = Grant { write: vec![folder.clone()], network: network.clone(), ..Grant::nothing() };
+            grant.directory = Some(folder.clone());
+            grant.limits = LIMITS;
+            grant.read.extend(certificates.and_then(|file| file.canonicalize().ok()));
+            let (tier, enforced) = self.cells.platform().await.tier_for(&grant)?;
+            debug_assert_ne!(tier, Tier::Reduced, "a cell with a network is never reduced");
+            let setting = Setting {
+                tier,
+                enforced,
+                outside_home: &folder,
+                ways_out: Listeners::wanted(&Declared::listed(&grant.network)),
+            };
+            let arguments = argv.get(1..).unwrap_or_default();
+            let plan = Plan::new(&grant, &profile, arguments, &environment, setting);
+            // The registry is where the user's own configuration says, which may be near.
+            let serve = |ready| self.cells.serve(self.source, &grant.network, Reach::Private, ready);
+            match run_to_end(plan.launch, self.cells.launcher.clone(), DEADLINE, serve).await {
+                Ok(output) => said = output,
+                Err(why) => return Ok(Err(why)),
+            }
+        }
+        Ok(Ok(said))
+    }
+
+    fn complaint(&self, step: &str, said: &str, registry: &Registry) -> CellError {
+        let refused = registry.has_credentials && ["E401", "E403", "401", "403"].iter().any(|code| said.contains(code));
+        let hint = match refused {
+            true => {
+                "; your credentials for this registry are kept out of the cell, and so packages that need them are not \
+                     supported: install it yourself and name its program"
+            }
+            false => "",
+        };
+        let said = crate::visible::visible(said.trim());
+        let start = said.char_indices().rev().nth(COMPLAINT_CHARS).map_or(0, |(at, _)| at);
+        let said = said.get(start..).unwrap_or_default();
+        let hosts = registry.hosts.join(" ");
+        self.failed(&format!("could not be brought to {step} from {hosts} in its cell: {said}{hint}"))
+    }
+
+    fn failed(&self, why: &str) -> CellError {
+        CellError::Package(format!("package {} {why}", self.package.requested()))
+    }
+}
+
+/// What an installer left. A link that it left could lead anywhere.
+fn read_limited(path: &Path) -> std::io::Result<String> {
+    let meta = std::fs::symlink_metadata(path)?;
+    if !meta.is_file() || meta.len() > MAX_RECIPE_BYTES {
+        return Err(std::io::Error::other(format!("no file of at most {MAX_RECIPE_BYTES} bytes")));
+    }
+    std::fs::read_to_string(path)
+}

@@ -1,0 +1,217 @@
+//! Where packages come from: the user's own configuration of npm, uv and pip, read as files. Credentials are left where they
+//! are. Where nothing is configured the installer's own default holds, and is asked of the installer.
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the tools' own variables, such as npm_config_registry; no source sees them"
+)]
+
+use std::path::{Path, PathBuf};
+
+use url::Url;
+
+use super::super::{CellError, Machine};
+use super::command::Kind;
+
+/// The largest configuration file that is read.
+const MAX_BYTES: u64 = 1 << 20;
+
+/// What the user configured.
+#[derive(Debug, Clone)]
+pub(super) struct Configured {
+    /// None where the installer's own default holds.
+    pub(super) address: Option<String>,
+    scopes: Vec<(String, String)>,
+    certificates: Option<String>,
+    has_credentials: bool,
+}
+
+impl Configured {
+    /// The user's.
+    pub(super) fn of(kind: Kind, machine: &Machine) -> Self {
+        let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+        match kind {
+            Kind::Npm => npm(&settings(&npm_files(machine)), variable),
+            Kind::Uv => index(&settings(&index_files(machine)), variable),
+        }
+    }
+
+    /// With an address where none is configured.
+    ///
+    /// # Errors
+    /// An address that is no URL of a registry.
+    pub(super) fn or(self, default: String) -> Result<Registry, CellError> {
+        let address = self.address.unwrap_or(default);
+        let mut registry = Registry::new(address, self.scopes, self.certificates).map_err(CellError::Program)?;
+        registry.has_credentials |= self.has_credentials;
+        Ok(registry)
+    }
+}
+
+/// What an installer is told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Registry {
+    /// Its URL, without credentials.
+    pub(super) address: String,
+    /// npm: other registries, by `@scope`.
+    pub(super) scopes: Vec<(String, String)>,
+    /// A file with the certificates to trust, where the user names one.
+    pub(super) certificates: Option<PathBuf>,
+    /// The user has credentials for it, which stay outside.
+    pub(super) has_credentials: bool,
+    /// `host:port` of all of them.
+    pub(super) hosts: Vec<String>,
+}
+
+impl Registry {
+    /// Where the registry keeps what it names, if that is elsewhere.
+    pub(super) fn reaches(&mut self, hosts: impl IntoIterator<Item = String>) {
+        self.hosts.extend(hosts);
+        self.hosts.sort();
+        self.hosts.dedup();
+    }
+
+    fn new(address: String, scopes: Vec<(String, String)>, certificates: Option<String>) -> Result<Self, String> {
+        let mut hosts = Vec::new();
+        let mut has_credentials = false;
+        let mut bare = |text: &str| -> Result<String, String> {
+            let mut url = Url::parse(text).map_err(|error| format!("the registry's address is no URL: {error}"))?;
+            let host = url.host_str().map(str::to_owned).zip(url.port_or_known_default());
+            let (host, port) = host
+                .filter(|_| matches!(url.scheme(), "http" | "https"))
+                .ok_or("the registry's address is neither http nor https")?;
+            hosts.push(format!("{host}:{port}"));
+            has_credentials |= !url.username().is_empty() || url.password().is_some();
+            // Cannot fail for a URL with a host.
+            let _ = url.set_username("");
+            let _ = url.set_password(None);
+            Ok(url.into())
+        };
+        let address = bare(&address)?;
+        let scopes = scopes.into_iter().map(|(scope, url)| Ok((scope, bare(&url)?))).collect::<Result<_, String>>()?;
+        hosts.sort();
+        hosts.dedup();
+        let certificates =
+            certificates.and_then(|file| Path::new(&file).canonicalize().ok()).filter(|file| file.is_file());
+        Ok(Self { address, scopes, certificates, has_credentials, hosts })
+    }
+}
+
+/// `key = value` of all files, the strongest file first.
+type Settings = Vec<(String, String)>;
+
+/// npm: the user's file, the one beside the system's npm, the system's.
+fn npm_files(machine: &Machine) -> Vec<PathBuf> {
+    let user = machine.home.as_ref().map(|home| home.join(".npmrc"));
+    user.into_iter().chain(["/usr/local/etc/npmrc", "/usr/etc/npmrc", "/etc/npmrc"].map(PathBuf::from)).collect()
+}
+
+/// uv's own files, then pip's.
+fn index_files(machine: &Machine) -> Vec<PathBuf> {
+    let of_user = |name: &str| machine.home.as_ref().map(|home| home.join(name));
+    let user = [".config/uv/uv.toml", ".config/pip/pip.conf", ".pip/pip.conf"].into_iter().filter_map(of_user);
+    user.chain(["/etc/uv/uv.toml", "/etc/pip.conf"].map(PathBuf::from)).collect()
+}
+
+/// The lines `key = value` of files that are INI or as simple as it. Sections are left out of the keys: the ones that
+/// matter have names of their own.
+fn settings(files: &[PathBuf]) -> Settings {
+    let texts = files.iter().filter_map(|file| read(file));
+    let mut settings = Vec::new();
+    for text in texts {
+        for line in text.lines().map(str::trim).filter(|line| !line.starts_with(['#', ';'])) {
+            if let Some((key, value)) = line.split_once('=') {
+                settings.push((key.trim().to_owned(), value.trim().trim_matches(['"', '\'']).to_owned()));
+            }
+        }
+    }
+    settings
+}
+
+fn read(file: &Path) -> Option<String> {
+    let small = std::fs::metadata(file).ok()?.len() <= MAX_BYTES;
+    small.then(|| std::fs::read_to_string(file).ok()).flatten()
+}
+
+fn npm(settings: &Settings, variable: impl Fn(&str) -> Option<String>) -> Configured {
+    let find = |name: &str| settings.iter().find(|(key, _)| key == name).map(|(_, value)| value.clone());
+    let from_variable = |name: &str| {
+        let spelled = [format!("npm_config_{name}"), format!("NPM_CONFIG_{}", name.to_uppercase())];
+        spelled.iter().find_map(|name| variable(name))
+    };
+    let address = from_variable("registry").or_else(|| find("registry"));
+    let mut scopes: Vec<(String, String)> = Vec::new();
+    for (key, value) in settings {
+        if let Some(scope) = key.strip_suffix(":registry").filter(|scope| scope.starts_with('@'))
+            && !scopes.iter().any(|(known, _)| known == scope)
+        {
+            scopes.push((scope.to_owned(), value.clone()));
+        }
+    }
+    let certificates = from_variable("cafile").or_else(|| find("cafile")).or_else(|| variable("NODE_EXTRA_CA_CERTS"));
+    let secret = |key: &str| ["_authToken", "_auth", "_password"].iter().any(|name| key.ends_with(name));
+    let has_credentials = settings.iter().any(|(key, _)| secret(key));
+    Configured { address, scopes, certificates, has_credentials }
+}
+
+fn index(settings: &Settings, variable: impl Fn(&str) -> Option<String>) -> Configured {
+    let find = |name: &str| settings.iter().find(|(key, _)| key == name).map(|(_, value)| value.clone());
+    let variables = ["UV_DEFAULT_INDEX", "UV_INDEX_URL", "PIP_INDEX_URL"];
+    let address = variables.iter().find_map(|name| variable(name)).or_else(|| find("index-url"));
+    let certificates = variable("SSL_CERT_FILE").or_else(|| variable("PIP_CERT")).or_else(|| find("cert"));
+    Configured { address, scopes: Vec::new(), certificates, has_credentials: false }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    fn known(configured: Configured) -> Result<Registry, CellError> {
+        assert!(configured.address.is_some());
+        configured.or("https://default.example.com/".to_owned())
+    }
+
+    fn lines(text: &str) -> Settings {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("file"), text).unwrap();
+        settings(&[dir.path().join("absent"), dir.path().join("file")])
+    }
+
+    #[test]
+    fn the_registry_is_the_users_and_its_credentials_stay_outside() {
+        let settings = lines(
+            "; mine\nregistry=https://me:hunter2@npm.example.com/mirror/\n@org:registry = https://org.example.com:8443/\n\
+             //npm.example.com/mirror/:_authToken=hunter2\n",
+        );
+        let registry = known(npm(&settings, |_| None)).unwrap();
+        assert_eq!(registry.address, "https://npm.example.com/mirror/");
+        assert_eq!(registry.scopes, [("@org".to_owned(), "https://org.example.com:8443/".to_owned())]);
+        assert_eq!(registry.hosts, ["npm.example.com:443", "org.example.com:8443"]);
+        assert!(registry.has_credentials);
+        assert!(!format!("{registry:?}").contains("hunter2"));
+    }
+
+    #[test]
+    fn where_nothing_is_configured_the_installers_default_holds() {
+        for configured in [npm(&Vec::new(), |_| None), index(&Vec::new(), |_| None)] {
+            assert_eq!(configured.address, None);
+            let mut registry = configured.or("https://default.example.com/simple".to_owned()).unwrap();
+            assert_eq!(registry.hosts, ["default.example.com:443"]);
+            assert!(!registry.has_credentials);
+            registry.reaches(["files.example.com:443".to_owned(), "default.example.com:443".to_owned()]);
+            assert_eq!(registry.hosts, ["default.example.com:443", "files.example.com:443"]);
+        }
+    }
+
+    #[test]
+    fn a_variable_goes_before_a_file_and_no_registry_is_an_error() {
+        let settings = lines("registry=https://file.example.com/\n");
+        let variable =
+            |name: &str| (name == "NPM_CONFIG_REGISTRY").then(|| "http://variable.example.com:4873".to_owned());
+        assert_eq!(known(npm(&settings, variable)).unwrap().hosts, ["variable.example.com:4873"]);
+        let settings = lines("[global]\nindex-url = \"https://pip.example.com/simple\"\n");
+        assert_eq!(known(index(&settings, |_| None)).unwrap().address, "https://pip.example.com/simple");
+        assert!(known(npm(&lines("registry=${MIRROR}\n"), |_| None)).unwrap_err().to_string().contains("no URL"));
+        assert!(known(npm(&lines("registry=file:///srv\n"), |_| None)).is_err());
+    }
+}

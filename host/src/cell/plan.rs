@@ -1,0 +1,152 @@
+//! From what is granted and needed to what the launcher builds.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use portcullis_jail::{Access, Cell, Enforced, Launch, Listener, Mount, Network, Probe, Tier};
+
+use super::{CellError, Grant, Profile, Report, system};
+
+/// The private home inside a cell, and the folder for what is temporary.
+const HOME: &str = "/home/source";
+const TEMPORARY: &str = "/tmp";
+
+/// Who a source is inside its cell, and everything else that programs look up in `/etc`: names for numbers, and a resolver
+/// that is the broker's.
+const ETC: [(&str, &str); 6] = [
+    ("/etc/passwd", "source:x:1000:1000::/home/source:/bin/sh\nnobody:x:65534:65534::/:/bin/false\n"),
+    ("/etc/group", "source:x:1000:\nnogroup:x:65534:\n"),
+    ("/etc/hosts", "127.0.0.1 localhost\n"),
+    ("/etc/hostname", "cell\n"),
+    ("/etc/resolv.conf", "nameserver 127.0.0.1\noptions timeout:1 attempts:2\n"),
+    ("/etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files dns\n"),
+];
+
+/// Which cells this machine gives.
+#[derive(Debug, Clone)]
+pub(crate) struct Platform {
+    /// None where even asking failed.
+    probe: Option<Probe>,
+}
+
+impl Platform {
+    /// What a probe has found.
+    pub(crate) fn new(probe: Option<Probe>) -> Self {
+        Self { probe }
+    }
+
+    /// The best tier that a source may run in. Nothing is downgraded in silence: a weaker cell is taken only where the
+    /// operator said so, and never with a network.
+    ///
+    /// # Errors
+    /// [`CellError::Platform`] with the step that failed, and the way out.
+    pub(crate) fn tier_for(&self, grant: &Grant) -> Result<(Tier, &Enforced), CellError> {
+        let unknown =
+            || CellError::Platform("what this machine gives could not be found out; start the broker again".to_owned());
+        let Probe { full, bwrap, reduced } = self.probe.as_ref().ok_or_else(unknown)?;
+        let refusal = match (full, bwrap) {
+            (Ok(enforced), _) => return Ok((Tier::Full, enforced)),
+            (Err(_), Ok(enforced)) => return Ok((Tier::FullViaBwrap, enforced)),
+            (Err(refusal), Err(_)) => refusal,
+        };
+        let why = match reduced {
+            Ok(enforced) if grant.dangerous_allow_reduced && grant.network.is_empty() => {
+                return Ok((Tier::Reduced, enforced));
+            }
+            Ok(_) if grant.dangerous_allow_reduced => {
+                "a reduced cell could not keep its network to what is granted; take `network` out of its cell"
+            }
+            Ok(_) => "a reduced cell is possible: `dangerous-allow-reduced = true` in its `cell` accepts one",
+            Err(_) => "no weaker cell is possible either",
+        };
+        Err(CellError::Platform(format!(
+            "this machine gives no full cell, and so the source is not started: {refusal}; {why}"
+        )))
+    }
+}
+
+/// What does not depend on the source's configuration.
+pub(crate) struct Setting<'a> {
+    pub(crate) tier: Tier,
+    pub(crate) enforced: &'a Enforced,
+    /// A private folder, for the one tier without a root of its own.
+    pub(crate) outside_home: &'a Path,
+    /// The sockets in the cell's network that the broker serves.
+    pub(crate) ways_out: Vec<Listener>,
+}
+
+/// A source that is ready to be started.
+#[derive(Debug, Clone)]
+pub(crate) struct Plan {
+    pub(crate) launch: Launch,
+    pub(crate) report: Report,
+}
+
+impl Plan {
+    /// Puts together what is started and what it gets. `listed` are the variables of the configuration.
+    pub(crate) fn new(
+        grant: &Grant,
+        profile: &Profile,
+        arguments: &[String],
+        listed: &[(String, String)],
+        setting: Setting<'_>,
+    ) -> Self {
+        let Setting { tier, enforced, outside_home, ways_out } = setting;
+        let own_root = tier != Tier::Reduced;
+        let home = if own_root { PathBuf::from(HOME) } else { outside_home.to_owned() };
+        let temporary = if own_root { PathBuf::from(TEMPORARY) } else { home.clone() };
+        let mut environment: Vec<(String, OsString)> = vec![
+            ("PATH".to_owned(), profile.search_path()),
+            ("HOME".to_owned(), home.clone().into()),
+            ("TMPDIR".to_owned(), temporary.into()),
+            ("LANG".to_owned(), "C.UTF-8".into()),
+        ];
+        for (name, value) in listed {
+            environment.retain(|(made, _)| made != name);
+            environment.push((name.clone(), value.into()));
+        }
+        let (view, links) = view(grant, profile);
+        let files = ETC.map(|(path, text)| (PathBuf::from(path), text.as_bytes().to_vec())).to_vec();
+        let cell = Cell {
+            tier,
+            view,
+            links: if own_root { links } else { Vec::new() },
+            files: if own_root { files } else { Vec::new() },
+            home: home.clone(),
+            network: if grant.network.is_empty() { Network::None } else { Network::Listeners(ways_out) },
+            limits: grant.limits.clone(),
+        };
+        let launch = Launch {
+            program: profile.program.clone(),
+            arguments: arguments.iter().map(OsString::from).collect(),
+            environment,
+            directory: grant.directory.clone().unwrap_or(home),
+            cell,
+        };
+        Self { launch, report: Report::of(grant, tier, enforced) }
+    }
+}
+
+/// What is mounted: the system, what the program needs, what is granted. A path within another is left out unless it may be
+/// written and the other may not; so is a link that a mount brings along.
+fn view(grant: &Grant, profile: &Profile) -> (Vec<Mount>, Vec<(PathBuf, PathBuf)>) {
+    let (folders, mut links) = system::view();
+    let read = folders.iter().chain(&profile.read).chain(&grant.read);
+    let mut wanted: BTreeMap<&PathBuf, Access> = read.map(|path| (path, Access::Read)).collect();
+    wanted.extend(grant.write.iter().map(|path| (path, Access::Write)));
+    let mut view: Vec<Mount> = Vec::new();
+    // In the order of paths, so that whatever holds another comes before it, and the nearest last.
+    for (path, access) in wanted {
+        let around = view.iter().rev().find(|mount| path.starts_with(&mount.path));
+        if around.is_none_or(|around| around.access == Access::Read && access == Access::Write) {
+            view.push(Mount { path: path.clone(), access });
+        }
+    }
+    links.extend(profile.links.clone());
+    links.retain(|(link, _)| !view.iter().any(|mount| link.starts_with(&mount.path)));
+    (view, links)
+}
+
+#[cfg(test)]
+mod tests;

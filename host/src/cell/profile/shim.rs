@@ -1,0 +1,119 @@
+//! Shims of version managers: small programs that stand for a real one, chosen by files that can be read.
+//!
+//! pyenv and its kin (nodenv, rbenv), asdf and volta are read. What chooses by other means is refused with the way out.
+
+use std::path::{Path, PathBuf};
+
+use super::super::machine::is_program;
+use super::super::{CellError, Machine};
+
+/// The longest shim or version file that is read; real ones have a few lines.
+const MAX_BYTES: u64 = 64 * 1024;
+
+/// What a shim stands for; None for what is none.
+///
+/// # Errors
+/// A shim whose choice cannot be read from files.
+pub(super) fn resolve(path: &Path, directory: Option<&Path>, machine: &Machine) -> Result<Option<PathBuf>, CellError> {
+    let (Some(folder), Some(name)) = (path.parent(), path.file_name().and_then(|name| name.to_str())) else {
+        return Ok(None);
+    };
+    let manager = folder.parent().unwrap_or(folder);
+    if folder.ends_with("shims") && manager.join("versions").is_dir() {
+        return of_env(path, name, manager, directory, machine).map(Some);
+    }
+    if folder.ends_with("shims") && manager.join("installs").is_dir() {
+        return of_asdf(path, name, manager).map(Some);
+    }
+    if std::fs::read_link(path).is_ok_and(|target| target.file_name().is_some_and(|shim| shim == "volta-shim")) {
+        return of_volta(path, name, manager).map(Some);
+    }
+    Ok(None)
+}
+
+/// pyenv and its kin: `.python-version` in the working directory or above, else the file `version`.
+fn of_env(
+    path: &Path,
+    name: &str,
+    root: &Path,
+    directory: Option<&Path>,
+    machine: &Machine,
+) -> Result<PathBuf, CellError> {
+    let local = directory.into_iter().flat_map(Path::ancestors).find_map(|folder| {
+        [".python-version", ".node-version", ".ruby-version"].iter().find_map(|file| {
+            // Each manager has its own: only one whose versions are here means anything.
+            words(&folder.join(file))
+                .filter(|versions| versions.iter().any(|version| installed(root, version).is_some()))
+        })
+    });
+    let versions = local.or_else(|| words(&root.join("version"))).unwrap_or_else(|| vec!["system".to_owned()]);
+    for version in &versions {
+        let found = match version.as_str() {
+            "system" => machine.find(name, |other| !other.starts_with(root)),
+            version => {
+                installed(root, version).map(|prefix| prefix.join("bin").join(name)).filter(|path| is_program(path))
+            }
+        };
+        if let Some(found) = found {
+            return Ok(found);
+        }
+    }
+    let versions = versions.join(" ");
+    Err(refuse(path, &format!("of the chosen version {versions} in {}, which has no such program", root.display())))
+}
+
+/// `versions/3.12.1` for `3.12.1`, and the newest of its kind for `3.12`.
+fn installed(root: &Path, version: &str) -> Option<PathBuf> {
+    let folder = root.join("versions");
+    if !version.is_empty() && !version.contains('/') && folder.join(version).is_dir() {
+        return Some(folder.join(version));
+    }
+    let prefix = format!("{version}.");
+    let names = std::fs::read_dir(&folder).ok()?.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+    let numbers = |name: &str| name.split('.').map(|part| part.parse::<u32>().unwrap_or(0)).collect::<Vec<_>>();
+    names.filter(|name| name.starts_with(&prefix)).max_by_key(|name| numbers(name)).map(|name| folder.join(name))
+}
+
+/// asdf writes the candidates into its shims: `# asdf-plugin: nodejs 20.1.0`. One is a choice.
+fn of_asdf(path: &Path, name: &str, root: &Path) -> Result<PathBuf, CellError> {
+    let text = read(path).unwrap_or_default();
+    let candidates: Vec<PathBuf> = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("# asdf-plugin: ")?.split_once(' '))
+        .map(|(plugin, version)| root.join("installs").join(plugin).join(version.trim()).join("bin").join(name))
+        .filter(|path| is_program(path))
+        .collect();
+    match candidates.as_slice() {
+        [one] => Ok(one.clone()),
+        many => Err(refuse(path, &format!("of asdf with {} versions to choose from", many.len()))),
+    }
+}
+
+/// volta names its default Node.js in a JSON file.
+fn of_volta(path: &Path, name: &str, root: &Path) -> Result<PathBuf, CellError> {
+    let chosen = read(&root.join("tools/user/platform.json"));
+    let platform: serde_json::Value = chosen.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default();
+    let runtime = platform.pointer("/node/runtime").and_then(serde_json::Value::as_str).unwrap_or_default();
+    let found = root.join("tools/image/node").join(runtime).join("bin").join(name);
+    match !runtime.is_empty() && is_program(&found) {
+        true => Ok(found),
+        false => Err(refuse(path, "of volta, whose default has no such program")),
+    }
+}
+
+fn refuse(path: &Path, what: &str) -> CellError {
+    CellError::Program(format!("{} is a shim {what}; name the real program by its full path", path.display()))
+}
+
+/// The words of a version file, without comments.
+fn words(file: &Path) -> Option<Vec<String>> {
+    let text = read(file)?;
+    let lines = text.lines().map(|line| line.split('#').next().unwrap_or_default());
+    let words: Vec<String> = lines.flat_map(str::split_whitespace).map(str::to_owned).collect();
+    (!words.is_empty()).then_some(words)
+}
+
+fn read(file: &Path) -> Option<String> {
+    let small = std::fs::metadata(file).ok()?.len() <= MAX_BYTES;
+    small.then(|| std::fs::read_to_string(file).ok()).flatten()
+}

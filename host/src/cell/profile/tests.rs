@@ -1,0 +1,214 @@
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+use super::*;
+
+/// A user's home with toolchains in it, none of which is ever executed: every program in it would be `/bin/false`.
+struct Home {
+    dir: tempfile::TempDir,
+}
+
+impl Home {
+    fn new() -> Self {
+        Self { dir: tempfile::tempdir().unwrap() }
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.dir.path().canonicalize().unwrap().join(name)
+    }
+
+    fn file(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.at(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, text).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        path
+    }
+
+    fn link(&self, name: &str, target: &str) {
+        std::fs::create_dir_all(self.at(name).parent().unwrap()).unwrap();
+        symlink(target, self.at(name)).unwrap();
+    }
+
+    fn machine(&self, search: &[&str]) -> Machine {
+        let search = std::env::join_paths(search.iter().map(|folder| self.at(folder))).unwrap();
+        Machine { search, home: Some(self.at("")), own: vec![self.at(".portcullis")] }
+    }
+
+    fn profile(&self, search: &[&str], argv: &[&str]) -> Profile {
+        self.try_profile(search, argv).unwrap()
+    }
+
+    fn try_profile(&self, search: &[&str], argv: &[&str]) -> Result<Profile, CellError> {
+        let argv: Vec<_> =
+            argv.iter().map(|word| word.replace('~', self.at("").to_str().unwrap().trim_end_matches('/'))).collect();
+        Profile::of(&argv, Some(&self.at("")), &self.machine(search))
+    }
+
+    /// What a profile reads, relative to the home.
+    fn read(&self, profile: &Profile) -> Vec<String> {
+        let relative = |path: &PathBuf| path.strip_prefix(self.at("")).unwrap().display().to_string();
+        profile.read.iter().map(relative).collect()
+    }
+
+    /// A Python in a prefix of its own.
+    fn python(&self, prefix: &str) {
+        self.file(&format!("{prefix}/bin/python3.12"), "\x7fELF");
+        self.link(&format!("{prefix}/bin/python3"), "python3.12");
+        self.link(&format!("{prefix}/bin/python"), "python3");
+        self.file(&format!("{prefix}/lib/python3.12/os.py"), "");
+    }
+
+    fn node(&self, prefix: &str) {
+        self.file(&format!("{prefix}/bin/node"), "\x7fELF");
+        self.file(&format!("{prefix}/lib/node_modules/npm/bin/npx-cli.js"), "#!/usr/bin/env node\n");
+        self.link(&format!("{prefix}/bin/npx"), "../lib/node_modules/npm/bin/npx-cli.js");
+    }
+}
+
+#[test]
+fn a_program_of_the_system_needs_nothing_more() {
+    let machine = Machine { search: "/usr/bin:/bin".into(), home: None, own: Vec::new() };
+    let profile = Profile::of(&["sh".to_owned()], None, &machine).unwrap();
+    assert_eq!((profile.read.len(), profile.links.len()), (0, 0));
+    assert_eq!(profile.search_path(), "/usr/bin:/usr/local/bin:/bin");
+}
+
+#[test]
+fn a_source_finds_its_toolchain_and_nothing_else_of_the_users_path() {
+    let home = Home::new();
+    home.node(".nvm/versions/node/v22.1.0");
+    home.file("private/tool", "\x7fELF");
+    let profile = home.profile(&["private", ".nvm/versions/node/v22.1.0/bin"], &["npx", "server"]);
+    assert_eq!(profile.runtime, Runtime::Node);
+    assert_eq!(profile.program, home.at(".nvm/versions/node/v22.1.0/bin/npx"));
+    assert_eq!(home.read(&profile), [".nvm/versions/node/v22.1.0/bin/node", ".nvm/versions/node/v22.1.0/lib",]);
+    assert_eq!(profile.links.keys().collect::<Vec<_>>(), [&home.at(".nvm/versions/node/v22.1.0/bin/npx")]);
+    let own = home.at(".nvm/versions/node/v22.1.0/bin");
+    let expected = [own].into_iter().chain(STANDARD.iter().map(PathBuf::from));
+    assert_eq!(std::env::split_paths(&profile.search_path()).collect::<Vec<_>>(), expected.collect::<Vec<_>>());
+}
+
+#[test]
+fn links_of_a_version_manager_are_followed_and_remade() {
+    let home = Home::new();
+    home.node(".local/share/fnm/node-versions/v20/installation");
+    home.link("multishell/1", "../.local/share/fnm/node-versions/v20/installation");
+    let profile = home.profile(&["multishell/1/bin"], &["node"]);
+    assert_eq!(profile.program, home.at("multishell/1/bin/node"));
+    assert_eq!(
+        profile.links[&home.at("multishell/1")],
+        PathBuf::from("../.local/share/fnm/node-versions/v20/installation")
+    );
+}
+
+#[test]
+fn a_shim_of_pyenv_is_the_interpreter_it_stands_for() {
+    let home = Home::new();
+    home.python(".pyenv/versions/3.12.1");
+    home.python(".pyenv/versions/3.9.18");
+    home.file(".pyenv/shims/python", "#!/usr/bin/env bash\nexec pyenv exec\n");
+    std::fs::write(home.at(".pyenv/version"), "3.12\n").unwrap();
+    let profile = home.profile(&[".pyenv/shims"], &["python", "-m", "server"]);
+    assert_eq!(profile.program, home.at(".pyenv/versions/3.12.1/bin/python"));
+    assert_eq!(home.read(&profile), [".pyenv/versions/3.12.1/bin/python3.12", ".pyenv/versions/3.12.1/lib"]);
+    assert!(profile.notes[0].contains("stands for"), "{:?}", profile.notes);
+    // The project's own choice goes before the user's.
+    std::fs::write(home.at(".python-version"), "3.9.18 # old\n").unwrap();
+    assert_eq!(home.profile(&[".pyenv/shims"], &["python"]).program, home.at(".pyenv/versions/3.9.18/bin/python"));
+    std::fs::write(home.at(".python-version"), "").unwrap();
+    std::fs::write(home.at(".pyenv/version"), "3.7.1\n").unwrap();
+    let error = home.try_profile(&[".pyenv/shims"], &["python"]).unwrap_err().to_string();
+    assert!(error.contains("3.7.1") && error.contains("name the real program"), "{error}");
+}
+
+#[test]
+fn shims_of_asdf_and_volta_are_read() {
+    let home = Home::new();
+    home.node(".asdf/installs/nodejs/20.1.0");
+    home.file(".asdf/shims/node", "#!/bin/sh\n# asdf-plugin: nodejs 20.1.0\nexec asdf exec node\n");
+    assert_eq!(home.profile(&[".asdf/shims"], &["node"]).program, home.at(".asdf/installs/nodejs/20.1.0/bin/node"));
+    home.node(".volta/tools/image/node/22.0.0");
+    home.file(".volta/bin/volta-shim", "\x7fELF");
+    home.link(".volta/bin/node", "volta-shim");
+    home.file(".volta/tools/user/platform.json", r#"{"node":{"runtime":"22.0.0","npm":null}}"#);
+    assert_eq!(home.profile(&[".volta/bin"], &["node"]).program, home.at(".volta/tools/image/node/22.0.0/bin/node"));
+}
+
+#[test]
+fn a_virtual_environment_comes_with_its_base() {
+    let home = Home::new();
+    home.python(".local/share/uv/python/cpython-3.12.3");
+    home.file("server/.venv/pyvenv.cfg", "home = …\n");
+    home.link("server/.venv/bin/python", "../../../.local/share/uv/python/cpython-3.12.3/bin/python3");
+    let shebang = format!("#!{}\n", home.at("server/.venv/bin/python").display());
+    home.file("server/.venv/bin/mcp-server", &shebang);
+    let profile = home.profile(&[], &["~/server/.venv/bin/mcp-server"]);
+    assert_eq!(profile.runtime, Runtime::Python);
+    let base = ".local/share/uv/python/cpython-3.12.3";
+    let expected = [&format!("{base}/bin/python3.12"), &format!("{base}/lib"), "server/.venv"];
+    assert_eq!(home.read(&profile), expected);
+}
+
+#[test]
+fn a_script_brings_its_package_and_never_the_home() {
+    let home = Home::new();
+    home.node("node");
+    let read = |argv: &[&str]| {
+        let profile = home.profile(&["node/bin"], argv);
+        let all = home.read(&profile);
+        all.into_iter().filter(|path| !path.starts_with("node/")).collect::<Vec<_>>()
+    };
+    home.file("server/package.json", "{}");
+    home.file("server/dist/index.js", "");
+    assert_eq!(read(&["node", "--flag", "~/server/dist/index.js"]), ["server"]);
+    home.file("app/node_modules/@org/server/dist/index.js", "");
+    assert_eq!(read(&["node", "app/node_modules/@org/server/dist/index.js"]), ["app/node_modules"]);
+    // A package.json in the home opens nothing more than the file.
+    home.file("package.json", "{}");
+    home.file("loose.js", "");
+    assert_eq!(read(&["node", "~/loose.js"]), ["loose.js"]);
+}
+
+#[test]
+fn a_python_script_brings_its_folder_and_a_module_none() {
+    let home = Home::new();
+    home.python("python");
+    home.file("server/main.py", "");
+    home.file("main.py", "");
+    let read = |argv: &[&str]| {
+        let profile = home.profile(&["python/bin"], argv);
+        home.read(&profile).into_iter().filter(|path| !path.starts_with("python/")).collect::<Vec<_>>()
+    };
+    assert_eq!(read(&["python", "-u", "server/main.py"]), ["server"]);
+    assert_eq!(read(&["python", "main.py"]), ["main.py"]);
+    assert!(read(&["python", "-m", "main.py"]).is_empty());
+}
+
+#[test]
+fn what_cannot_work_in_a_cell_says_what_to_write_instead() {
+    let home = Home::new();
+    for (argv, way_out) in [
+        (&["docker", "run", "-i", "server"][..], "name the server's own program"),
+        (&["uv", "--directory", "run"], "`uv sync`"),
+        (&["bunx", "server"], "`npx PACKAGE`"),
+        (&["pnpm", "dlx", "server"], "`npx PACKAGE`"),
+        (&["pipx", "run", "server"], "`uvx PACKAGE`"),
+    ] {
+        home.file(&format!("bin/{}", argv[0]), "\x7fELF");
+        let error = home.try_profile(&["bin"], argv).unwrap_err().to_string();
+        assert!(error.contains(way_out), "{error}");
+    }
+}
+
+#[test]
+fn interpreters_that_lead_nowhere_are_refused() {
+    let home = Home::new();
+    let path = home.at("loop");
+    home.file("loop", &format!("#!{}\n", path.display()));
+    let error = home.try_profile(&[], &["~/loop"]).unwrap_err().to_string();
+    assert!(error.contains("without end"), "{error}");
+    home.file("orphan", "#!/usr/bin/env no-such-interpreter\n");
+    let error = home.try_profile(&[], &["~/orphan"]).unwrap_err().to_string();
+    assert!(error.contains("no-such-interpreter") && error.contains("install it"), "{error}");
+}

@@ -1,0 +1,86 @@
+//! Where a path really leads, and the links on the way.
+
+use std::io;
+use std::path::{Component, Path, PathBuf};
+
+/// As many as the kernel follows.
+const MAX_LINKS: usize = 40;
+
+/// A path without links, and what to put into an empty root so that the path as written leads there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Traced {
+    pub(super) real: PathBuf,
+    /// Each link by its own real place, with its target as it is written in the link.
+    pub(super) links: Vec<(PathBuf, PathBuf)>,
+}
+
+/// Follows an absolute path one component at a time, as the kernel does.
+pub(super) fn trace(path: &Path) -> io::Result<Traced> {
+    let mut real = PathBuf::from("/");
+    let mut links: Vec<(PathBuf, PathBuf)> = Vec::new();
+    let mut left: Vec<PathBuf> = parts(path);
+    while let Some(part) = left.pop() {
+        if part.as_os_str() == ".." {
+            real.pop();
+            continue;
+        }
+        let next = real.join(&part);
+        if !std::fs::symlink_metadata(&next)?.is_symlink() {
+            real = next;
+            continue;
+        }
+        if links.len() == MAX_LINKS {
+            return Err(io::Error::other(format!("more than {MAX_LINKS} links")));
+        }
+        let target = std::fs::read_link(&next)?;
+        if target.is_absolute() {
+            real = PathBuf::from("/");
+        }
+        left.extend(parts(&target));
+        links.push((next, target));
+    }
+    Ok(Traced { real, links })
+}
+
+/// The components, last first.
+fn parts(path: &Path) -> Vec<PathBuf> {
+    let named = path.components().filter(|part| matches!(part, Component::Normal(_) | Component::ParentDir));
+    named.rev().map(|part| PathBuf::from(part.as_os_str())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn every_link_on_the_way_is_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().canonicalize().unwrap();
+        let at = |name: &str| root.join(name);
+        std::fs::create_dir_all(at("versions/3/bin")).unwrap();
+        std::fs::write(at("versions/3/bin/python3"), "").unwrap();
+        symlink("python3", at("versions/3/bin/python")).unwrap();
+        symlink(at("versions/3"), at("current")).unwrap();
+        std::fs::create_dir(at("venv")).unwrap();
+        symlink("../current/bin/python", at("venv/python")).unwrap();
+        let traced = trace(&at("venv/python")).unwrap();
+        assert_eq!(traced.real, at("versions/3/bin/python3"));
+        let expected = [
+            (at("venv/python"), PathBuf::from("../current/bin/python")),
+            (at("current"), at("versions/3")),
+            (at("versions/3/bin/python"), PathBuf::from("python3")),
+        ];
+        assert_eq!(traced.links, expected);
+    }
+
+    #[test]
+    fn circles_end() {
+        let dir = tempfile::tempdir().unwrap();
+        symlink("circle", dir.path().join("circle")).unwrap();
+        assert!(trace(&dir.path().join("circle")).is_err());
+        assert_eq!(trace(&dir.path().join("absent")).unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+}

@@ -1,0 +1,88 @@
+//! One connection, carried to a declared destination.
+
+use std::sync::Arc;
+
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+use super::super::EgressError;
+use super::journal::{Refusal, Via};
+use super::{Destination, Shared, hello, http};
+
+/// Bytes held for each direction of a connection.
+const BUFFER_BYTES: usize = 16 * 1024;
+
+/// Alert `access_denied`, fatal (RFC 8446, section 6.2), so that a refused handshake fails at once and says why.
+const TLS_ACCESS_DENIED: [u8; 7] = [21, 3, 3, 0, 2, 2, 49];
+
+/// Carries a connection until either side ends it. What must be seen first depends on the port. `dialled` is a connection to
+/// the destination that was made already.
+pub(super) async fn carry<S>(shared: &Arc<Shared>, stream: S, to: Destination, dialled: Option<TcpStream>)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    match Via::of(to.port()) {
+        Via::Http => http::serve(shared, stream, http::Role::Origin { host: to, dialled }).await,
+        Via::Tls => tls(shared, stream, &to, dialled).await,
+        via => {
+            if let Ok(upstream) = shared.dial(via, &to, dialled).await {
+                pour(stream, upstream).await;
+            }
+        }
+    }
+}
+
+async fn tls<S>(shared: &Shared, mut stream: S, to: &Destination, dialled: Option<TcpStream>)
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    match hello::expect(&mut stream, to.host()).await {
+        Ok(hello) => {
+            let Ok(mut upstream) = shared.dial(Via::Tls, to, dialled).await else { return };
+            if upstream.write_all(&hello).await.is_ok() {
+                pour(stream, upstream).await;
+            }
+        }
+        Err(refusal) => {
+            shared.journal.refused(Via::Tls, to.host(), to.port(), &refusal);
+            // It is refused whether or not it hears of it.
+            let _ = stream.write_all(&TLS_ACCESS_DENIED).await;
+            let _ = stream.shutdown().await;
+        }
+    }
+}
+
+/// Passes bytes both ways, each way until its end.
+pub(super) async fn pour(mut near: impl AsyncRead + AsyncWrite + Unpin, mut far: impl AsyncRead + AsyncWrite + Unpin) {
+    // How it ended is between the two sides; what passed is not ours to know.
+    let _ = tokio::io::copy_bidirectional_with_sizes(&mut near, &mut far, BUFFER_BYTES, BUFFER_BYTES).await;
+}
+
+impl Shared {
+    /// Connects to a declared destination and records it.
+    pub(super) async fn dial(
+        &self,
+        via: Via,
+        to: &Destination,
+        dialled: Option<TcpStream>,
+    ) -> Result<TcpStream, EgressError> {
+        if let Some(stream) = dialled {
+            return Ok(stream);
+        }
+        match self.egress.connect(to.host(), to.port(), self.reach).await {
+            Ok(stream) => {
+                self.journal.allowed(via, to);
+                Ok(stream)
+            }
+            Err(error) => {
+                match &error {
+                    EgressError::Refused { .. } => {
+                        self.journal.refused(via, to.host(), to.port(), &Refusal::Address(error.clone()));
+                    }
+                    _ => self.journal.failed(via, to, &error),
+                }
+                Err(error)
+            }
+        }
+    }
+}

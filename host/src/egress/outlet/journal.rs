@@ -1,0 +1,234 @@
+//! What the ledger hears of a source's attempts to get out. The first of a kind is told at once; how often it was repeated is
+//! told later, so that a flood of attempts is a few records with large numbers.
+
+use std::collections::HashMap;
+use std::mem;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::super::EgressError;
+use super::{Destination, MAX_CONNECTIONS};
+use crate::ledger::{Event, Kind};
+use crate::name::SourceName;
+
+/// Different attempts that are told apart between two tellings. An honest source makes a handful.
+const MAX_ATTEMPTS: usize = 64;
+
+/// How long repeats are counted before they are told, and how long at most, when the flood does not end: then an hour of it
+/// costs 129 records.
+pub(super) const PAUSE: Duration = Duration::from_secs(60);
+pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(60 * 60);
+
+/// Bytes of a host that are shown: the longest that DNS knows.
+const MAX_SHOWN_BYTES: usize = 253;
+
+/// By which door.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Via {
+    Dns,
+    Http,
+    Tls,
+    Tcp,
+    Proxy,
+}
+
+impl Via {
+    /// What is spoken on a port.
+    pub(super) fn of(port: u16) -> Self {
+        match port {
+            80 => Self::Http,
+            443 => Self::Tls,
+            _ => Self::Tcp,
+        }
+    }
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Dns => "dns",
+            Self::Http => "http",
+            Self::Tls => "tls",
+            Self::Tcp => "tcp",
+            Self::Proxy => "proxy",
+        }
+    }
+}
+
+/// Why an attempt was refused. The texts follow "refused: ".
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Refusal {
+    #[error("not declared; add it to `network` in the source's cell if that is meant")]
+    NotDeclared,
+    #[error("an address that stands for no declared name")]
+    RawAddress,
+    #[error("the request names another host, `{0}`")]
+    OtherHost(String),
+    #[error("the request names no host")]
+    NoHost,
+    #[error("the TLS handshake names another host, `{0}`")]
+    OtherName(String),
+    #[error("the TLS handshake names no host")]
+    NoName,
+    #[error("not a TLS handshake")]
+    NotTls,
+    #[error("not an HTTP/1 request")]
+    NotHttp,
+    #[error("more than {MAX_CONNECTIONS} connections at once")]
+    Full,
+    #[error("{0}")]
+    Address(EgressError),
+}
+
+/// Where attempts are told.
+pub(super) struct Journal {
+    source: SourceName,
+    record: Box<dyn Fn(Event) + Send + Sync>,
+    seen: Mutex<Seen>,
+}
+
+#[derive(Default)]
+struct Seen {
+    /// How often since it was told.
+    attempts: HashMap<Attempt, u64>,
+    /// Those for which there was no room.
+    others: u64,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct Attempt {
+    allowed: bool,
+    via: Via,
+    host: String,
+    port: u16,
+    why: Option<String>,
+}
+
+impl Journal {
+    pub(super) fn new(source: &SourceName, record: impl Fn(Event) + Send + Sync + 'static) -> Self {
+        Self { source: source.clone(), record: Box::new(record), seen: Mutex::default() }
+    }
+
+    /// A connection was made.
+    pub(super) fn allowed(&self, via: Via, to: &Destination) {
+        self.tell_once(Attempt { allowed: true, via, host: to.host().to_owned(), port: to.port(), why: None });
+    }
+
+    /// A connection would have been allowed, and could not be made.
+    pub(super) fn failed(&self, via: Via, to: &Destination, error: &EgressError) {
+        let why = Some(error.to_string());
+        self.tell_once(Attempt { allowed: true, via, host: to.host().to_owned(), port: to.port(), why });
+    }
+
+    /// `host` is what was asked for, in the source's own words.
+    pub(super) fn refused(&self, via: Via, host: &str, port: u16, why: &Refusal) {
+        self.tell_once(Attempt { allowed: false, via, host: shown(host), port, why: Some(shown(&why.to_string())) });
+    }
+
+    fn tell_once(&self, attempt: Attempt) {
+        {
+            let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(repeats) = seen.attempts.get_mut(&attempt) {
+                *repeats += 1;
+                return;
+            }
+            if seen.attempts.len() >= MAX_ATTEMPTS {
+                seen.others += 1;
+                return;
+            }
+            seen.attempts.insert(attempt.clone(), 0);
+        }
+        (self.record)(self.event(&attempt, 1));
+    }
+
+    /// Tells what was only counted, and starts anew. Whether there was nothing to tell.
+    pub(super) fn tell(&self) -> bool {
+        let Seen { attempts, others } = mem::take(&mut *self.seen.lock().unwrap_or_else(PoisonError::into_inner));
+        let repeated: Vec<_> = attempts.into_iter().filter(|(_, repeats)| *repeats > 0).collect();
+        for (attempt, repeats) in &repeated {
+            (self.record)(self.event(attempt, *repeats));
+        }
+        if others > 0 {
+            let body = json!({ "source": self.source.as_str(), "count": others, "reason": "too many different attempts to list" });
+            (self.record)(Event::new(Kind::EgressRefused, body));
+        }
+        repeated.is_empty() && others == 0
+    }
+
+    fn event(&self, attempt: &Attempt, count: u64) -> Event {
+        let Attempt { allowed, via, host, port, why } = attempt;
+        let (kind, word) = if *allowed { (Kind::EgressAllowed, "error") } else { (Kind::EgressRefused, "reason") };
+        let mut body = json!({
+            "source": self.source.as_str(),
+            "via": via.as_str(),
+            "host": host,
+            "port": port,
+            "count": count,
+        });
+        if let (Some(why), Some(body)) = (why, body.as_object_mut()) {
+            body.insert(word.to_owned(), json!(why));
+        }
+        Event::new(kind, body)
+    }
+}
+
+fn shown(text: &str) -> String {
+    let cut = text.floor_char_boundary(MAX_SHOWN_BYTES.min(text.len()));
+    crate::visible::visible(text.get(..cut).unwrap_or_default()).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
+
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    fn journal() -> (Journal, Arc<Mutex<Vec<serde_json::Value>>>) {
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let copy = Arc::clone(&told);
+        let record = move |event: Event| copy.lock().unwrap().push(event.body);
+        (Journal::new(&"files".parse().unwrap(), record), told)
+    }
+
+    #[test]
+    fn repeats_are_counted_and_told_later() {
+        let (journal, told) = journal();
+        for _ in 0..1000 {
+            journal.refused(Via::Dns, "evil.test", 53, &Refusal::NotDeclared);
+        }
+        assert_eq!(told.lock().unwrap().len(), 1);
+        assert!(!journal.tell());
+        let last = told.lock().unwrap().last().unwrap().clone();
+        assert_eq!((last["host"].as_str(), last["count"].as_u64()), (Some("evil.test"), Some(999)));
+        assert!(journal.tell(), "nothing is told twice");
+        assert_eq!(told.lock().unwrap().len(), 2);
+    }
+
+    #[test]
+    fn a_flood_of_different_names_is_a_bounded_number_of_records() {
+        let count = Arc::new(AtomicUsize::new(0));
+        let copy = Arc::clone(&count);
+        let journal = Journal::new(&"files".parse().unwrap(), move |_| {
+            copy.fetch_add(1, Ordering::Relaxed);
+        });
+        for round in 0..2 {
+            for n in 0..100_000 {
+                journal.refused(Via::Dns, &format!("{n}.evil.test"), 53, &Refusal::NotDeclared);
+            }
+            journal.tell();
+            assert_eq!(count.load(Ordering::Relaxed), (round + 1) * (MAX_ATTEMPTS + 1));
+        }
+    }
+
+    #[test]
+    fn what_a_source_wrote_is_cut_and_made_visible() {
+        let (journal, told) = journal();
+        journal.refused(Via::Proxy, &format!("\u{1b}]0;x{}", "é".repeat(300)), 1, &Refusal::NoHost);
+        let body = told.lock().unwrap().first().unwrap().clone();
+        let host = body["host"].as_str().unwrap();
+        assert!(host.starts_with("\\u{1b}]0;x") && host.len() < 270, "{host}");
+    }
+}

@@ -1,0 +1,117 @@
+//! Answers in the words of the agent's era. What both eras have keeps its bytes.
+
+use crate::message::{Answer, Json, RpcError};
+use crate::session::Era;
+
+/// What older revisions answer where there is no such resource.
+const NO_RESOURCE: &str = "-32002";
+
+/// What a modern result says of its sender.
+const META_SERVER: &str = "io.modelcontextprotocol/serverInfo";
+
+/// The answer to a request of this method, for an agent of this era, from a source of either.
+pub(super) fn spoken(era: Era, method: &str, answer: Answer) -> Answer {
+    match (era, answer) {
+        (Era::Modern, Answer::Result(result)) => Answer::Result(modern(method, result)),
+        (Era::Modern, Answer::Error(error)) => Answer::Error(modern_error(error)),
+        (Era::Legacy, Answer::Result(result)) => Answer::Result(legacy(method, result)),
+        (Era::Legacy, error @ Answer::Error(_)) => error,
+    }
+}
+
+/// Whether a result says for how long it may be kept (2026-07-28, "Caching").
+fn is_cacheable(method: &str) -> bool {
+    matches!(
+        method,
+        "tools/list"
+            | "prompts/list"
+            | "resources/list"
+            | "resources/templates/list"
+            | "resources/read"
+            | "server/discover"
+    )
+}
+
+/// A modern client must be told `resultType`, and how long a result holds, which a legacy source does not say.
+fn modern(method: &str, result: Json) -> Json {
+    let (complete, zero, private) = (Json::of(&"complete"), Json::of(&0), Json::of(&"private"));
+    let [kind, ttl, scope] = result.get_all(["resultType", "ttlMs", "cacheScope"]);
+    let final_one = kind.as_ref().is_none_or(|kind| *kind == complete);
+    let cached = final_one && is_cacheable(method);
+    let mut missing = Vec::new();
+    if kind.is_none() {
+        missing.push(("resultType", Some(&complete)));
+    }
+    if cached && ttl.is_none() {
+        missing.push(("ttlMs", Some(&zero)));
+    }
+    if cached && scope.is_none() {
+        missing.push(("cacheScope", Some(&private)));
+    }
+    result.edited(&missing).unwrap_or(result)
+}
+
+fn modern_error(error: Json) -> Json {
+    let gone = error.get("code").is_some_and(|code| code.as_str() == NO_RESOURCE);
+    let code = gone.then(|| error.with("code", &Json::of(&RpcError::INVALID_PARAMS))).flatten();
+    code.unwrap_or(error)
+}
+
+/// A legacy client is not told what only a modern source says.
+fn legacy(method: &str, result: Json) -> Json {
+    let [kind, ttl, scope, meta] = result.get_all(["resultType", "ttlMs", "cacheScope", "_meta"]);
+    let cached = is_cacheable(method);
+    let mut gone: Vec<(&str, Option<&Json>)> = Vec::new();
+    if kind.is_some_and(|kind| kind == Json::of(&"complete")) {
+        gone.push(("resultType", None));
+    }
+    if cached && ttl.is_some() {
+        gone.push(("ttlMs", None));
+    }
+    if cached && scope.is_some() {
+        gone.push(("cacheScope", None));
+    }
+    let meta = meta.filter(|meta| meta.get(META_SERVER).is_some()).map(|meta| meta.without(META_SERVER));
+    if let Some(meta) = &meta {
+        gone.push(("_meta", Some(meta).filter(|meta| **meta != Json::empty_object())));
+    }
+    if gone.is_empty() {
+        return result;
+    }
+    result.edited(&gone).unwrap_or(result)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    fn result(era: Era, method: &str, text: &'static str) -> String {
+        match spoken(era, method, Answer::Result(Json::parse(text).unwrap())) {
+            Answer::Result(json) | Answer::Error(json) => json.as_str().to_owned(),
+        }
+    }
+
+    #[test]
+    fn each_era_is_told_what_it_knows_and_all_else_keeps_its_bytes() {
+        let plain = r#"{ "content" : [1.0] }"#;
+        assert_eq!(result(Era::Legacy, "tools/call", plain), plain);
+        assert_eq!(result(Era::Modern, "tools/call", plain), r#"{ "content" : [1.0],"resultType":"complete"}"#);
+        let read = r#"{"contents":[],"resultType":"complete","ttlMs":5,"cacheScope":"public","_meta":{"io.modelcontextprotocol/serverInfo":{}}}"#;
+        assert_eq!(result(Era::Modern, "resources/read", read), read);
+        assert_eq!(result(Era::Legacy, "resources/read", read), r#"{"contents":[]}"#);
+        let missing = r#"{"contents":[]}"#;
+        let told = r#"{"contents":[],"resultType":"complete","ttlMs":0,"cacheScope":"private"}"#;
+        assert_eq!(result(Era::Modern, "resources/read", missing), told);
+        let asks = r#"{"resultType":"input_required"}"#;
+        assert_eq!(result(Era::Modern, "resources/read", asks), asks);
+    }
+
+    #[test]
+    fn a_resource_that_is_not_there_has_the_code_of_the_era() {
+        let error = || Answer::Error(Json::parse(r#"{"code":-32002,"message":"no","data":{"uri":"x"}}"#).unwrap());
+        assert_eq!(spoken(Era::Legacy, "resources/read", error()), error());
+        let Answer::Error(modern) = spoken(Era::Modern, "resources/read", error()) else { return };
+        assert_eq!(modern.as_str(), r#"{"code":-32602,"message":"no","data":{"uri":"x"}}"#);
+    }
+}

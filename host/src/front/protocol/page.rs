@@ -1,0 +1,68 @@
+//! Lists in pages.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
+
+use crate::catalog::Kind;
+use crate::message::{Json, RpcError};
+use crate::session::Shelf;
+
+/// How many items one page of a list holds. Beyond what most clients use, so that in practice there is one page.
+const PAGE: usize = 1_000;
+
+/// The page of a list that `params.cursor` leads to, each item with the bytes that its source gave.
+///
+/// # Errors
+/// A cursor that this session did not give.
+pub(super) fn page(kind: Kind, shelf: &Shelf, params: &Json) -> Result<Json, RpcError> {
+    let items = &*shelf.items;
+    let start = match params.get("cursor").filter(|cursor| *cursor != Json::null()) {
+        None => 0,
+        Some(cursor) => read_cursor(&cursor).filter(|start| (1..items.len()).contains(start)).ok_or_else(|| {
+            RpcError::new(RpcError::INVALID_PARAMS, "`cursor` is not one that this session gave; list without it")
+        })?,
+    };
+    let rest = items.get(start..).unwrap_or_default();
+    let shown = rest.get(..PAGE).unwrap_or(rest);
+    let next = (rest.len() > PAGE).then(|| Json::of(&BASE64.encode((start + PAGE).to_string())));
+    let (list, ttl_ms) = (Json::of(&shown), Json::of(&shelf.ttl_ms));
+    let mut members = vec![(kind.member(), Some(&list)), ("ttlMs", Some(&ttl_ms))];
+    members.extend(next.as_ref().map(|next| ("nextCursor", Some(next))));
+    Ok(Json::empty_object().edited(&members).unwrap_or_else(Json::empty_object))
+}
+
+fn read_cursor(cursor: &Json) -> Option<usize> {
+    let text: String = cursor.read().ok()?;
+    String::from_utf8(BASE64.decode(text).ok()?).ok()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    fn shelf(count: usize) -> Shelf {
+        let item = |n| Json::parse(format!("{{ \"name\":\"t{n}\" , \"x\":1e400}}")).unwrap();
+        Shelf { items: (0..count).map(item).collect(), ttl_ms: 5 }
+    }
+
+    #[test]
+    fn a_page_keeps_the_bytes_of_each_item() {
+        let list = page(Kind::Prompt, &shelf(1), &Json::empty_object()).unwrap();
+        assert_eq!(list.as_str(), r#"{"prompts":[{ "name":"t0" , "x":1e400}],"ttlMs":5}"#);
+    }
+
+    #[test]
+    fn cursors_lead_through_all_pages_and_no_other_is_taken() {
+        let shelf = shelf(PAGE + 1);
+        let cursor = page(Kind::Tool, &shelf, &Json::empty_object()).unwrap().get("nextCursor").unwrap();
+        let next = |cursor: &Json| page(Kind::Tool, &shelf, &Json::empty_object().with("cursor", cursor).unwrap());
+        let last = next(&cursor).unwrap();
+        assert_eq!(last.get("tools").unwrap().as_str(), r#"[{ "name":"t1000" , "x":1e400}]"#);
+        assert_eq!(last.get("nextCursor"), None);
+        for bad in ["\"nonsense\"", "7", "\"\"", "\"MA\"", "\"OTk5OTk5\""] {
+            let bad = Json::parse(bad).unwrap();
+            assert_eq!(next(&bad).unwrap_err().code, RpcError::INVALID_PARAMS, "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,24 @@
+use super::*;
+use crate::call::Risk;
+use crate::config::Config;
+
+fn risk(sealed: bool, hints: Hints, trusted: bool, acceptance: &Acceptance) -> Risk {
+    let text = format!("[sources.s]\ncommand = [\"x\"]\ntrust-annotations = {trusted}\n");
+    let config = Config::parse(&text, std::path::Path::new("/portcullis.toml")).unwrap();
+    let item = Item { hints, ..Item::clone(&view("{}").call.item) };
+    risk_of(&item, config.sources.values().next().unwrap(), sealed, acceptance)
+}
+
+#[test]
+fn risk_comes_from_the_cell_and_a_hint_alone_never_lowers_it() {
+    let (none, unknown) = (Hints::default(), Acceptance::Unknown);
+    let reads = Hints { read_only: Some(true), ..none };
+    let destroys = Hints { destructive: Some(true), ..none };
+    assert_eq!(risk(true, none, false, &unknown), Risk::Harmless, "a sealed source does no harm");
+    assert_eq!(risk(true, destroys, false, &unknown), Risk::Risky, "unless it says so itself");
+    assert_eq!(risk(false, none, false, &unknown), Risk::Risky);
+    assert_eq!(risk(false, reads, false, &unknown), Risk::Risky, "a hint lowers nothing");
+    assert_eq!(risk(false, reads, true, &unknown), Risk::Harmless, "unless a person trusts it");
+    assert_eq!(risk(false, none, false, &Acceptance::Accepted), Risk::Harmless);
+    assert_eq!(risk(true, none, false, &Acceptance::Changed(Vec::new())), Risk::Risky, "accepted, and changed since");
+}

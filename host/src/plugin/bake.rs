@@ -1,0 +1,122 @@
+//! A plugin as it stands after `configure`, so that fresh instances need not be configured.
+//!
+//! A plugin has neither clock nor chance nor files, so that the same component and settings always end up in the same state.
+//! Hence `configure` runs once, in an instance whose memories and globals can be read; what they hold then becomes what they
+//! hold at the start in a second component. Each decision still gets an instance of its own: all that instances have in common
+//! is the settings.
+//!
+//! Wizer does it. What it cannot do (tables that change at run time, components inside the component) is no error: such a
+//! plugin is configured in each instance.
+
+use std::collections::HashMap;
+
+use wasmtime::Store;
+use wasmtime::component::{Component, Instance, Lift, WasmList};
+use wasmtime_wizer::{ComponentInstanceState, Wizer};
+
+use super::guest::{State, arm, guard};
+use super::limits::Limits;
+use super::stock::Unready;
+use super::v0_1::World;
+
+/// Why there is no configured component.
+pub(crate) enum Unbaked {
+    /// The plugin cannot be used with these settings.
+    Unready(Unready),
+    /// It may be usable; Wizer or the engine cannot do this with it.
+    Unable(wasmtime::Error),
+}
+
+/// Configures the component `wasm` in `store`, and gives one that starts configured. `link` makes it ready to be instantiated.
+pub(crate) async fn bake<W: World>(
+    mut store: Store<State>,
+    wasm: &[u8],
+    settings: &String,
+    link: impl FnOnce(&Component) -> wasmtime::Result<W::Pre>,
+) -> Result<Component, Unbaked> {
+    let engine = store.engine().clone();
+    let mut wizer = Wizer::new();
+    wizer.keep_init_func(true);
+    let (context, readable) = wizer.instrument_component(wasm)?;
+    let pre = link(&Component::from_binary(&engine, &readable)?)?;
+
+    let armed = arm(&mut store, Limits::START);
+    let configured = async {
+        let (world, instance) = W::open(&pre, &mut store).await?;
+        Ok((world.configure(&mut store, settings).await?, instance))
+    };
+    let (configured, instance) =
+        guard(armed, configured).await.map_err(|failure| Unbaked::Unready(Unready::Failed(failure)))?;
+    configured.map_err(|reason| Unbaked::Unready(Unready::Refused(reason)))?;
+
+    let _armed = arm(&mut store, Limits::START);
+    let mut state = Readable { store, instance, memories: HashMap::new(), failed: None };
+    let baked = wizer.snapshot_component(&context, &mut state).await?;
+    match state.failed {
+        Some(error) => Err(error.into()),
+        None => Ok(Component::from_binary(&engine, &baked)?),
+    }
+}
+
+impl From<wasmtime::Error> for Unbaked {
+    fn from(error: wasmtime::Error) -> Self {
+        Self::Unable(error)
+    }
+}
+
+/// A configured instance that shows its state.
+struct Readable {
+    store: Store<State>,
+    instance: Instance,
+    /// Each is read twice, and reading it makes it grow.
+    memories: HashMap<String, Vec<u8>>,
+    /// Wizer takes no errors. After one it gets zeros, and what it makes of them is thrown away.
+    failed: Option<wasmtime::Error>,
+}
+
+impl Readable {
+    async fn read<T: Lift + Send + Sync + 'static>(&mut self, interface: &str, function: &str) -> Option<T> {
+        let read = self.try_read(interface, function).await;
+        read.map_err(|error| self.failed = Some(error)).ok()
+    }
+
+    async fn try_read<T: Lift + Send + Sync + 'static>(
+        &mut self,
+        interface: &str,
+        function: &str,
+    ) -> wasmtime::Result<T> {
+        let missing = || wasmtime::format_err!("no export {interface}#{function}");
+        let (instance, store) = (self.instance, &mut self.store);
+        let (_, at) = instance.get_export(&mut *store, None, interface).ok_or_else(missing)?;
+        let (_, at) = instance.get_export(&mut *store, Some(&at), function).ok_or_else(missing)?;
+        let function = instance.get_typed_func::<(), (T,)>(&mut *store, at)?;
+        Ok(function.call_async(store, ()).await?.0)
+    }
+}
+
+impl ComponentInstanceState for Readable {
+    async fn call_func_ret_list_u8(&mut self, interface: &str, function: &str, contents: impl FnOnce(&[u8]) + Send) {
+        if !self.memories.contains_key(function) {
+            let list = self.read::<WasmList<u8>>(interface, function).await;
+            let memory = list.map(|list| list.as_le_slice(&self.store).to_vec());
+            self.memories.insert(function.to_owned(), memory.unwrap_or_default());
+        }
+        contents(self.memories.get(function).map_or(&[], Vec::as_slice));
+    }
+
+    async fn call_func_ret_s32(&mut self, interface: &str, function: &str) -> i32 {
+        self.read(interface, function).await.unwrap_or_default()
+    }
+
+    async fn call_func_ret_s64(&mut self, interface: &str, function: &str) -> i64 {
+        self.read(interface, function).await.unwrap_or_default()
+    }
+
+    async fn call_func_ret_f32(&mut self, interface: &str, function: &str) -> u32 {
+        self.read::<f32>(interface, function).await.unwrap_or_default().to_bits()
+    }
+
+    async fn call_func_ret_f64(&mut self, interface: &str, function: &str) -> u64 {
+        self.read::<f64>(interface, function).await.unwrap_or_default().to_bits()
+    }
+}

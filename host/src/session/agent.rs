@@ -1,0 +1,96 @@
+//! The agent at the other end: what it is, and how it is reached.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+
+use crate::message::{Answer, Json, Notification, RpcError};
+
+/// Which of the protocol's two shapes is spoken with an agent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Era {
+    /// With `initialize` (2024-11-05 to 2025-11-25).
+    Legacy,
+    /// Stateless (2026-07-28).
+    Modern,
+}
+
+/// An agent as it describes itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Agent {
+    /// `name/version`; may be empty.
+    pub name: Arc<str>,
+    /// What it speaks.
+    pub era: Era,
+    /// Its `ClientCapabilities`, byte for byte; an object.
+    pub capabilities: Json,
+}
+
+impl Agent {
+    /// An agent that can do nothing but call.
+    #[must_use]
+    pub fn named(name: &str) -> Self {
+        Self { name: name.into(), era: Era::Legacy, capabilities: Json::empty_object() }
+    }
+
+    /// What its sources may be told of it: all but the use of its model, where the profile does not allow that.
+    pub(super) fn shared(&self, sampling: bool) -> Json {
+        if sampling { self.capabilities.clone() } else { self.capabilities.without("sampling") }
+    }
+
+    /// Whether it has this capability.
+    #[must_use]
+    pub fn can(&self, capability: &str) -> bool {
+        self.capabilities.get(capability).is_some_and(|value| value.as_bytes().starts_with(b"{"))
+    }
+}
+
+/// How to reach the agent, and the person behind it: while one of its calls is open, or between calls.
+#[async_trait]
+pub trait Contact: Send + Sync {
+    /// Passes on a notification that belongs to the call, and waits until there is room for it.
+    async fn notify(&self, notification: Notification);
+
+    /// The id of the agent's request, as JSON, where it is one of the agent's.
+    fn request_id(&self) -> Option<Json> {
+        None
+    }
+
+    /// Passes on a notification that belongs to no call. Does not wait: dropped if the agent does not read.
+    fn offer(&self, _notification: Notification) {}
+
+    /// In which way this agent can put a question of the broker's own to a person.
+    fn elicitation(&self) -> Elicitation;
+
+    /// Sends a request to the agent (legacy eras) and waits for its answer, which is an error if the connection is lost.
+    async fn request(&self, method: &str, params: Option<Json>) -> Answer;
+}
+
+/// No person at the agent's side, for programs that call by themselves. Progress is dropped; a question waits for an answer
+/// from another terminal or from [`Inbox::answer`](crate::gate::Inbox::answer).
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Nobody;
+
+#[async_trait]
+impl Contact for Nobody {
+    async fn notify(&self, _: Notification) {}
+
+    fn elicitation(&self) -> Elicitation {
+        Elicitation::None
+    }
+
+    async fn request(&self, _: &str, _: Option<Json>) -> Answer {
+        Answer::Error(Json::of(&RpcError::new(RpcError::METHOD_NOT_FOUND, "there is nobody to ask")))
+    }
+}
+
+/// In which way an agent can put a question to a person.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Elicitation {
+    /// Not at all.
+    None,
+    /// By a request of ours on its connection (2025-06-18, 2025-11-25).
+    Request,
+    /// By an `input_required` result, which the agent answers with a retry (2026-07-28).
+    InputRequired,
+}

@@ -1,0 +1,224 @@
+//! A source asks the agent: for its roots, for a model's words, for a person's. That passes the gate as any call does, and so
+//! does the answer.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::rounds::Question;
+use super::{Contact, Session};
+use crate::broker::Upstream;
+use crate::call::{Call, CallId, Outcome, Risk, arguments_of, now_millis};
+use crate::catalog::{Acceptance, Item};
+use crate::config::Approve;
+use crate::gate::Circumstances;
+use crate::message::{Answer, Json, Request, RpcError};
+use crate::source::Asked;
+use crate::visible::visible;
+
+/// What a field that asks for a secret has in its name, in lower case and without separators. A source has no business with
+/// them: what it needs is configured where no model and no log sees it.
+const SECRET: [&str; 14] = [
+    "password",
+    "passwd",
+    "passphrase",
+    "passcode",
+    "secret",
+    "apikey",
+    "accesskey",
+    "privatekey",
+    "token",
+    "credential",
+    "creditcard",
+    "cardnumber",
+    "securitycode",
+    "socialsecurity",
+];
+
+/// The same for names that mean this only when they stand alone.
+const SECRET_ALONE: [&str; 5] = ["pin", "cvv", "cvc", "otp", "ssn"];
+
+impl Session {
+    /// Puts a request of a source to the agent.
+    pub(super) async fn ask(&self, upstream: &Upstream, request: Request, contact: &Arc<dyn Contact>) -> Answer {
+        match self.question(upstream, String::new(), &request.method, request.params, contact).await {
+            Ok(question) => {
+                let answer = question.put(contact).await;
+                self.broker.gate.release(question.ticket, Outcome::Answered(answer)).await
+            }
+            Err(refusal) => refusal,
+        }
+    }
+
+    /// The requests of a source as questions. It is told at once of each that is refused.
+    pub(super) async fn questions(
+        &self,
+        upstream: &Upstream,
+        asked: Vec<Asked>,
+        contact: &Arc<dyn Contact>,
+    ) -> Vec<Question> {
+        let mut questions = Vec::new();
+        for (number, Asked { request, reply }) in asked.into_iter().enumerate() {
+            let key = format!("source-{number}");
+            match self.question(upstream, key, &request.method, request.params, contact).await {
+                Ok(question) => questions.push(Question { reply: Some(reply), ..question }),
+                // A source that gave up has dropped the other side.
+                Err(refusal) => drop(reply.send(refusal)),
+            }
+        }
+        questions
+    }
+
+    /// What a result of `input_required` asks for, and the source's own state.
+    pub(super) async fn questions_in(
+        &self,
+        upstream: &Upstream,
+        result: &Json,
+        contact: &Arc<dyn Contact>,
+    ) -> Result<(Vec<Question>, Option<Json>), Answer> {
+        let [requests, state] = result.get_all(["inputRequests", "requestState"]);
+        let mut questions = Vec::new();
+        for (key, request) in requests.and_then(|requests| requests.members()).unwrap_or_default() {
+            let method = request.get_str("method").unwrap_or_default();
+            questions.push(self.question(upstream, key, &method, request.get("params"), contact).await?);
+        }
+        Ok((questions, state))
+    }
+
+    /// Takes a question through the gate.
+    async fn question(
+        &self,
+        upstream: &Upstream,
+        key: String,
+        method: &str,
+        params: Option<Json>,
+        contact: &Arc<dyn Contact>,
+    ) -> Result<Question, Answer> {
+        let params = self.admissible(upstream, method, params.unwrap_or_else(Json::empty_object));
+        let params = params.map_err(|why| self.refuse_to_ask(upstream, method, &why))?;
+        let call = Call {
+            id: CallId::new(),
+            received_at: now_millis(),
+            method: method.into(),
+            caller: self.caller.clone(),
+            item: Arc::new(Item::of_source(&upstream.config)),
+            risk: Risk::Harmless,
+            arguments: arguments_of(method, &params),
+            params,
+        };
+        let around = Circumstances {
+            vault: &self.vault,
+            // Whoever is asked answers for themselves.
+            approve: Approve::Never,
+            record: self.profile.record,
+            acceptance: &Acceptance::Unknown,
+            identity: upstream.identity,
+            contact,
+            resumed: false,
+        };
+        let admitted = self.broker.gate.admit(call, &around).await;
+        let (permit, ticket) = admitted.map_err(|refusal| refusal.to_answer())?;
+        Ok(Question { key, permit, ticket, reply: None })
+    }
+
+    /// The parameters as the agent gets them, if this may be asked at all.
+    fn admissible(&self, upstream: &Upstream, method: &str, params: Json) -> Result<Json, String> {
+        let needed = match method {
+            "elicitation/create" => "elicitation",
+            "sampling/createMessage" => "sampling",
+            "roots/list" => "roots",
+            _ => return Ok(params),
+        };
+        if needed == "sampling" && !self.profile.sampling {
+            return Err(
+                "this broker lets no source use the agent's model; `sampling = true` in the profile would".to_owned()
+            );
+        }
+        if !self.agent.can(needed) {
+            return Err(format!("the agent did not declare `{needed}`"));
+        }
+        if needed == "elicitation" { elicitation(upstream.config.name.as_str(), &params) } else { Ok(params) }
+    }
+
+    fn refuse_to_ask(&self, upstream: &Upstream, method: &str, why: &str) -> Answer {
+        let item = Item::of_source(&upstream.config);
+        let error = self.turned_away("not-asked", item.kind, &item.exposed, &format!("`{method}` is refused: {why}"));
+        Answer::Error(Json::of(&RpcError { code: RpcError::INVALID_REQUEST, ..error }))
+    }
+}
+
+impl Question {
+    /// Puts it to an agent that takes requests.
+    pub(super) async fn put(&self, contact: &Arc<dyn Contact>) -> Answer {
+        let params = Some(self.permit.source_params().clone()).filter(|params| *params != Json::empty_object());
+        contact.request(self.permit.method(), params).await
+    }
+}
+
+/// A question for a person, with the name of who asks it. Refused if it asks for what nobody should tell.
+fn elicitation(source: &str, params: &Json) -> Result<Json, String> {
+    if let Some(schema) = params.get("requestedSchema") {
+        let schema: Value = schema.read().map_err(|error| format!("`requestedSchema` is no schema: {error}"))?;
+        if let Some(field) = secret_field(&schema) {
+            return Err(format!("field `{}` asks a person for a secret", visible(&field)));
+        }
+    }
+    let mut message = format!("Source `{source}` asks: {}", params.get_str("message").unwrap_or_default());
+    if let Some(url) = params.get_str("url") {
+        let parsed = url::Url::parse(&url).map_err(|error| format!("`url` is none: {error}"))?;
+        let host = parsed.host_str().filter(|_| matches!(parsed.scheme(), "http" | "https"));
+        let host = host.ok_or("`url` is no web address")?;
+        // As it is resolved: a name of look-alike letters shows what it is.
+        message = format!("{message} (opens a page of `{host}`)");
+    }
+    params.with("message", &Json::of(&message)).ok_or_else(|| "`params` must be an object".to_owned())
+}
+
+fn secret_field(schema: &Value) -> Option<String> {
+    let properties = schema.get("properties").and_then(Value::as_object)?;
+    let asks = |text: &str| {
+        let plain: String = text.chars().filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase).collect();
+        SECRET_ALONE.contains(&plain.as_str()) || SECRET.iter().any(|word| plain.contains(word))
+    };
+    let secret = |(name, property): (&String, &Value)| {
+        let text = |key| property.get(key).and_then(Value::as_str).unwrap_or_default();
+        let found = asks(name) || asks(text("title")) || text("format") == "password";
+        found.then(|| name.clone())
+    };
+    properties.iter().find_map(secret)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    fn asked(params: &'static str) -> Result<String, String> {
+        elicitation("files", &Json::parse(params).unwrap()).map(|json| json.as_str().to_owned())
+    }
+
+    #[test]
+    fn a_question_names_its_source_and_keeps_the_rest() {
+        let form = r#"{ "message":"Your name?","requestedSchema":{"type":"object","properties":{"name":{"type":"string"},"pinned":{}}},"x":1.0}"#;
+        assert_eq!(asked(form).unwrap(), form.replace("Your name?", "Source `files` asks: Your name?"));
+        let url = r#"{"mode":"url","message":"Sign in","url":"https://b\u00fccher.example/x","elicitationId":"1"}"#;
+        assert!(asked(url).unwrap().contains("(opens a page of `xn--bcher-kva.example`)"));
+    }
+
+    #[test]
+    fn secrets_and_strange_addresses_are_not_asked_for() {
+        for field in ["password", "API_KEY", "apiKey", "Access Token", "pin", "credit-card", "userPassword2"] {
+            let params = serde_json::json!({ "message": "m", "requestedSchema": { "properties": { field: {} } } });
+            assert!(elicitation("files", &Json::of(&params)).is_err(), "{field}");
+        }
+        for params in [
+            r#"{"message":"m","requestedSchema":{"properties":{"a":{"title":"Your password"}}}}"#,
+            r#"{"message":"m","requestedSchema":{"properties":{"a":{"format":"password"}}}}"#,
+            r#"{"message":"m","url":"javascript:alert(1)"}"#,
+            r#"{"message":"m","url":"no url"}"#,
+        ] {
+            assert!(asked(params).is_err(), "{params}");
+        }
+    }
+}

@@ -1,0 +1,301 @@
+//! The way of one request: target, gate, source, gate; and again with the agent's answers, where the source asks for some.
+
+use std::sync::Arc;
+
+use super::carry::{Carrying, Pause};
+use super::listing::Shown;
+use super::rounds::{Lost, Question, Round, Then};
+use super::{Contact, Era, Session, expose};
+use crate::call::{Call, CallId, Caller, Outcome, arguments_of, now_millis};
+use crate::digest::Digest;
+use crate::gate::{Circumstances, Permit, Ticket, asks_for_input};
+use crate::message::{Answer, Json, RpcError};
+
+/// How often one request may be sent again with answers. More is a source that goes round in circles.
+const MAX_ROUNDS: usize = 16;
+
+/// What a retry carries beside the request that it repeats.
+const RETRY: [&str; 2] = ["requestState", "inputResponses"];
+
+impl Session {
+    pub(super) async fn call(
+        &self,
+        method: &str,
+        params: Json,
+        contact: &Arc<dyn Contact>,
+    ) -> Result<Answer, RpcError> {
+        let target = self.target(method, &params).await?;
+        self.carry_out(method, params, &target, contact).await
+    }
+
+    /// The rest of the way, for a request whose target is known.
+    pub(super) async fn carry_out(
+        &self,
+        method: &str,
+        params: Json,
+        target: &Shown,
+        contact: &Arc<dyn Contact>,
+    ) -> Result<Answer, RpcError> {
+        let arguments = arguments_of(method, &params);
+        let (kind, name) = (target.item.kind, &target.item.exposed);
+        if !arguments.as_bytes().starts_with(b"{") {
+            return Err(self.turned_away("invalid-params", kind, name, "`params.arguments` must be an object"));
+        }
+        if self.ended() {
+            return Err(self.turned_away("session-ended", kind, name, "this session has ended"));
+        }
+        let about = about(method, name, &arguments);
+        let mut request = Request { method, params, target, about, open: None, resumed: false };
+        if let Some(round) = self.resumed(&request)?
+            && let Err(answer) = self.go_on(&mut request, round).await
+        {
+            return Ok(answer);
+        }
+        for _ in 0..MAX_ROUNDS {
+            let call = request.as_call(&self.caller);
+            let (permit, ticket) = match self.admit(call, target, request.resumed, contact).await {
+                Ok(admitted) => admitted,
+                Err(refusal) => return Ok(refusal),
+            };
+            let mut carrying = match request.open.take() {
+                // The source has the call; what is new to it are the answers.
+                Some(carrying) => carrying,
+                None => {
+                    let token = request.params.get("_meta").and_then(|meta| meta.get("progressToken"));
+                    Carrying::start(&target.upstream, permit, self.client(), token)
+                }
+            };
+            let outcome = loop {
+                match self.carry(&mut carrying, contact).await {
+                    Pause::Ended(outcome) => break outcome,
+                    Pause::Asked(asked) => {
+                        let questions = self.questions(&target.upstream, asked, contact).await;
+                        // Where all were refused the source knows, and goes on.
+                        if !questions.is_empty() {
+                            let round = Round { about, questions, then: Then::Open(carrying) };
+                            return Ok(self.ask_by_result(ticket, None, round).await);
+                        }
+                    }
+                }
+            };
+            let asks = matches!(&outcome, Outcome::Answered(answer) if asks_for_input(answer));
+            let result = match (asks, outcome) {
+                (true, Outcome::Answered(Answer::Result(result))) => result,
+                (_, outcome) => {
+                    let answer = self.broker.gate.release(ticket, outcome).await;
+                    self.tasks.note(&target.upstream, &answer);
+                    return Ok(expose::answer(method, &target.upstream.config, answer));
+                }
+            };
+            let (questions, state) = match self.questions_in(&target.upstream, &result, contact).await {
+                Ok(asked) => asked,
+                Err(refusal) => {
+                    let _ = self.broker.gate.release(ticket, Outcome::Answered(Answer::Result(result))).await;
+                    return Ok(refusal);
+                }
+            };
+            let round = Round { about, questions, then: Then::Again(state) };
+            if self.agent.era == Era::Modern {
+                return Ok(self.ask_by_result(ticket, Some(result), round).await);
+            }
+            let answer = self.broker.gate.release(ticket, Outcome::Answered(Answer::Result(result))).await;
+            if let Answer::Error(_) = answer {
+                return Ok(answer);
+            }
+            if let Err(refusal) = self.ask_by_request(&mut request, round, contact).await {
+                return Ok(refusal);
+            }
+        }
+        let text = format!("the source asked {MAX_ROUNDS} times for more; it goes round in circles");
+        Err(RpcError::new(RpcError::INTERNAL, text))
+    }
+
+    async fn admit(
+        &self,
+        call: Call,
+        target: &Shown,
+        resumed: bool,
+        contact: &Arc<dyn Contact>,
+    ) -> Result<(Permit, Ticket), Answer> {
+        let around = Circumstances {
+            vault: &self.vault,
+            approve: self.profile.approve,
+            record: self.profile.record,
+            acceptance: &target.acceptance,
+            identity: target.upstream.identity,
+            contact,
+            resumed,
+        };
+        self.broker.gate.admit(call, &around).await.map_err(|refusal| refusal.to_answer())
+    }
+
+    /// The round that a retry goes on with. None for a first request, and for one that answers the broker's own question,
+    /// which the gate reads.
+    fn resumed(&self, request: &Request<'_>) -> Result<Option<Round>, RpcError> {
+        let Some(handle) = request.params.get_str("requestState") else { return Ok(None) };
+        let refused = |why: &str| {
+            let item = &request.target.item;
+            Err(self.turned_away("request-state", item.kind, &item.exposed, &format!("`requestState` {why}")))
+        };
+        match self.rounds.take(&handle) {
+            Ok(round) if round.about == request.about => Ok(Some(round)),
+            Ok(_) => refused("belongs to another request than this"),
+            Err(Lost::Gone) => refused("was used or is too old; send the request without it"),
+            Err(Lost::Foreign) => Ok(None),
+        }
+    }
+
+    /// Takes the answers that a retry brings along into the request. Each has to pass the gate.
+    async fn go_on(&self, request: &mut Request<'_>, round: Round) -> Result<(), Answer> {
+        let responses = request.params.get("inputResponses").unwrap_or_else(Json::empty_object);
+        if let Then::Open(carrying) = round.then {
+            if round.questions.iter().any(|question| responses.get(&question.key).is_none()) {
+                let round = Round { then: Then::Open(carrying), ..round };
+                return Err(self.ask_again(round));
+            }
+            for question in round.questions {
+                let response = responses.get(&question.key).unwrap_or_else(Json::null);
+                let answer =
+                    self.broker.gate.release(question.ticket, Outcome::Answered(Answer::Result(response))).await;
+                if let Some(reply) = question.reply {
+                    // A source that gave up has dropped the other side.
+                    let _ = reply.send(answer);
+                }
+            }
+            return request.with_answers(None, None, Some(carrying));
+        }
+        let mut passed = Vec::new();
+        for question in round.questions {
+            let Some(response) = responses.get(&question.key) else { continue };
+            passed.push((question.key, self.released(question.ticket, Answer::Result(response)).await?));
+        }
+        let state = if let Then::Again(state) = round.then { state } else { None };
+        request.with_answers(state, Some(passed), None)
+    }
+
+    /// Asks a legacy agent, and takes its answers into the request.
+    async fn ask_by_request(
+        &self,
+        request: &mut Request<'_>,
+        round: Round,
+        contact: &Arc<dyn Contact>,
+    ) -> Result<(), Answer> {
+        let asked = round.questions.into_iter().map(async |question| {
+            let answer = question.put(contact).await;
+            Ok((question.key, self.released(question.ticket, answer).await?))
+        });
+        let answered: Result<Vec<_>, Answer> = futures_util::future::join_all(asked).await.into_iter().collect();
+        let state = if let Then::Again(state) = round.then { state } else { None };
+        request.with_answers(state, Some(answered?), None)
+    }
+
+    /// What the agent answered, as far as the source may have it.
+    async fn released(&self, ticket: Ticket, answer: Answer) -> Result<Json, Answer> {
+        match self.broker.gate.release(ticket, Outcome::Answered(answer)).await {
+            Answer::Result(result) => Ok(result),
+            error @ Answer::Error(_) => Err(error),
+        }
+    }
+
+    /// Asks a modern agent by the result of its request.
+    async fn ask_by_result(&self, ticket: Ticket, result: Option<Json>, round: Round) -> Answer {
+        let result = result.unwrap_or_else(|| Json::of(&serde_json::json!({ "resultType": "input_required" })));
+        let asked = round.asked();
+        match self.broker.gate.release(ticket, Outcome::Answered(Answer::Result(result))).await {
+            Answer::Result(result) => self.handed_out(result, asked, round),
+            error @ Answer::Error(_) => error,
+        }
+    }
+
+    /// The same once more, because not all was answered.
+    fn ask_again(&self, round: Round) -> Answer {
+        let asked = round.asked();
+        self.handed_out(Json::of(&serde_json::json!({ "resultType": "input_required" })), asked, round)
+    }
+
+    fn handed_out(&self, result: Json, asked: Option<Json>, round: Round) -> Answer {
+        let Some(handle) = self.rounds.keep(round) else {
+            let why = "too many requests of this session wait for the agent to come back already";
+            return Answer::Error(Json::of(&RpcError::new(RpcError::INTERNAL, why)));
+        };
+        let handle = Json::of(&handle);
+        let edits = [("inputRequests", asked.as_ref()), ("requestState", Some(&handle))];
+        Answer::Result(result.edited(&edits).unwrap_or(result))
+    }
+}
+
+/// A request on its way, and what it has become meanwhile.
+struct Request<'a> {
+    method: &'a str,
+    params: Json,
+    target: &'a Shown,
+    /// What a retry must repeat.
+    about: Digest,
+    /// The call, if the source has it already.
+    open: Option<Carrying>,
+    /// It was let through before, and comes with answers to what the source asked.
+    resumed: bool,
+}
+
+impl Request<'_> {
+    fn as_call(&self, caller: &Arc<Caller>) -> Call {
+        Call {
+            id: CallId::new(),
+            received_at: now_millis(),
+            method: self.method.into(),
+            caller: caller.clone(),
+            item: self.target.item.clone(),
+            risk: self.target.risk,
+            arguments: arguments_of(self.method, &self.params),
+            params: self.params.clone(),
+        }
+    }
+
+    /// With the agent's answers and the source's own state in the place of whatever the agent sent.
+    fn with_answers(
+        &mut self,
+        state: Option<Json>,
+        answers: Option<Vec<(String, Json)>>,
+        open: Option<Carrying>,
+    ) -> Result<(), Answer> {
+        let answers = answers.map(|answers| {
+            let all = answers.into_iter();
+            all.fold(Json::empty_object(), |object, (key, answer)| object.with(&key, &answer).unwrap_or(object))
+        });
+        let plain = RETRY.iter().fold(self.params.clone(), |params, key| params.without(key));
+        let mut edits = Vec::new();
+        edits.extend(state.as_ref().map(|state| ("requestState", Some(state))));
+        edits.extend(answers.as_ref().map(|answers| ("inputResponses", Some(answers))));
+        self.params = plain.edited(&edits).unwrap_or(plain);
+        (self.open, self.resumed) = (open, true);
+        Ok(())
+    }
+}
+
+impl Round {
+    /// `inputRequests` as the agent gets them.
+    fn asked(&self) -> Option<Json> {
+        let requests = self.questions.iter().map(|question| (question.key.as_str(), question.as_request()));
+        let requests: Vec<_> = requests.collect();
+        let edits: Vec<_> = requests.iter().map(|(key, request)| (*key, Some(request))).collect();
+        (!edits.is_empty()).then(|| Json::empty_object().edited(&edits)).flatten()
+    }
+}
+
+impl Question {
+    fn as_request(&self) -> Json {
+        let method = Json::of(&self.permit.method());
+        let params = self.permit.source_params();
+        let mut edits = vec![("method", Some(&method))];
+        if *params != Json::empty_object() {
+            edits.push(("params", Some(params)));
+        }
+        Json::empty_object().edited(&edits).unwrap_or_else(Json::empty_object)
+    }
+}
+
+/// What makes two requests the same one.
+fn about(method: &str, exposed: &str, arguments: &Json) -> Digest {
+    let arguments = Digest::of_json(arguments).unwrap_or_else(|_| Digest::of(arguments.as_bytes()));
+    Digest::of(format!("{method}\0{exposed}\0{arguments}").as_bytes())
+}

@@ -1,0 +1,148 @@
+//! The session as its sources see it: what they may be told of its agent, and what they say that belongs to no call.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio::sync::watch;
+
+use super::listing::Shown;
+use super::{Contact, Era, Nobody, Session, expose};
+use crate::broker::{Met, Upstream};
+use crate::call::SessionId;
+use crate::catalog::Kind;
+use crate::message::{Answer, Json, Notification, Request, RpcError};
+use crate::source::{Client, nobody_to_ask};
+
+/// How long a source that asks between calls waits for the agent to listen. Agents listen as soon as they are initialised.
+const LISTEN_PATIENCE: Duration = Duration::from_secs(10);
+
+/// The levels of log messages, the least grave first.
+const LEVELS: [&str; 8] = ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"];
+
+/// The way to the agent for what belongs to no call, and how much of it the agent wants.
+pub(super) struct Outlet {
+    contact: watch::Sender<Option<Arc<dyn Contact>>>,
+    level: Mutex<Option<Json>>,
+}
+
+impl Default for Outlet {
+    fn default() -> Self {
+        Self { contact: watch::Sender::new(None), level: Mutex::default() }
+    }
+}
+
+impl Outlet {
+    pub(super) fn open(&self, contact: Arc<dyn Contact>) {
+        self.contact.send_replace(Some(contact));
+    }
+
+    pub(super) fn offer(&self, notification: Notification) {
+        let contact = self.contact.borrow().clone();
+        if let Some(contact) = contact {
+            contact.offer(notification);
+        }
+    }
+
+    async fn contact(&self) -> Option<Arc<dyn Contact>> {
+        let mut contact = self.contact.subscribe();
+        let open = tokio::time::timeout(LISTEN_PATIENCE, contact.wait_for(Option::is_some)).await;
+        open.ok()?.ok()?.clone()
+    }
+
+    fn level(&self) -> MutexGuard<'_, Option<Json>> {
+        // The value is whole at every point at which a holder could panic.
+        self.level.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Session {
+    /// `logging/setLevel`: for the sources with a connection of this session's own at once, for others with each call.
+    pub(super) async fn set_level(&self, params: &Json) -> Result<Answer, RpcError> {
+        let level = params.get("level").filter(|level| level.read().is_ok_and(|level: &str| LEVELS.contains(&level)));
+        let Some(level) = level else {
+            let text = format!("`params.level` must be one of {}", LEVELS.join(", "));
+            return Err(RpcError::new(RpcError::INVALID_PARAMS, text));
+        };
+        *self.outlet.level() = Some(level.clone());
+        let tools = self.listing(Kind::Tool).await?;
+        let legacy = |met: &Met| met.era == Era::Legacy && met.capabilities.get("logging").is_some();
+        let told =
+            tools.sources().filter(|(_, met)| legacy(met)).map(|(upstream, _)| self.tell_level(upstream, params));
+        futures_util::future::join_all(told).await;
+        Ok(Answer::Result(Json::empty_object()))
+    }
+
+    async fn tell_level(&self, upstream: &Arc<Upstream>, params: &Json) {
+        let contact: Arc<dyn Contact> = Arc::new(Nobody);
+        let target = Shown::whole_source(upstream);
+        if let Err(error) = self.carry_out("logging/setLevel", params.clone(), &target, &contact).await {
+            tracing::debug!(source = %upstream.config.name, %error, "a source was not told the level");
+        }
+    }
+
+    /// Notes what a source says has changed. Whether the agent is to hear of it: a snapshot of tools does not change behind
+    /// its back.
+    pub(super) fn changed(&self, method: &str) -> bool {
+        match method {
+            "notifications/tools/list_changed" => {
+                let wanted = self.listeners.want_tools();
+                if wanted {
+                    self.forget_tools();
+                } else {
+                    tracing::warn!(
+                        "a source says that its tools have changed; a session that is open keeps what it has"
+                    );
+                }
+                return wanted;
+            }
+            "notifications/prompts/list_changed" => self.stale().push(Kind::Prompt),
+            "notifications/resources/list_changed" => self.stale().extend([Kind::Resource, Kind::Template]),
+            _ => {}
+        }
+        true
+    }
+
+    fn upstream(&self, name: &str) -> Option<Arc<Upstream>> {
+        let mut admitted = self.broker.admitted(&self.caller.profile);
+        admitted.find(|(upstream, _)| upstream.config.name.as_str() == name).map(|(upstream, _)| upstream)
+    }
+}
+
+#[async_trait]
+impl Client for Session {
+    fn session(&self) -> Option<&SessionId> {
+        Some(&self.caller.session)
+    }
+
+    fn capabilities(&self) -> Json {
+        self.agent.shared(self.profile.sampling)
+    }
+
+    fn log_level(&self) -> Option<Json> {
+        self.outlet.level().clone()
+    }
+
+    fn notify(&self, source: &str, notification: Notification) {
+        let Some(upstream) = self.upstream(source) else { return };
+        let goes_on = self.changed(&notification.method);
+        // Where results are inspected, words that nobody looked at stay here.
+        let unseen = self.broker.gate.inspects_results() && notification.method == "notifications/message";
+        if !goes_on || unseen {
+            return;
+        }
+        let notification = expose::notification(&upstream.config, notification);
+        match self.agent.era {
+            Era::Legacy => self.outlet.offer(notification),
+            Era::Modern => self.listeners.tell(&notification),
+        }
+    }
+
+    async fn request(&self, source: &str, request: Request) -> Answer {
+        let contact = if self.agent.era == Era::Legacy { self.outlet.contact().await } else { None };
+        match (self.upstream(source), contact) {
+            (Some(upstream), Some(contact)) => self.ask(&upstream, request, &contact).await,
+            _ => nobody_to_ask(),
+        }
+    }
+}

@@ -1,0 +1,389 @@
+//! `subscriptions/listen` (2026-07-28): one stream of changes for the agent, fed by all its sources.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use async_trait::async_trait;
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
+use serde_json::json;
+use tokio::sync::{mpsc, watch};
+use tokio::task::AbortHandle;
+
+use super::listing::Shown;
+use super::{Contact, Elicitation, Era, Nobody, Session};
+use crate::broker::{Met, Upstream};
+use crate::catalog::{Kind, exposed_uri};
+use crate::message::{Answer, Json, Notification, RpcError};
+use crate::source::nobody_to_ask;
+
+/// Changes that may wait for an agent that does not read. Beyond it they are dropped: it will list again anyway.
+const LISTEN_QUEUE: usize = 64;
+
+/// Resources that one legacy session can follow at modern sources, each over a stream of its own.
+const MAX_FOLLOWS: usize = 64;
+
+const LISTEN: &str = "subscriptions/listen";
+const ACKNOWLEDGED: &str = "notifications/subscriptions/acknowledged";
+const META_SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
+
+/// The streams of one session.
+pub(super) struct Listeners {
+    open: Mutex<Vec<(Wants, mpsc::Sender<Notification>)>>,
+    over: watch::Sender<bool>,
+}
+
+impl Default for Listeners {
+    fn default() -> Self {
+        Self { open: Mutex::default(), over: watch::Sender::new(false) }
+    }
+}
+
+/// What an agent wants to hear of.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Wants {
+    tools: bool,
+    prompts: bool,
+    resources: bool,
+    /// Exposed URIs.
+    updates: Vec<String>,
+}
+
+impl Wants {
+    fn of(params: &Json) -> Result<Self, RpcError> {
+        let filter = params.get("notifications").filter(|filter| filter.as_bytes().starts_with(b"{"));
+        let filter = filter
+            .ok_or_else(|| RpcError::new(RpcError::INVALID_PARAMS, "`params.notifications` must be an object"))?;
+        let on = |key| filter.get(key).is_some_and(|flag| flag.as_str() == "true");
+        let updates = filter.get("resourceSubscriptions").and_then(|uris| uris.read().ok()).unwrap_or_default();
+        Ok(Self {
+            tools: on("toolsListChanged"),
+            prompts: on("promptsListChanged"),
+            resources: on("resourcesListChanged"),
+            updates,
+        })
+    }
+
+    /// What of it these sources can tell.
+    fn served_by<'a>(&self, sources: impl Iterator<Item = &'a Met>) -> Self {
+        let mut can = Self::default();
+        for met in sources {
+            let flag = |of: &str, key: &str| {
+                let flag = met.capabilities.get(of).and_then(|capability| capability.get(key));
+                flag.is_some_and(|flag| flag.as_str() == "true")
+            };
+            can.tools |= self.tools && flag("tools", "listChanged");
+            can.prompts |= self.prompts && flag("prompts", "listChanged");
+            can.resources |= self.resources && flag("resources", "listChanged");
+            if flag("resources", "subscribe") {
+                can.updates.clone_from(&self.updates);
+            }
+        }
+        can
+    }
+
+    /// What of it one source can tell, under its own names.
+    fn at(&self, upstream: &Upstream, met: &Met) -> Self {
+        let prefix = exposed_uri(&upstream.config.name, &upstream.config.names, "");
+        let own = self.updates.iter().filter_map(|uri| uri.strip_prefix(&prefix));
+        Self { updates: own.map(ToOwned::to_owned).collect(), ..self.clone() }.served_by(std::iter::once(met))
+    }
+
+    fn takes(&self, notification: &Notification) -> bool {
+        match notification.method.as_str() {
+            "notifications/tools/list_changed" => self.tools,
+            "notifications/prompts/list_changed" => self.prompts,
+            "notifications/resources/list_changed" => self.resources,
+            "notifications/resources/updated" => {
+                let uri = notification.params.as_ref().and_then(|params| params.get_str("uri"));
+                uri.is_some_and(|uri| self.updates.contains(&uri))
+            }
+            _ => false,
+        }
+    }
+
+    fn to_json(&self) -> Json {
+        let mut filter = serde_json::Map::new();
+        for (key, on) in [
+            ("toolsListChanged", self.tools),
+            ("promptsListChanged", self.prompts),
+            ("resourcesListChanged", self.resources),
+        ] {
+            if on {
+                filter.insert(key.to_owned(), json!(true));
+            }
+        }
+        if !self.updates.is_empty() {
+            filter.insert("resourceSubscriptions".to_owned(), json!(self.updates));
+        }
+        Json::of(&filter)
+    }
+}
+
+impl Listeners {
+    /// Hands a change, under its exposed name, to whoever wants it.
+    pub(super) fn tell(&self, notification: &Notification) {
+        for (wants, out) in &*self.lock() {
+            if wants.takes(notification) && out.try_send(notification.clone()).is_err() {
+                tracing::debug!("an agent does not read its subscription; a change was dropped");
+            }
+        }
+    }
+
+    /// Whether anybody wants to hear that tools have changed.
+    pub(super) fn want_tools(&self) -> bool {
+        self.lock().iter().any(|(wants, out)| wants.tools && !out.is_closed())
+    }
+
+    /// Ends all streams in good order.
+    pub(super) fn end(&self) {
+        self.over.send_replace(true);
+    }
+
+    fn open(&self, wants: Wants) -> (mpsc::Sender<Notification>, mpsc::Receiver<Notification>) {
+        let (out, said) = mpsc::channel(LISTEN_QUEUE);
+        let mut open = self.lock();
+        open.retain(|(_, out)| !out.is_closed());
+        open.push((wants, out.clone()));
+        (out, said)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<(Wants, mpsc::Sender<Notification>)>> {
+        // The list is whole at every point at which a holder could panic.
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Session {
+    /// Tells the agent of changes until it goes, or the session ends. Dropping the future ends it at the sources too.
+    pub(super) async fn listen(&self, params: &Json, contact: &Arc<dyn Contact>) -> Result<Answer, RpcError> {
+        let Some(id) = contact.request_id() else {
+            return Err(RpcError::new(RpcError::INVALID_REQUEST, "there is no stream that could carry a subscription"));
+        };
+        let tools = self.listing(Kind::Tool).await?;
+        let wants = Wants::of(params)?.served_by(tools.sources().map(|(_, met)| met));
+        let (out, mut said) = self.listeners.open(wants.clone());
+        let ear: Arc<dyn Contact> = Arc::new(Ear { session: self.me.clone(), out: Some(out) });
+        let feeds = tools.sources().filter_map(|(upstream, met)| {
+            let wants = wants.at(upstream, met);
+            (wants != Wants::default()).then(|| self.feed(upstream, met.era, wants, &ear))
+        });
+        let mut feeds: FuturesUnordered<_> = feeds.collect();
+        let mut over = self.listeners.over.subscribe();
+        let first = Json::empty_object().with("notifications", &wants.to_json());
+        contact.notify(marked(Notification { method: ACKNOWLEDGED.to_owned(), params: first }, &id)).await;
+        loop {
+            tokio::select! {
+                Some(change) = said.recv() => contact.notify(marked(change, &id)).await,
+                // A source whose stream ends says nothing more; the others do.
+                Some(()) = feeds.next(), if !feeds.is_empty() => {}
+                () = ended(&mut over) => break,
+            }
+        }
+        let done = Json::of(&json!({ "resultType": "complete" }));
+        let meta = Json::empty_object().with(META_SUBSCRIPTION, &id);
+        Ok(Answer::Result(meta.and_then(|meta| done.with("_meta", &meta)).unwrap_or(done)))
+    }
+
+    /// `resources/subscribe` and its opposite, which a modern source does not know: there the broker follows the resource.
+    pub(super) async fn subscribe(
+        &self,
+        method: &str,
+        params: Json,
+        contact: &Arc<dyn Contact>,
+    ) -> Result<Answer, RpcError> {
+        let target = self.target(method, &params).await?;
+        let tools = self.listing(Kind::Tool).await?;
+        let name = &target.upstream.config.name;
+        let modern = tools.sources().any(|(upstream, met)| upstream.config.name == *name && met.era == Era::Modern);
+        if !modern {
+            return self.carry_out(method, params, &target, contact).await;
+        }
+        let key = target.item.exposed.to_string();
+        match method {
+            "resources/subscribe" => self.follow(key, &target.upstream, Some(target.item.name.to_string())),
+            _ => self.follows.remove(&key),
+        }
+        Ok(Answer::Result(Json::empty_object()))
+    }
+
+    /// Lets a legacy agent hear when the lists of its modern sources change.
+    pub(super) async fn follow_lists(&self) {
+        let Ok(tools) = self.listing(Kind::Tool).await else { return };
+        let lists = Wants { prompts: true, resources: true, ..Wants::default() };
+        let can = |met: &Met| lists.served_by(std::iter::once(met)) != Wants::default();
+        for (upstream, _) in tools.sources().filter(|(_, met)| met.era == Era::Modern && can(met)) {
+            self.follow(format!("lists of {}", upstream.config.name), upstream, None);
+        }
+    }
+
+    /// Follows a modern source on behalf of a legacy agent.
+    fn follow(&self, key: String, upstream: &Arc<Upstream>, uri: Option<String>) {
+        let Some(session) = self.me.upgrade() else { return };
+        let lists = uri.is_none();
+        let wants = Wants { tools: false, prompts: lists, resources: lists, updates: uri.into_iter().collect() };
+        let upstream = upstream.clone();
+        let following = tokio::spawn(async move {
+            let ear: Arc<dyn Contact> = Arc::new(Ear { session: session.me.clone(), out: None });
+            session.feed(&upstream, Era::Modern, wants, &ear).await;
+        });
+        self.follows.add(key, following.abort_handle());
+    }
+
+    /// Hears one source. What a legacy one says comes by way of [`Client::notify`](crate::source::Client::notify).
+    async fn feed(&self, upstream: &Arc<Upstream>, era: Era, wants: Wants, ear: &Arc<dyn Contact>) {
+        let target = Shown::whole_source(upstream);
+        if era == Era::Modern {
+            let params =
+                Json::empty_object().with("notifications", &wants.to_json()).unwrap_or_else(Json::empty_object);
+            let ended = self.carry_out(LISTEN, params, &target, ear).await;
+            tracing::debug!(source = %upstream.config.name, ok = ended.is_ok(), "a subscription has ended");
+            return;
+        }
+        let _subscribed = Subscribed { session: self.me.clone(), target: target.clone(), uris: wants.updates.clone() };
+        for uri in &wants.updates {
+            let params = Json::of(&json!({ "uri": uri }));
+            let subscribed = self.carry_out("resources/subscribe", params, &target, ear).await;
+            tracing::debug!(source = %upstream.config.name, ok = subscribed.is_ok(), "subscribed");
+        }
+        std::future::pending().await
+    }
+}
+
+/// What the broker follows at modern sources on behalf of a legacy agent.
+#[derive(Default)]
+pub(super) struct Follows(Mutex<HashMap<String, AbortHandle>>);
+
+impl Follows {
+    fn add(&self, key: String, following: AbortHandle) {
+        let mut follows = self.lock();
+        if follows.len() >= MAX_FOLLOWS && !follows.contains_key(&key) {
+            tracing::debug!("{MAX_FOLLOWS} resources are followed already; another is not");
+            return following.abort();
+        }
+        if let Some(before) = follows.insert(key, following) {
+            before.abort();
+        }
+    }
+
+    fn remove(&self, key: &str) {
+        if let Some(following) = self.lock().remove(key) {
+            following.abort();
+        }
+    }
+
+    /// Ends all.
+    pub(super) fn end(&self) {
+        self.lock().drain().for_each(|(_, following)| following.abort());
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, AbortHandle>> {
+        // The map is whole at every point at which a holder could panic.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The subscriptions of one stream at a legacy source. Dropped, they end.
+struct Subscribed {
+    session: Weak<Session>,
+    target: Shown,
+    uris: Vec<String>,
+}
+
+impl Drop for Subscribed {
+    fn drop(&mut self) {
+        // With the session its connection ends, and what it subscribed to.
+        let Some(session) = self.session.upgrade().filter(|session| !session.ended()) else { return };
+        let (target, uris) = (self.target.clone(), std::mem::take(&mut self.uris));
+        tokio::spawn(async move {
+            let nobody: Arc<dyn Contact> = Arc::new(Nobody);
+            for uri in uris {
+                let params = Json::of(&json!({ "uri": uri }));
+                let ended = session.carry_out("resources/unsubscribe", params, &target, &nobody).await;
+                tracing::debug!(ok = ended.is_ok(), "unsubscribed");
+            }
+        });
+    }
+}
+
+/// Hears the changes of a modern source: for one stream of the agent, or for a legacy agent.
+struct Ear {
+    session: Weak<Session>,
+    out: Option<mpsc::Sender<Notification>>,
+}
+
+#[async_trait]
+impl Contact for Ear {
+    async fn notify(&self, notification: Notification) {
+        let Some(session) = self.session.upgrade().filter(|_| notification.method != ACKNOWLEDGED) else { return };
+        session.changed(&notification.method);
+        match &self.out {
+            Some(out) => drop(out.try_send(notification)),
+            None => session.outlet.offer(unmarked(notification)),
+        }
+    }
+
+    fn elicitation(&self) -> Elicitation {
+        Elicitation::None
+    }
+
+    async fn request(&self, _: &str, _: Option<Json>) -> Answer {
+        nobody_to_ask()
+    }
+}
+
+async fn ended(over: &mut watch::Receiver<bool>) {
+    // An error is the end of the session, too.
+    let _ = over.wait_for(|over| *over).await.is_ok();
+}
+
+/// A notification of the subscription that the agent's request `id` opened.
+fn marked(notification: Notification, id: &Json) -> Notification {
+    let params = notification.params.unwrap_or_else(Json::empty_object);
+    let meta = params.get("_meta").unwrap_or_else(Json::empty_object).with(META_SUBSCRIPTION, id);
+    let params = meta.and_then(|meta| params.with("_meta", &meta)).unwrap_or(params);
+    Notification { params: Some(params), ..notification }
+}
+
+/// A notification as agents get it that know no subscriptions.
+fn unmarked(notification: Notification) -> Notification {
+    let params = notification.params.map(|params| match params.get("_meta") {
+        Some(meta) => params.with("_meta", &meta.without(META_SUBSCRIPTION)).unwrap_or(params),
+        None => params,
+    });
+    Notification { params, ..notification }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    fn change(method: &str, params: &'static str) -> Notification {
+        Notification { method: method.to_owned(), params: Some(Json::parse(params).unwrap()) }
+    }
+
+    #[test]
+    fn a_stream_takes_what_it_asked_for_and_nothing_else() {
+        let params = r#"{"notifications":{"promptsListChanged":true,"resourceSubscriptions":["a:b"]}}"#;
+        let wants = Wants::of(&Json::parse(params).unwrap()).unwrap();
+        assert!(wants.takes(&change("notifications/prompts/list_changed", "{}")));
+        assert!(wants.takes(&change("notifications/resources/updated", r#"{"uri":"a:b"}"#)));
+        assert!(!wants.takes(&change("notifications/resources/updated", r#"{"uri":"a:c"}"#)));
+        assert!(!wants.takes(&change("notifications/tools/list_changed", "{}")));
+        assert!(!wants.takes(&change("notifications/message", "{}")));
+        assert!(Wants::of(&Json::empty_object()).is_err());
+        let back = Json::empty_object().with("notifications", &wants.to_json()).unwrap();
+        assert_eq!(Wants::of(&back).unwrap(), wants);
+    }
+
+    #[test]
+    fn each_change_says_which_stream_it_is_of() {
+        let updated = || change("notifications/resources/updated", r#"{"uri":"a:b","_meta":{"x":1}}"#);
+        let said = marked(updated(), &Json::of(&"l")).params.unwrap();
+        assert_eq!(said.as_str(), r#"{"uri":"a:b","_meta":{"x":1,"io.modelcontextprotocol/subscriptionId":"l"}}"#);
+        let plain = unmarked(Notification { params: Some(said), ..updated() });
+        assert_eq!(plain.params.unwrap().as_str(), r#"{"uri":"a:b","_meta":{"x":1}}"#);
+    }
+}

@@ -1,0 +1,230 @@
+//! What one session sees of one kind: taken from all its sources, or not at all.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+use serde_json::{Value, json};
+
+use super::{Era, Offers, Shelf};
+use crate::broker::{Inner, Met, Offer, Upstream};
+use crate::call::{Call, CallId, Caller, Risk, now_millis};
+use crate::catalog::{Acceptance, Catalog, Filter, Item, Kind, Lock};
+use crate::config::ProfileConfig;
+use crate::digest::Digest;
+use crate::gate::risk_of;
+use crate::ledger::{self, Event};
+use crate::message::Json;
+use crate::source::{Client, SourceError};
+
+/// The most characters of one source's instructions that go on. Models read them with every request.
+const MAX_INSTRUCTIONS: usize = 8 * 1024;
+
+/// What one session sees of one kind.
+#[derive(Debug)]
+pub(super) struct Listing {
+    shown: HashMap<Arc<str>, Shown>,
+    hidden: HashSet<Arc<str>>,
+    listing: Arc<[Json]>,
+    ttl_ms: u64,
+    /// What each source said when it was met; of the tools only.
+    met: Vec<(Arc<Upstream>, Met)>,
+}
+
+/// One item that the session may use.
+#[derive(Debug, Clone)]
+pub(super) struct Shown {
+    pub(super) item: Arc<Item>,
+    pub(super) risk: Risk,
+    pub(super) acceptance: Acceptance,
+    pub(super) upstream: Arc<Upstream>,
+}
+
+impl Shown {
+    /// The source itself, for what the broker tells it on a session's behalf.
+    pub(super) fn whole_source(upstream: &Arc<Upstream>) -> Self {
+        let item = Arc::new(Item::of_source(&upstream.config));
+        Self { item, risk: Risk::Harmless, acceptance: Acceptance::Unknown, upstream: upstream.clone() }
+    }
+}
+
+impl Listing {
+    pub(super) fn shelf(&self) -> Shelf {
+        Shelf { items: self.listing.clone(), ttl_ms: self.ttl_ms }
+    }
+
+    pub(super) fn get(&self, exposed: &str) -> Option<&Shown> {
+        self.shown.get(exposed)
+    }
+
+    pub(super) fn items(&self) -> impl Iterator<Item = &Shown> {
+        self.shown.values()
+    }
+
+    pub(super) fn hides(&self, exposed: &str) -> bool {
+        self.hidden.contains(exposed)
+    }
+
+    /// The sources that were met, with what they can do.
+    pub(super) fn sources(&self) -> impl Iterator<Item = (&Arc<Upstream>, &Met)> {
+        self.met.iter().map(|(upstream, met)| (upstream, met))
+    }
+
+    /// What the sources can do together. A legacy session has a snapshot of tools, which never changes; a modern agent that
+    /// wants to hear of changes says so.
+    pub(super) fn offers(&self, era: Era) -> Offers {
+        let mut merged = json!({});
+        for (_, met) in &self.met {
+            merge(&mut merged, met.capabilities.to_value());
+        }
+        if let Value::Object(capabilities) = &mut merged
+            && (era == Era::Legacy || !capabilities.contains_key("tools"))
+        {
+            capabilities.insert("tools".to_owned(), json!({ "listChanged": false }));
+        }
+        let said = self.met.iter().filter_map(|(upstream, met)| {
+            let text: String = met.instructions.as_ref()?.chars().take(MAX_INSTRUCTIONS).collect();
+            Some(format!("{}: {text}", upstream.config.name))
+        });
+        let said: Vec<_> = said.collect();
+        Offers { capabilities: merged, instructions: (!said.is_empty()).then(|| said.join("\n\n")) }
+    }
+}
+
+/// What either can do: objects are merged, and of two flags the one that is set wins.
+fn merge(into: &mut Value, other: Value) {
+    match (into, other) {
+        (Value::Object(into), Value::Object(other)) => {
+            for (key, value) in other {
+                merge(into.entry(key).or_insert(Value::Null), value);
+            }
+        }
+        (into @ (Value::Null | Value::Bool(false)), other) => *into = other,
+        _ => {}
+    }
+}
+
+/// Asks the profile's sources in parallel and takes what the session may see. Events of the tools, which are listed when a
+/// source is met: `mcp.connected` for each source, `mcp.error` for each that failed; of other kinds `mcp.listed`.
+///
+/// # Errors
+/// The text of the first required source that failed, or of names that collide: nothing is served on a partial set.
+pub(super) async fn take(
+    broker: &Inner,
+    caller: &Arc<Caller>,
+    profile: &ProfileConfig,
+    client: &Arc<dyn Client>,
+    kind: Kind,
+) -> Result<Listing, String> {
+    let lock = Lock::load(&broker.config.data_dir).map_err(|error| error.to_string())?;
+    let admitted: Vec<_> = broker.admitted(&caller.profile).collect();
+    let asked = admitted.iter().map(|(upstream, _)| ask(upstream, client, kind));
+    let answered = join_all(asked).await;
+
+    let mut failure = None;
+    let (mut usable, mut all_met) = (Vec::new(), Vec::new());
+    for ((upstream, filter), answered) in admitted.into_iter().zip(answered) {
+        let name = &upstream.config.name;
+        match answered {
+            Ok((offer, met)) => {
+                note_listed(broker, caller, kind, &upstream, &offer);
+                all_met.extend(met.map(|met| (Arc::clone(&upstream), met)));
+                usable.push((upstream, filter, offer));
+            }
+            Err(error) => {
+                let error = format!("source `{name}`: {error}");
+                let required = upstream.config.required;
+                let body = json!({ "source": name, "error": error, "required": required });
+                note(broker, caller, ledger::Kind::McpError, body);
+                tracing::warn!(source = %name, required, "{error}");
+                if required {
+                    failure.get_or_insert(error);
+                }
+            }
+        }
+    }
+    if let Some(error) = failure {
+        return Err(error);
+    }
+    let catalog =
+        Catalog::merge(usable.iter().map(|(_, _, offer)| offer.items.to_vec())).map_err(|error| error.to_string())?;
+    let ttl_ms = usable.iter().filter(|(_, _, offer)| !offer.items.is_empty()).map(|(_, _, offer)| offer.ttl_ms).min();
+    let of_source: HashMap<_, _> = usable.iter().map(|(up, filter, _)| (&up.config.name, (up, *filter))).collect();
+
+    let mut listing = Vec::new();
+    let (mut shown, mut hidden) = (HashMap::new(), HashSet::new());
+    for item in catalog.items() {
+        let Some((upstream, filter)) = of_source.get(&item.source) else { continue };
+        let acceptance = if kind == Kind::Tool { lock.of(item, upstream.identity) } else { Acceptance::Unknown };
+        let risk = risk_of(item, &upstream.config, upstream.is_sealed(), &acceptance);
+        let entry = Shown { item: item.clone(), risk, acceptance, upstream: Arc::clone(upstream) };
+        if may_see(broker, caller, filter, &entry).await {
+            listing.push(item.exposed_definition());
+            shown.insert(item.exposed.clone(), entry);
+        } else {
+            hidden.insert(item.exposed.clone());
+        }
+    }
+    if !hidden.is_empty() {
+        let hidden: Vec<&str> = hidden.iter().map(|name| &**name).collect();
+        let body = json!({ "trust": profile.trust.as_str(), "kind": kind.as_str(), "hidden": hidden });
+        note(broker, caller, ledger::Kind::ListFiltered, body);
+    }
+    Ok(Listing { shown, hidden, listing: listing.into(), ttl_ms: ttl_ms.unwrap_or(0), met: all_met })
+}
+
+/// Whether the profile's lists and the policies of the `list` phase let the session see an item.
+pub(super) async fn may_see(broker: &Inner, caller: &Arc<Caller>, filter: &Filter, entry: &Shown) -> bool {
+    filter.admits(&entry.item) && broker.gate.shows(&about_to_be_shown(entry, caller)).await
+}
+
+async fn ask(upstream: &Upstream, client: &Arc<dyn Client>, kind: Kind) -> Result<(Offer, Option<Met>), SourceError> {
+    if kind != Kind::Tool {
+        return Ok((upstream.list(client, kind).await?, None));
+    }
+    let met = upstream.discover(client).await?;
+    Ok((met.tools.clone(), Some(met)))
+}
+
+/// Of tools and prompts each definition; of the rest, of which there may be thousands, one digest of all.
+fn note_listed(broker: &Inner, caller: &Caller, kind: Kind, upstream: &Upstream, offer: &Offer) {
+    let (source, identity, count) = (&upstream.config.name, upstream.identity, offer.items.len());
+    let named = |item: &Arc<Item>| json!({ kind.as_str(): &*item.name, "definition": item.digest });
+    let (event, body) = match kind {
+        Kind::Tool => {
+            let tools: Vec<_> = offer.items.iter().map(named).collect();
+            let body = json!({ "source": source, "identity": identity, "count": count, "tools": tools });
+            (ledger::Kind::McpConnected, body)
+        }
+        _ if count == 0 => return,
+        Kind::Prompt => {
+            let prompts: Vec<_> = offer.items.iter().map(named).collect();
+            (ledger::Kind::McpListed, json!({ "source": source, "count": count, "prompts": prompts }))
+        }
+        Kind::Resource | Kind::Template | Kind::Source => {
+            let digests: String = offer.items.iter().map(|item| item.digest.to_string()).collect();
+            let digest = Digest::of(digests.as_bytes());
+            let body = json!({ "source": source, "kind": kind.as_str(), "count": count, "digest": digest });
+            (ledger::Kind::McpListed, body)
+        }
+    };
+    note(broker, caller, event, body);
+}
+
+/// An item as policies see it when it is about to be shown.
+fn about_to_be_shown(entry: &Shown, caller: &Arc<Caller>) -> Arc<Call> {
+    Arc::new(Call {
+        id: CallId::new(),
+        received_at: now_millis(),
+        method: entry.item.kind.use_method().into(),
+        caller: caller.clone(),
+        item: entry.item.clone(),
+        risk: entry.risk,
+        arguments: Json::empty_object(),
+        params: Json::empty_object(),
+    })
+}
+
+fn note(broker: &Inner, caller: &Caller, kind: ledger::Kind, body: serde_json::Value) {
+    broker.ledger.note(Event { kind, run: Some(caller.session.clone()), call: None, body });
+}

@@ -1,0 +1,157 @@
+//! What a request is about: the item that its parameters name, of those that the session may use.
+
+use std::sync::Arc;
+
+use super::listing::{Shown, may_see};
+use super::tasks::has_tasks;
+use super::{Era, Session, shortened};
+use crate::broker::{Met, Upstream};
+use crate::call::Risk;
+use crate::catalog::{Acceptance, Filter, Item, Kind, Resolved, exposed_uri, resolve_uri};
+use crate::config::Naming;
+use crate::gate::risk_of;
+use crate::message::{Json, RpcError};
+
+/// `_meta` key by which a caller says which source a request is for that names no item.
+const META_SOURCE: &str = "portcullis/source";
+
+/// What older revisions answer where there is no such resource.
+const NO_RESOURCE: i64 = -32002;
+
+impl Session {
+    /// The item that a request is about. What is hidden from this session and what does not exist look the same.
+    pub(super) async fn target(&self, method: &str, params: &Json) -> Result<Shown, RpcError> {
+        match method {
+            "tools/call" => self.named(Kind::Tool, params.get("name"), "params.name").await,
+            "prompts/get" => self.named(Kind::Prompt, params.get("name"), "params.name").await,
+            "resources/read" | "resources/subscribe" | "resources/unsubscribe" => {
+                self.resource(params.get("uri"), "params.uri").await
+            }
+            "completion/complete" => {
+                let about = params.get("ref");
+                let part = |key| about.as_ref().and_then(|about| about.get(key));
+                match about.as_ref().and_then(|about| about.get_str("type")).as_deref() {
+                    Some("ref/prompt") => self.named(Kind::Prompt, part("name"), "params.ref.name").await,
+                    Some("ref/resource") => self.template(part("uri")).await,
+                    _ => Err(self.invalid("`params.ref.type` must be `ref/prompt` or `ref/resource`")),
+                }
+            }
+            "tasks/get" | "tasks/result" | "tasks/cancel" | "tasks/update" => self.of_task(method, params).await,
+            method => self.source_for(method, params).await,
+        }
+    }
+
+    fn invalid(&self, text: &str) -> RpcError {
+        self.turned_away("invalid-params", Kind::Source, "", text)
+    }
+
+    async fn named(&self, kind: Kind, name: Option<Json>, shown: &str) -> Result<Shown, RpcError> {
+        let Some(name) = name.and_then(|name| name.read::<String>().ok()) else {
+            return Err(self.turned_away("invalid-params", kind, "", &format!("`{shown}` must be a string")));
+        };
+        let listing = self.listing(kind).await?;
+        if let Some(found) = listing.get(&name) {
+            return Ok(found.clone());
+        }
+        let code = if listing.hides(&name) { "not-visible".to_owned() } else { format!("unknown-{}", kind.as_str()) };
+        Err(self.turned_away(&code, kind, &name, &format!("unknown {} {:?}", kind.as_str(), shortened(&name))))
+    }
+
+    /// A template by its exposed form; and, as some clients complete the URI of a resource, that too.
+    async fn template(&self, uri: Option<Json>) -> Result<Shown, RpcError> {
+        let text = uri.as_ref().and_then(|uri| uri.read::<String>().ok()).unwrap_or_default();
+        match self.listing(Kind::Template).await?.get(&text) {
+            Some(found) => Ok(found.clone()),
+            None => self.resource(uri, "params.ref.uri").await,
+        }
+    }
+
+    /// A resource that a source listed, or one of a source that it did not list: servers need not list what a template
+    /// describes.
+    async fn resource(&self, uri: Option<Json>, shown: &str) -> Result<Shown, RpcError> {
+        let Some(uri) = uri.and_then(|uri| uri.read::<String>().ok()) else {
+            return Err(self.turned_away("invalid-params", Kind::Resource, "", &format!("`{shown}` must be a string")));
+        };
+        let listing = self.listing(Kind::Resource).await?;
+        if let Some(found) = listing.get(&uri) {
+            return Ok(found.clone());
+        }
+        if listing.hides(&uri) {
+            return Err(self.no_resource("not-visible", &uri));
+        }
+        let Some((upstream, own)) = self.resource_source(&uri).await? else {
+            return Err(self.no_resource("unknown-resource", &uri));
+        };
+        let exposed = exposed_uri(&upstream.config.name, &upstream.config.names, &own);
+        let item = Arc::new(Item::unlisted_resource(&upstream.config, &own, &exposed));
+        let risk = risk_of(&item, &upstream.config, upstream.is_sealed(), &Acceptance::Unknown);
+        let found = Shown { item, risk, acceptance: Acceptance::Unknown, upstream };
+        match self.filter_of(&found.upstream) {
+            Some(filter) if may_see(&self.broker, &self.caller, filter, &found).await => Ok(found),
+            _ => Err(self.no_resource("not-visible", &uri)),
+        }
+    }
+
+    fn no_resource(&self, code: &str, uri: &str) -> RpcError {
+        let error = self.turned_away(code, Kind::Resource, uri, "resource not found");
+        let code = if self.agent.era == Era::Modern { RpcError::INVALID_PARAMS } else { NO_RESOURCE };
+        RpcError { code, ..error }.with_data(serde_json::json!({ "uri": shortened(uri) }))
+    }
+
+    fn filter_of(&self, upstream: &Upstream) -> Option<&Filter> {
+        let mut admitted = self.broker.admitted(&self.caller.profile);
+        admitted.find(|(other, _)| other.config.name == upstream.config.name).map(|(_, filter)| filter)
+    }
+
+    /// The source that an unlisted URI leads to, and the URI there. Among sources that keep their URIs as they are: the one
+    /// with the template that fits best, else the only one that has resources.
+    async fn resource_source(&self, uri: &str) -> Result<Option<(Arc<Upstream>, String)>, RpcError> {
+        let tools = self.listing(Kind::Tool).await?;
+        let with_resources =
+            || tools.sources().filter(|(_, met)| met.capabilities.get("resources").is_some()).map(|(up, _)| up);
+        let plain = || with_resources().filter(|upstream| upstream.config.names == Naming::Plain);
+        if let Resolved::Source(name, own) = resolve_uri(uri) {
+            let found = with_resources().find(|upstream| upstream.config.name.as_str() == name);
+            return Ok(found.filter(|up| up.config.names != Naming::Plain).map(|up| (up.clone(), own.to_owned())));
+        }
+        let templates = self.listing(Kind::Template).await?;
+        let fixed = |entry: &&Shown| entry.item.name.split('{').next().unwrap_or_default().len();
+        let fits = |entry: &&Shown| {
+            let start = entry.item.name.split('{').next().unwrap_or_default();
+            entry.upstream.config.names == Naming::Plain && uri.starts_with(start)
+        };
+        let of_template = templates.items().filter(fits).max_by_key(fixed).map(|entry| &entry.upstream);
+        let only = || plain().next().filter(|_| plain().count() == 1);
+        Ok(of_template.or_else(only).map(|upstream| (upstream.clone(), uri.to_owned())))
+    }
+
+    /// The source of a request that names no item: the one that the caller names, or the only one there is.
+    pub(super) async fn source_for(&self, method: &str, params: &Json) -> Result<Shown, RpcError> {
+        let tools = self.listing(Kind::Tool).await?;
+        let serves = |met: &Met| !method.starts_with("tasks/") || has_tasks(&met.capabilities);
+        let candidates = || tools.sources().filter(|(_, met)| serves(met)).map(|(upstream, _)| upstream);
+        let named = params.get("_meta").and_then(|meta| meta.get_str(META_SOURCE));
+        let found = match &named {
+            Some(name) => candidates().find(|upstream| upstream.config.name.as_str() == name),
+            None => candidates().next().filter(|_| candidates().count() == 1),
+        };
+        let Some(upstream) = found.cloned() else {
+            let code = if named.is_some() { "unknown-source" } else { "unknown-method" };
+            let text = format!(
+                "method {:?} is not served here; if it is one of a source's own, name the source in `_meta` as {META_SOURCE:?}",
+                shortened(method)
+            );
+            let error = self.turned_away(code, Kind::Source, named.as_deref().unwrap_or_default(), &text);
+            return Err(RpcError { code: RpcError::METHOD_NOT_FOUND, ..error });
+        };
+        let item = Arc::new(Item::of_source(&upstream.config));
+        // A task was begun by a call that had its permit; whoever knows its id goes on with it.
+        let continues = method.starts_with("tasks/");
+        let risk = if continues {
+            Risk::Harmless
+        } else {
+            risk_of(&item, &upstream.config, upstream.is_sealed(), &Acceptance::Unknown)
+        };
+        Ok(Shown { item, risk, acceptance: Acceptance::Unknown, upstream })
+    }
+}

@@ -1,0 +1,136 @@
+//! The transport of 2024-11-05: one stream of events from the server, which begins with the address that messages are posted
+//! to.
+//!
+//! Specification: MCP 2024-11-05, "HTTP with SSE".
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue};
+use reqwest::{Method, Response as HttpResponse};
+use tokio::sync::{mpsc, watch};
+use url::Url;
+
+use super::exchange::{End, is_stream, pump};
+use super::sse::{Events, TooLarge};
+use super::transport::{Arrival, Shared};
+use crate::egress::shown;
+use crate::message::Message;
+use crate::source::SourceError;
+use crate::source::transport::{Transport, TransportError};
+
+/// How long a server may take to say where messages are posted to. It is the first thing that it says.
+const ENDPOINT_DEADLINE: Duration = Duration::from_secs(10);
+
+/// A connection to one server.
+pub(super) struct LegacySse {
+    shared: Arc<Shared>,
+    inbox: tokio::sync::Mutex<mpsc::Receiver<Arrival>>,
+    post_to: Url,
+}
+
+impl LegacySse {
+    /// Opens the stream and waits for the address. Cancellation safe.
+    pub(super) async fn open(shared: Arc<Shared>, inbox: mpsc::Receiver<Arrival>) -> Result<Self, SourceError> {
+        let opened = tokio::time::timeout(ENDPOINT_DEADLINE, begin(&shared)).await;
+        let (response, events, post_to) = opened.unwrap_or_else(|_| {
+            let seconds = ENDPOINT_DEADLINE.as_secs();
+            Err(SourceError::Timeout { method: "GET".to_owned(), seconds })
+        })?;
+        let reader = Arc::clone(&shared);
+        // Refused only if the connection has ended already.
+        let _ = shared.spawn(None, async move { read(&reader, response, events).await });
+        Ok(Self { shared, inbox: tokio::sync::Mutex::new(inbox), post_to })
+    }
+}
+
+async fn begin(shared: &Shared) -> Result<(HttpResponse, Events, Url), SourceError> {
+    let mut headers = HeaderMap::new();
+    headers.insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
+    let response = shared.client.send(shared.outgoing(Method::GET, headers)).await;
+    let mut response = response.map_err(|error| SourceError::Start(error.to_string()))?;
+    let at = || format!("`{}`", shown(&shared.url));
+    if !is_stream(&response) {
+        let status = response.status().as_u16();
+        return Err(SourceError::Protocol(format!("{} answered a GET with status {status} and no events", at())));
+    }
+    let mut events = Events::new(shared.limit);
+    loop {
+        let chunk = response.chunk().await.map_err(|error| SourceError::Closed(error.without_url().to_string()))?;
+        let Some(chunk) = chunk else {
+            return Err(SourceError::Closed(format!("{} ended its stream of events", at())));
+        };
+        if let Err(TooLarge(size)) = events.feed(&chunk) {
+            return Err(SourceError::Protocol(format!("{} sent an event of {size} bytes", at())));
+        }
+        if let Some(endpoint) = events.endpoint() {
+            let post_to = shared.url.join(&endpoint).ok().filter(|url| url.origin() == shared.url.origin());
+            let elsewhere = || format!("{} wants its messages at another origin, which is refused", at());
+            return Ok((response, events, post_to.ok_or_else(|| SourceError::Protocol(elsewhere()))?));
+        }
+    }
+}
+
+async fn read(shared: &Arc<Shared>, mut response: HttpResponse, mut events: Events) {
+    let why = match pump(shared, &mut response, &mut events, None).await {
+        End::TooLarge(size) => {
+            shared.deliver(Err(TransportError::Oversized { size })).await;
+            format!("`{}` sent an event of {size} bytes, over the limit", shared.shown())
+        }
+        End::Closed(why) => why,
+        End::Answered => return,
+    };
+    // What the server did with open requests is not known; the stream cannot be taken up again.
+    shared.deliver(Err(TransportError::Closed(why.clone()))).await;
+    shared.end(&why);
+}
+
+#[async_trait]
+impl Transport for LegacySse {
+    async fn send(&self, message: &Message) -> Result<(), TransportError> {
+        let body = message.to_line();
+        if body.len() > self.shared.limit {
+            let (size, limit) = (body.len(), self.shared.limit);
+            return Err(TransportError::NotSent(format!(
+                "a message of {size} bytes is over the limit of {limit} bytes"
+            )));
+        }
+        let mut headers = HeaderMap::new();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        let (left, leaving) = watch::channel(false);
+        let mut outgoing = self.shared.outgoing(Method::POST, headers);
+        (outgoing.url, outgoing.body, outgoing.on_body) = (self.post_to.clone(), Some(body), Some(left));
+        match self.shared.client.send(outgoing).await {
+            Ok(response) if response.status().is_success() => Ok(()),
+            Ok(response) => {
+                let status = response.status().as_u16();
+                Err(TransportError::NotSent(format!(
+                    "`{}` refused the message with status {status}",
+                    self.shared.shown()
+                )))
+            }
+            // It may have arrived: the answer comes on the stream, or the caller's time runs out.
+            Err(_) if *leaving.borrow() => Ok(()),
+            Err(error) => Err(TransportError::NotSent(error.to_string())),
+        }
+    }
+
+    async fn receive(&self) -> Option<Arrival> {
+        self.inbox.lock().await.recv().await
+    }
+
+    async fn close(&self) {
+        self.shared.end("the connection was closed");
+    }
+
+    fn obituary(&self) -> Option<String> {
+        self.shared.obituary()
+    }
+}
+
+impl Drop for LegacySse {
+    fn drop(&mut self) {
+        self.shared.end("the connection was dropped");
+    }
+}

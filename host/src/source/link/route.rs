@@ -1,0 +1,226 @@
+//! Where each message of a source goes: to the request that it belongs to, to the session that the connection is for, or to
+//! all who share it.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use super::{Caller, Lost, Shared};
+use crate::message::{Answer, Id, Json, Message, Notification, Request, Response, RpcError};
+use crate::source::transport::{Received, TransportError};
+use crate::source::{Asked, Client, Relay, Said, nobody_to_ask};
+
+/// How long a caller that does not take what is said holds up the source's other messages. Then it is told no more.
+const RELAY_PATIENCE: Duration = Duration::from_secs(1);
+
+/// How many questions of one source may be open. A person answers one at a time; more is a source that has run away.
+const MAX_ASKED: usize = 16;
+
+/// How long a source waits for an answer of the agent. A person who has not answered by then has left.
+const ASK_PATIENCE: Duration = Duration::from_secs(10 * 60);
+
+const PROGRESS: &str = "notifications/progress";
+const CANCELLED: &str = "notifications/cancelled";
+
+/// Takes every message of the source, in its order, until the connection ends.
+pub(super) async fn read(shared: Arc<Shared>) {
+    let mut last_error = None;
+    while let Some(received) = shared.transport.receive().await {
+        match received {
+            Ok(Received { message: Message::Response(response), .. }) => answer(&shared, response),
+            Ok(Received { message: Message::Notification(notification), within }) => {
+                notify(&shared, notification, within.as_ref()).await;
+            }
+            Ok(Received { message: Message::Request(request), within }) => ask(&shared, request, within.as_ref()),
+            Err(TransportError::Lost { id, reason }) => lose(&shared, &id, reason),
+            Err(error @ TransportError::Oversized { .. }) => fail_pending(&shared, &error.to_string()),
+            Err(error) => last_error = Some(error.to_string()),
+        }
+    }
+    let why = last_error.or_else(|| shared.transport.obituary());
+    shared.end(&why.unwrap_or_else(|| "the source closed the connection".to_owned()));
+}
+
+fn answer(shared: &Shared, response: Response) {
+    let slot = response.id.and_then(|id| id.as_number()).and_then(|id| shared.pending().slots.remove(&id));
+    match slot {
+        // Whoever gave up waiting has dropped the other side.
+        Some(slot) => drop(slot.reply.send(Ok(response.answer))),
+        None => shared.stray("answer"),
+    }
+}
+
+fn lose(shared: &Shared, id: &Id, reason: String) {
+    let slot = id.as_number().and_then(|id| shared.pending().slots.remove(&id));
+    if let Some(slot) = slot {
+        // Whoever gave up waiting has dropped the other side.
+        let _ = slot.reply.send(Err(Lost::Broken(reason)));
+    }
+}
+
+/// An answer was lost whose id nobody could read: whoever waits may be the one it was for.
+fn fail_pending(shared: &Shared, why: &str) {
+    let slots = std::mem::take(&mut shared.pending().slots);
+    for slot in slots.into_values() {
+        // Whoever gave up waiting has dropped the other side.
+        let _ = slot.reply.send(Err(Lost::Broken(why.to_owned())));
+    }
+}
+
+async fn notify(shared: &Shared, notification: Notification, within: Option<&Id>) {
+    let params = notification.params.as_ref();
+    match notification.method.as_str() {
+        PROGRESS => {
+            let id = params.and_then(|params| params.get("progressToken")).and_then(|token| number(&token));
+            let caller = id.and_then(|id| shared.caller(id));
+            let token = caller.as_ref().and_then(|caller| caller.relay.token.clone());
+            let (Some(id), Some(caller), Some(token)) = (id, caller, token) else { return shared.stray("progress") };
+            let params = notification.params.and_then(|params| params.with("progressToken", &token));
+            shared.relay(id, &caller.relay, Notification { params, ..notification }).await;
+        }
+        CANCELLED => {
+            let id = params.and_then(|params| params.get("requestId"));
+            let id = id.and_then(|id| Id::from_json(id.as_str()).ok());
+            let withdrawn = id.as_ref().and_then(|id| shared.pending().asked.remove(id));
+            match (withdrawn, id.and_then(|id| id.as_number())) {
+                (Some(question), _) => question.abort(),
+                // The end of a subscription (2026-07-28).
+                (None, Some(id)) => lose(shared, &Id::number(id), "the source ended it".to_owned()),
+                (None, None) => {}
+            }
+        }
+        // What changed concerns everybody, unless the message says for whom it is.
+        method if subscription(params).is_none() && is_change(method) => match shared.owner() {
+            Some(owner) => owner.notify(shared.party.source.as_str(), notification),
+            None => shared.party.audience.tell(&shared.party.source, &notification),
+        },
+        _ => {
+            let id = subscription(params).or_else(|| within.and_then(Id::as_number)).or_else(|| shared.newest());
+            match id.and_then(|id| Some((id, shared.caller(id)?))) {
+                Some((id, caller)) => shared.relay(id, &caller.relay, notification).await,
+                None => match shared.owner() {
+                    Some(owner) => owner.notify(shared.party.source.as_str(), notification),
+                    None => shared.stray("notification"),
+                },
+            }
+        }
+    }
+}
+
+fn is_change(method: &str) -> bool {
+    method.ends_with("/list_changed") || method == "notifications/resources/updated"
+}
+
+/// The request of ours that opened the subscription which a notification belongs to.
+fn subscription(params: Option<&Json>) -> Option<u64> {
+    number(&params?.get("_meta")?.get("io.modelcontextprotocol/subscriptionId")?)
+}
+
+fn number(json: &Json) -> Option<u64> {
+    json.as_str().parse().ok()
+}
+
+/// Answers a request of the source, or has it answered by the agent.
+fn ask(shared: &Arc<Shared>, request: Request, within: Option<&Id>) {
+    if request.method == "ping" {
+        return shared.errand(Message::Response(Response::result(request.id, Json::empty_object())));
+    }
+    let Some(owner) = shared.owner() else {
+        tracing::debug!(method = %request.method.escape_debug(), "a source asked for something on a shared connection");
+        return shared.errand(Message::Response(Response { id: Some(request.id), answer: nobody_to_ask() }));
+    };
+    let mut pending = shared.pending();
+    if pending.asked.len() >= MAX_ASKED {
+        let error = RpcError::new(RpcError::INTERNAL, format!("{MAX_ASKED} requests of this source are open already"));
+        drop(pending);
+        return shared.errand(Message::Response(Response::error(Some(request.id), &error)));
+    }
+    let id = request.id.clone();
+    let call = within.and_then(Id::as_number);
+    let asked = tokio::spawn(put(Arc::clone(shared), owner, request, call));
+    pending.asked.insert(id, asked.abort_handle());
+}
+
+/// Puts a question to the agent, by way of the call that it belongs to, and answers the source.
+async fn put(shared: Arc<Shared>, owner: Arc<dyn Client>, request: Request, call: Option<u64>) {
+    let id = request.id.clone();
+    let call = call.or_else(|| shared.newest()).and_then(|id| Some((id, shared.caller(id)?)));
+    let answered = async {
+        match call {
+            Some((call, caller)) => {
+                let _asking = Asking::begin(&shared, call);
+                let (reply, answer) = oneshot::channel();
+                let said = Said::Request(Asked { request, reply });
+                if caller.relay.out.send(said).await.is_err() {
+                    return nobody_to_ask();
+                }
+                answer.await.unwrap_or_else(|_| nobody_to_ask())
+            }
+            None => owner.request(shared.party.source.as_str(), request).await,
+        }
+    };
+    let answer = tokio::time::timeout(ASK_PATIENCE, answered).await.unwrap_or_else(|_| {
+        let why = format!("the agent did not answer within {} s", ASK_PATIENCE.as_secs());
+        Answer::Error(Json::of(&RpcError::new(RpcError::INTERNAL, why)))
+    });
+    shared.pending().asked.remove(&id);
+    if let Err(error) = shared.transport.send(&Message::Response(Response { id: Some(id), answer })).await {
+        tracing::debug!(%error, "the answer to a source's request was not sent");
+    }
+}
+
+/// While it lives, the source waits for the agent, and the call that it belongs to does not run out of time.
+struct Asking<'a> {
+    shared: &'a Shared,
+    call: u64,
+}
+
+impl<'a> Asking<'a> {
+    fn begin(shared: &'a Shared, call: u64) -> Self {
+        if let Some(slot) = shared.pending().slots.get_mut(&call) {
+            slot.asking += 1;
+        }
+        Self { shared, call }
+    }
+}
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        if let Some(slot) = self.shared.pending().slots.get_mut(&self.call) {
+            slot.asking = slot.asking.saturating_sub(1);
+            slot.answered = Some(Instant::now());
+        }
+    }
+}
+
+impl Shared {
+    fn owner(&self) -> Option<Arc<dyn Client>> {
+        self.owner.get().and_then(Weak::upgrade)
+    }
+
+    fn caller(&self, id: u64) -> Option<Caller> {
+        self.pending().slots.get(&id).and_then(|slot| slot.caller.clone())
+    }
+
+    /// The call that was made last, for what names none: on a connection of one session any of its calls leads to the same
+    /// agent. None on a shared one while calls of several sessions are open, because it could lead to the wrong agent.
+    fn newest(&self) -> Option<u64> {
+        let pending = self.pending();
+        let callers = || pending.slots.iter().filter_map(|(id, slot)| Some((id, slot.caller.as_ref()?)));
+        let session = callers().next()?.1.session.clone();
+        let one = self.owner.get().is_some() || callers().all(|(_, caller)| caller.session == session);
+        one.then(|| callers().map(|(id, _)| *id).max()).flatten()
+    }
+
+    /// Hands something to a call. A caller that does not take it in time is told nothing more.
+    async fn relay(&self, id: u64, relay: &Relay, notification: Notification) {
+        let sent = relay.out.send(Said::Notification(notification));
+        if !matches!(tokio::time::timeout(RELAY_PATIENCE, sent).await, Ok(Ok(())))
+            && let Some(slot) = self.pending().slots.get_mut(&id)
+        {
+            slot.caller = None;
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! Real servers in their cells: fetched by `npx` and `uvx` from the registries, and kept to what they were granted.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::broker::{Place, output};
+use crate::installed;
+
+/// Sources by name, what each installs, and how many tools it shows. Versions stand in the commands: these tests are about
+/// cells, not about what somebody publishes tomorrow.
+const NPM: [(&str, &str, usize); 4] = [
+    ("everything", "@modelcontextprotocol/server-everything@2026.8.31", 13),
+    ("files", "@modelcontextprotocol/server-filesystem@2026.8.31", 14),
+    ("memory", "@modelcontextprotocol/server-memory@2026.8.31", 9),
+    ("thinking", "@modelcontextprotocol/server-sequential-thinking@2026.8.31", 1),
+];
+const PYPI: [(&str, &str, usize); 4] = [
+    ("fetch", "mcp-server-fetch==2026.10.24", 1),
+    ("git", "mcp-server-git==2026.10.19", 12),
+    ("sqlite", "mcp-server-sqlite==2025.4.25", 6),
+    ("time", "mcp-server-time==2026.10.19", 2),
+];
+
+/// The configuration of all of them. `/` is what the file server itself allows: its cell decides.
+fn configuration(place: &Path) -> String {
+    let mut toml = String::new();
+    let mut source = |name: &str, command: Vec<String>, more: &str| {
+        let command = serde_json::to_string(&command).unwrap();
+        toml += &format!("[sources.{name}]\ncommand = {command}\ntimeout = \"120s\"\n{more}\n");
+    };
+    let at = |name: &str| place.join(name).display().to_string();
+    for (name, package, _) in NPM {
+        let mut command = vec!["npx".to_owned(), "-y".to_owned(), package.to_owned()];
+        command.extend((name == "files").then(|| "/".to_owned()));
+        let more = if name == "files" { format!("cell.write = [{:?}]", at("docs")) } else { String::new() };
+        source(name, command, &more);
+    }
+    for (name, package, _) in PYPI {
+        let uvx = installed::python("uvx").display().to_string();
+        // The one server of these that is not kept up to date.
+        let old = if name == "sqlite" { vec!["--with", "mcp<2"] } else { Vec::new() };
+        let program = package.split_once("==").unwrap().0.to_owned();
+        let mut command = vec![uvx, "--from".to_owned(), package.to_owned()];
+        command.extend(old.into_iter().map(str::to_owned));
+        command.push(program);
+        let (arguments, more) = match name {
+            "git" => (vec!["--repository".to_owned(), at("repo")], format!("cell.read = [{:?}]", at("repo"))),
+            "sqlite" => (vec!["--db-path".to_owned(), at("memory/db")], format!("cell.write = [{:?}]", at("memory"))),
+            "time" => (vec!["--local-timezone=UTC".to_owned()], String::new()),
+            _ => (Vec::new(), String::new()),
+        };
+        command.extend(arguments);
+        source(name, command, &more);
+    }
+    toml + "[profiles.default]\napprove = \"never\"\n"
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn servers_of_npx_and_uvx_are_installed_in_one_cell_and_run_in_another() {
+    let place = Place::new("").await;
+    std::fs::write(place.at("portcullis.toml"), configuration(place.path())).unwrap();
+    std::fs::create_dir(place.at("home/.ssh")).unwrap();
+    std::fs::write(place.at("home/.ssh/id_rsa"), "the key").unwrap();
+
+    let report = place.json(&["check"]).await;
+    for (name, package, tools) in NPM.into_iter().chain(PYPI) {
+        let source = source(&report, name);
+        assert_eq!(source["tools"], tools, "{source}");
+        let cell = &source["cell"];
+        assert_eq!(cell["isolation"]["tier"], "full", "{cell}");
+        let version = package.rsplit(['@', '=']).next().unwrap();
+        assert_eq!(cell["package"]["version"], version);
+        assert!(cell["package"]["integrity"].as_str().unwrap().starts_with("sha"), "{cell}");
+        let harmless = !matches!(name, "files" | "sqlite");
+        assert_eq!(cell["harmless"], harmless, "{name}");
+    }
+    let locked = place.json(&["lock", "show"]).await;
+    assert_eq!(locked["packages"].as_array().unwrap().len(), NPM.len() + PYPI.len());
+
+    let call =
+        async |tool: &str, arguments: Value| output(place.portcullis(&["call", tool, &arguments.to_string()])).await;
+    let said = |output: &std::process::Output| {
+        format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+    };
+    let written = call("files__write_file", json!({ "path": place.at("docs/new.txt"), "content": "new" })).await;
+    assert!(written.status.success(), "{}", said(&written));
+    assert_eq!(std::fs::read_to_string(place.at("docs/new.txt")).unwrap(), "new");
+    // Beside what is granted stand empty folders of the cell alone: nothing that is written there is anywhere else.
+    for elsewhere in ["elsewhere.txt", "repo/file", "home/.ssh/authorized_keys", ".portcullis/token"] {
+        let before = std::fs::read(place.at(elsewhere)).ok();
+        let tried = call("files__write_file", json!({ "path": place.at(elsewhere), "content": "new" })).await;
+        assert_eq!(std::fs::read(place.at(elsewhere)).ok(), before, "{elsewhere}: {}", said(&tried));
+    }
+    let refused = call("files__write_file", json!({ "path": "/usr/evil", "content": "new" })).await;
+    assert!(said(&refused).contains("EROFS"), "{}", said(&refused));
+    let key = call("files__read_text_file", json!({ "path": place.at("home/.ssh/id_rsa") })).await;
+    assert!(said(&key).contains("ENOENT: no such file or directory"), "{}", said(&key));
+    let log = call("git__git_log", json!({ "repo_path": place.at("repo") })).await;
+    assert!(said(&log).contains("the first"), "{}", said(&log));
+    let table = call("sqlite__create_table", json!({ "query": "CREATE TABLE t (n INTEGER)" })).await;
+    assert!(table.status.success() && Path::new(&place.at("memory/db")).exists(), "{}", said(&table));
+    let page = call("fetch__fetch", json!({ "url": "https://example.com/" })).await;
+    assert!(!said(&page).contains("Example Domain"), "{}", said(&page));
+
+    place.verify(None).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_package_that_is_not_what_was_pinned_does_not_start() {
+    let place = Place::new("").await;
+    let config = "[sources.time]\ncommand = [@, \"--from\", \"mcp-server-time==2026.10.19\", \"mcp-server-time\"]\n";
+    let uvx = format!("{:?}", installed::python("uvx"));
+    std::fs::write(place.at("portcullis.toml"), config.replace('@', &uvx)).unwrap();
+    let first = place.json(&["check"]).await;
+    assert_eq!(source(&first, "time")["tools"], 2);
+
+    // Somebody takes the installed files away and expects other bytes of one dependency.
+    std::fs::remove_dir_all(place.at(".portcullis/sources/time/packages")).unwrap();
+    let again = place.json(&["check"]).await;
+    assert_eq!(source(&again, "time")["tools"], 2, "the same bytes are installed again");
+    std::fs::remove_dir_all(place.at(".portcullis/sources/time/packages")).unwrap();
+    other_bytes(&place);
+    let refused = output(place.portcullis(&["check", "--json"])).await;
+    let refused: Value = serde_json::from_slice(&refused.stdout).unwrap();
+    let error = source(&refused, "time")["error"].as_str().unwrap_or_default();
+    assert!(error.contains("is not what was pinned") && error.contains("lock accept --packages"), "{refused}");
+
+    let renewed = place.json(&["lock", "accept", "--packages"]).await;
+    assert_eq!(renewed[0]["now"]["version"], "2026.10.19", "{renewed}");
+    let accepted = place.json(&["check"]).await;
+    assert_eq!(source(&accepted, "time")["tools"], 2);
+    place.verify(None).await;
+}
+
+/// Rewrites the lock as if one dependency had been pinned with other bytes, its tree included.
+fn other_bytes(place: &Place) {
+    use portcullis::catalog::Lock;
+    use portcullis::cell::{Resolved, Unit};
+    let data_dir = Path::new(&place.at(".portcullis")).to_owned();
+    Lock::change(&data_dir, |lock| {
+        let pin = lock.packages()[0].clone();
+        let other = |unit: &Unit| Unit {
+            integrity: if unit.name == pin.name { unit.integrity.clone() } else { "sha256:other".to_owned() },
+            ..unit.clone()
+        };
+        let resolved = Resolved::new(&pin.name, pin.units.iter().map(other).collect(), String::new()).unwrap();
+        lock.pin(&pin.source, &pin.requested, &resolved, &pin.registry);
+    })
+    .unwrap();
+}
+
+fn source<'a>(report: &'a Value, name: &str) -> &'a Value {
+    let sources = report["sources"].as_array().unwrap();
+    sources.iter().find(|source| source["name"] == name).unwrap_or_else(|| panic!("no source {name}: {report}"))
+}

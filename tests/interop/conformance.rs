@@ -1,0 +1,98 @@
+//! The official conformance suite, in front of the broker and behind it. Its exit code is what counts: a dead server still
+//! shows passes.
+
+use std::process::Stdio;
+
+use serde_json::json;
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::time::timeout;
+
+use crate::broker::{PATIENCE, Place, output, terminate};
+use crate::installed;
+
+/// The suite sends no token, which a loopback listener may do without.
+const CONFIG: &str = r#"
+[serve]
+listen = "127.0.0.1:0"
+dangerous-no-token = true
+[profiles.default]
+approve = "never"
+sampling = true
+"#;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_server_scenario_of_2025_11_25() {
+    server_scenarios("legacy", "2025-11-25").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_server_scenario_of_2026_07_28() {
+    server_scenarios("modern", "2026-07-28").await;
+}
+
+/// Runs all that a revision requires of a server against the broker, which stands before the fixture and keeps its names.
+async fn server_scenarios(era: &str, revision: &str) {
+    let place = Place::bare(&fixture(era));
+    let mut broker = place.portcullis(&["serve"]).stderr(Stdio::piped()).spawn().unwrap();
+    let mut said = BufReader::new(broker.stderr.take().unwrap()).lines();
+    let url = timeout(PATIENCE, async {
+        loop {
+            let line = said.next_line().await.unwrap().expect("it serves");
+            if let Some(url) = line.strip_prefix("serving ") {
+                return url.to_owned();
+            }
+        }
+    });
+    let url = url.await.unwrap();
+    tokio::spawn(async move { while let Ok(Some(_)) = said.next_line().await {} });
+
+    let mut suite = place.command(&installed::node());
+    suite.arg(installed::conformance()).args(["server", "--url", &url, "--requirements", revision, "-o", "results"]);
+    let ended = output(suite).await;
+    let report = String::from_utf8_lossy(&ended.stdout);
+    assert!(ended.status.success(), "{report}\n{}", String::from_utf8_lossy(&ended.stderr));
+
+    terminate(&broker);
+    assert!(timeout(PATIENCE, broker.wait()).await.expect("it ends").unwrap().success());
+    place.verify(None).await;
+}
+
+/// What the suite wants of a client that concerns a broker. Not among them: `auth/*`, which is `portcullis login`.
+const CLIENT: [(&str, &[&str]); 2] = [
+    ("2025-11-25", &["initialize", "tools_call", "elicitation-sep1034-client-defaults", "sse-retry"]),
+    (
+        "2026-07-28",
+        &[
+            "tools_call",
+            "request-metadata",
+            "sep-2322-client-request-state",
+            "http-standard-headers",
+            "http-custom-headers",
+            "http-invalid-tool-headers",
+            "json-schema-ref-no-deref",
+        ],
+    ),
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_upstream_side_as_the_suites_client() {
+    let place = Place::bare("");
+    let agent = installed::example("conformance-agent");
+    for (revision, scenarios) in CLIENT {
+        for scenario in scenarios {
+            let mut suite = place.command(&installed::node());
+            suite.arg(installed::conformance()).arg("client").arg("--command").arg(&agent);
+            suite.args(["--scenario", scenario, "--spec-version", revision, "-o", "results"]);
+            let ended = output(suite).await;
+            let report = String::from_utf8_lossy(&ended.stdout);
+            let said = String::from_utf8_lossy(&ended.stderr);
+            assert!(ended.status.success(), "{revision} {scenario}: {report}\n{said}");
+        }
+    }
+}
+
+fn fixture(era: &str) -> String {
+    let program = installed::example("conformance-fixture");
+    let command = json!([program, era]);
+    format!("{CONFIG}[sources.fixture]\ncommand = {command}\nnames = \"plain\"\n")
+}

@@ -1,0 +1,136 @@
+//! Taking more than its share. Each bomb has an end of its own, a few times beyond the limit of the cell that it is tried in.
+
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use crate::attack::{Bait, Probe};
+use crate::raw::{call, in_child, sleeping_child, take_memory};
+
+const MEBIBYTE: usize = 1 << 20;
+
+pub(crate) fn forks(bait: &Bait<'_>) -> Vec<Probe> {
+    let most = bait.number("processes");
+    let mut children = Vec::new();
+    let end = loop {
+        match sleeping_child() {
+            Ok(child) => children.push(child),
+            Err(error) => break error.to_string(),
+        }
+        if children.len() as u64 >= 2 * most {
+            break "no end".to_owned();
+        }
+    };
+    for child in &children {
+        let _ = call(libc::SYS_kill, [(*child).into(), libc::SIGKILL.into()]);
+        let _ = call(libc::SYS_wait4, [(*child).into(), 0_i32.into(), 0_i32.into(), 0_i32.into()]);
+    }
+    vec![Probe::limit("processes", children.len() as u64, most, &end)]
+}
+
+pub(crate) fn memory(bait: &Bait<'_>) -> Vec<Probe> {
+    let most = bait.number("memory");
+    let mapped = |flags: i32| {
+        move || {
+            for _ in 0..2 * most / 8 {
+                take_memory(8 * MEBIBYTE, flags)?;
+            }
+            Ok(0)
+        }
+    };
+    // In files of 64 MiB, so that it is no limit of a single file that is met.
+    let file = || {
+        let chunk = vec![1; 8 * MEBIBYTE];
+        let mut newest = 0;
+        for taken in 0..2 * most / 8 {
+            if taken % 8 == 0 {
+                newest = call(libc::SYS_memfd_create, [c"was-here".into(), 0_i32.into()])?;
+            }
+            File::options().append(true).open(format!("/proc/self/fd/{newest}"))?.write_all(&chunk)?;
+        }
+        Ok(0)
+    };
+    vec![
+        Probe::of("private", in_child(mapped(libc::MAP_PRIVATE))),
+        Probe::of("shared", in_child(mapped(libc::MAP_SHARED))),
+        Probe::of("a file in memory", in_child(file)),
+    ]
+}
+
+pub(crate) fn descriptors(bait: &Bait<'_>) -> Vec<Probe> {
+    let most = bait.number("files");
+    let mut open = Vec::new();
+    let end = loop {
+        match File::open("/dev/null") {
+            Ok(file) => open.push(file),
+            Err(error) => break error.to_string(),
+        }
+        if open.len() as u64 >= 2 * most {
+            break "no end".to_owned();
+        }
+    };
+    let files = Probe::limit("descriptors", open.len() as u64, most, &end);
+    drop(open);
+    // The user's quota is 128 of them on most machines, shared by all programs.
+    let (mut watches, most) = (Vec::new(), 64);
+    let end = loop {
+        match call(libc::SYS_inotify_init1, [libc::O_CLOEXEC.into()]) {
+            Ok(watch) => watches.push(i32::try_from(watch).unwrap_or(-1)),
+            Err(error) => break error.to_string(),
+        }
+        if watches.len() >= most {
+            break "no end".to_owned();
+        }
+    };
+    for watch in &watches {
+        let _ = call(libc::SYS_close, [(*watch).into()]);
+    }
+    vec![files, Probe::limit("watches of files", watches.len() as u64, most as u64, &end)]
+}
+
+pub(crate) fn disk(bait: &Bait<'_>) -> Vec<Probe> {
+    // Files over the limit of size are an error, not the end.
+    crate::raw::ignore(libc::SIGXFSZ);
+    let most = bait.number("tmp");
+    let variable = |name: &str| std::env::var(name).unwrap_or_else(|_| "/tmp".to_owned());
+    let places =
+        [("`/tmp`", variable("TMPDIR")), ("its home", variable("HOME")), ("`/dev/shm`", "/dev/shm".to_owned())];
+    places.into_iter().map(|(what, folder)| fill(what, Path::new(&folder), most)).collect()
+}
+
+fn fill(what: &str, folder: &Path, most: u64) -> Probe {
+    let mut made = Vec::new();
+    let chunk = vec![1; MEBIBYTE];
+    // In files of 8 MiB, so that it is the folder's limit that is met.
+    let end = loop {
+        let path = folder.join(format!("filling-{}", made.len() / 8));
+        let written = File::options().append(true).create(true).open(&path).and_then(|mut file| file.write_all(&chunk));
+        match written {
+            Ok(()) => made.push(path),
+            Err(error) => break error.to_string(),
+        }
+        if made.len() as u64 >= 2 * most {
+            break "no end".to_owned();
+        }
+    };
+    let _ = fs::remove_file(folder.join(format!("filling-{}", made.len() / 8)));
+    for path in &made {
+        let _ = fs::remove_file(path);
+    }
+    Probe::limit(format!("MiB in {what}"), made.len() as u64, most, &end)
+}
+
+/// Spins for a while, and answers then.
+pub(crate) fn spin(bait: &Bait<'_>) -> Vec<Probe> {
+    let begun = Instant::now();
+    let lasts = Duration::from_millis(bait.number("spin"));
+    let done = in_child(|| {
+        while begun.elapsed() < lasts {
+            std::hint::spin_loop();
+        }
+        Ok(0)
+    });
+    let saw = done.map_or_else(|error| error.to_string(), |_| "spun".to_owned());
+    vec![Probe::new("processors", false, saw)]
+}

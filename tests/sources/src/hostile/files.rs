@@ -1,0 +1,138 @@
+//! Files, and memory that has names.
+
+use std::ffi::CString;
+use std::fs::{self, File};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use crate::attack::{Bait, Probe};
+use crate::raw::{Word, call};
+
+pub(crate) fn secrets(bait: &Bait<'_>) -> Vec<Probe> {
+    let mut probes: Vec<_> = bait.texts("secrets").map(|path| Probe::of(shown(bait, path), read(path))).collect();
+    for path in ["/etc/shadow", "/etc/sudoers", "/proc/kcore", "/dev/mem", "/dev/kmsg", "/proc/self/root/../etc/shadow"]
+    {
+        probes.push(Probe::of(format!("`{path}`"), read(path)));
+    }
+    probes.push(Probe::of("the list of a folder that is not given", list(&bait.path("folder"))));
+    if bait.caged() {
+        let given = read(bait.path("folder").join("given/readme"));
+        probes.push(Probe::new("NOT what it is given", given.is_err(), format!("{given:?}")));
+    }
+    probes
+}
+
+/// Lists a folder. What lies on the way to something that is given is no leak.
+fn list(folder: &Path) -> io::Result<u8> {
+    let mut names = fs::read_dir(folder)?.flatten().map(|entry| entry.file_name());
+    if names.any(|name| name == "portcullis.toml") { Ok(0) } else { Err(io::Error::other("only what is given")) }
+}
+
+/// A path without the part that is another one each time.
+fn shown(bait: &Bait<'_>, path: &str) -> String {
+    format!("`{}`", path.strip_prefix(bait.text("folder")).map_or(path, |rest| rest.trim_start_matches('/')))
+}
+
+fn read(path: impl AsRef<Path>) -> io::Result<u8> {
+    let mut byte = [0];
+    File::open(path)?.read_exact(&mut byte)?;
+    let [byte] = byte;
+    Ok(byte)
+}
+
+fn append(path: impl AsRef<Path>) -> io::Result<()> {
+    File::options().append(true).create(true).open(path)?.write_all(b"# was here\n")
+}
+
+pub(crate) fn shell(bait: &Bait<'_>) -> Vec<Probe> {
+    bait.texts("rc").map(|path| Probe::of(shown(bait, path), append(path))).collect()
+}
+
+pub(crate) fn programs(_: &Bait<'_>) -> Vec<Probe> {
+    let own = std::env::current_exe().unwrap_or_default();
+    let beside = own.with_file_name("was-here");
+    let mut probes = vec![Probe::of("beside its own program", append(&beside))];
+    probes.push(Probe::of("its own program", File::options().append(true).open(&own)));
+    // Whoever could make it takes it away again.
+    let _ = fs::remove_file(beside);
+    for path in ["/usr/bin/was-here", "/usr/lib/was-here", "/etc/was-here"] {
+        probes.push(Probe::of(format!("`{path}`"), append(path)));
+        let _ = fs::remove_file(path);
+    }
+    let preload = "/etc/ld.so.preload";
+    probes.push(Probe::of(
+        format!("`{preload}`"),
+        File::options().append(true).create(!Path::new(preload).exists()).open(preload),
+    ));
+    probes
+}
+
+pub(crate) fn links(bait: &Bait<'_>) -> Vec<Probe> {
+    let out = bait.path("out");
+    let Some(secret) = bait.texts("secrets").next() else { return Vec::new() };
+    let (soft, hard, folder) = (out.join("soft"), out.join("hard"), out.join("folder"));
+    let tried = [
+        ("a symbolic link to a file", symlink(secret, &soft).and_then(|()| read(&soft))),
+        ("a symbolic link to a folder", symlink(bait.path("folder"), &folder).and_then(|()| list(&folder))),
+        ("a hard link", fs::hard_link(secret, &hard).and_then(|()| read(&hard))),
+        ("`..`", read(out.join("../home/.ssh/id_rsa"))),
+        ("moving a file in", fs::rename(bait.path("movable"), out.join("moved")).map(|()| 0)),
+    ];
+    for path in [soft, hard, folder] {
+        let _ = fs::remove_file(path);
+    }
+    let mut probes: Vec<_> = tried.into_iter().map(|(what, tried)| Probe::of(what, tried)).collect();
+    if bait.caged() {
+        let wrote = append(out.join("work"));
+        probes.push(Probe::new("NOT the folder that it may write", wrote.is_err(), format!("{wrote:?}")));
+    }
+    probes
+}
+
+pub(crate) fn caches(bait: &Bait<'_>) -> Vec<Probe> {
+    bait.texts("caches").map(|path| Probe::of(shown(bait, path), append(Path::new(path).join("poison")))).collect()
+}
+
+/// What `plant` makes, and [`shared`] looks for.
+fn queue(bait_name: &str) -> CString {
+    CString::new(bait_name).unwrap_or_default()
+}
+
+pub(crate) fn shared(bait: &Bait<'_>) -> Vec<Probe> {
+    let name = bait.text("shared");
+    let key = i32::try_from(bait.number("key")).unwrap_or_default();
+    let segment = call(libc::SYS_shmget, [key.into(), 0_i32.into(), 0o600_i32.into()]);
+    let open = call(libc::SYS_mq_open, [Word::from(&*queue(name)), libc::O_RDONLY.into(), 0_i32.into(), 0_i32.into()]);
+    vec![
+        Probe::of("a file in `/dev/shm`", read(Path::new("/dev/shm").join(name))),
+        Probe::of("a System V segment", segment),
+        Probe::of("a message queue", open),
+    ]
+}
+
+/// Makes shared memory and a queue under the names given, says so, and takes them away at the end of its input.
+pub(crate) fn plant() -> ! {
+    let mut words = std::env::args().skip(2);
+    let (name, key) =
+        (words.next().unwrap_or_default(), words.next().and_then(|key| key.parse().ok()).unwrap_or(0_i32));
+    let file = Path::new("/dev/shm").join(&name);
+    let made = (|| {
+        fs::write(&file, "planted")?;
+        let flags = libc::IPC_CREAT | libc::IPC_EXCL | 0o600;
+        let segment = call(libc::SYS_shmget, [key.into(), 4096_i32.into(), flags.into()])?;
+        let flags = libc::O_CREAT | libc::O_EXCL | libc::O_RDWR;
+        let mode = Word::from(0o600_i32);
+        call(libc::SYS_mq_open, [Word::from(&*queue(&name)), flags.into(), mode, 0_i32.into()])?;
+        Ok::<_, io::Error>(segment)
+    })();
+    println!("{}", if made.is_ok() { "planted" } else { "not planted" });
+    let _ = io::stdin().read_to_end(&mut Vec::new());
+    let _ = fs::remove_file(file);
+    if let Ok(segment) = made {
+        let segment = i32::try_from(segment).unwrap_or_default();
+        let _ = call(libc::SYS_shmctl, [segment.into(), libc::IPC_RMID.into(), 0_i32.into()]);
+        let _ = call(libc::SYS_mq_unlink, [Word::from(&*queue(&name))]);
+    }
+    std::process::exit(i32::from(made.is_err()))
+}

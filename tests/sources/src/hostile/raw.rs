@@ -1,0 +1,105 @@
+//! System calls as they are, for what no safe library offers because nobody in their right mind does it.
+#![expect(unsafe_code, reason = "a hostile program makes the system calls that safe libraries do not")]
+
+use std::ffi::{CStr, c_long};
+use std::io;
+
+/// An argument of a system call.
+#[derive(Clone, Copy)]
+pub(crate) struct Word(usize);
+
+impl From<u32> for Word {
+    fn from(number: u32) -> Self {
+        Self(number as usize)
+    }
+}
+
+impl From<i32> for Word {
+    fn from(number: i32) -> Self {
+        Self(number as isize as usize)
+    }
+}
+
+impl From<usize> for Word {
+    fn from(number: usize) -> Self {
+        Self(number)
+    }
+}
+
+impl From<&CStr> for Word {
+    fn from(text: &CStr) -> Self {
+        Self(text.as_ptr() as usize)
+    }
+}
+
+impl<T> From<&mut T> for Word {
+    fn from(place: &mut T) -> Self {
+        Self(std::ptr::from_mut(place) as usize)
+    }
+}
+
+/// Makes a system call of up to six arguments. Pointers are valid for the call, and no kernel interface that is tried here keeps
+/// one.
+pub(crate) fn call<const N: usize>(number: c_long, words: [Word; N]) -> io::Result<i64> {
+    let at = |index: usize| words.get(index).map_or(0, |word| word.0);
+    // SAFETY: every pointer among the words was made of a reference that outlives this call, to as many bytes as the callers'
+    // sizes say. Calls that replace or duplicate the process are made in a child that ends at once (`in_child`).
+    let done = unsafe { libc::syscall(number, at(0), at(1), at(2), at(3), at(4), at(5)) };
+    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(done) }
+}
+
+/// Does something in a child, which a filter may kill and whose namespaces and privileges are its own.
+pub(crate) fn in_child(what: impl FnOnce() -> io::Result<i64>) -> io::Result<i64> {
+    // SAFETY: this program has one thread, so the child is a whole copy of it. It ends by `_exit`, which runs nothing of ours.
+    match unsafe { libc::fork() } {
+        -1 => Err(io::Error::last_os_error()),
+        0 => {
+            let code = match what() {
+                Ok(_) => 0,
+                Err(error) => error.raw_os_error().filter(|code| (1..=200).contains(code)).unwrap_or(200),
+            };
+            // SAFETY: ends this process and touches no memory.
+            unsafe { libc::_exit(code) }
+        }
+        child => {
+            let mut status = 0;
+            call(libc::SYS_wait4, [child.into(), Word::from(&mut status), 0_i32.into(), 0_i32.into()])?;
+            match status {
+                0 => Ok(0),
+                status if status & 0x7f == 0 => Err(io::Error::from_raw_os_error(status >> 8)),
+                status => Err(io::Error::other(format!("killed by signal {}", status & 0x7f))),
+            }
+        }
+    }
+}
+
+/// Starts a child that sleeps until it is killed, and gives its number.
+pub(crate) fn sleeping_child() -> io::Result<i32> {
+    // SAFETY: as in `in_child`; the child only sleeps.
+    match unsafe { libc::fork() } {
+        -1 => Err(io::Error::last_os_error()),
+        0 => loop {
+            // SAFETY: takes a number.
+            unsafe { libc::sleep(1000) };
+        },
+        child => Ok(child),
+    }
+}
+
+/// Ignores a signal from here on.
+pub(crate) fn ignore(signal: i32) {
+    // SAFETY: installs no handler.
+    unsafe { libc::signal(signal, libc::SIG_IGN) };
+}
+
+/// Maps memory and writes to each page of it. It stays for as long as the process lives.
+pub(crate) fn take_memory(bytes: usize, flags: i32) -> io::Result<i64> {
+    let (none, protection) = (Word::from(0_usize), libc::PROT_READ | libc::PROT_WRITE);
+    let flags = flags | libc::MAP_ANONYMOUS;
+    let start = call(libc::SYS_mmap, [none, bytes.into(), protection.into(), flags.into(), (-1_i32).into(), none])?;
+    for page in 0..bytes / 4096 {
+        // SAFETY: the kernel has just mapped these bytes, writable, for nobody else.
+        unsafe { (start as *mut u8).add(page * 4096).write_volatile(1) };
+    }
+    Ok(start)
+}

@@ -1,0 +1,141 @@
+//! What a hostile source gets, by attack: from the user's own process, from a full cell, from a reduced one. The table in
+//! SECURITY.md is written from this (`UPDATE_GOLDEN=1`), and read back by it.
+//!
+//! A probe that gets nothing outside of a cell proves nothing inside, so each is tried there first, as an ordinary user: started
+//! as root, everything here runs under a uid that nobody has. Nothing leaves the machine; bombs have an end of their own.
+
+mod drills;
+mod ground;
+mod table;
+
+use std::io::Write as _;
+use std::process::Command;
+use std::sync::Mutex;
+
+use serde_json::{Value, json};
+
+use crate::agent::{Agent, Era};
+use crate::place::Ran;
+use ground::Ground;
+use table::{Row, Rows};
+
+/// How a hostile program runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Tier {
+    Uncaged,
+    Full,
+    Reduced,
+}
+
+/// Attacks that are tried by a tool and answered with what it got; the others are in `drills`.
+const TRIED: [u8; 32] = [
+    1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32,
+    39,
+];
+
+/// The attacks use up what a machine has once, such as watches of files.
+static ALONE: Mutex<()> = Mutex::new(());
+
+#[test]
+fn a_hostile_source_gets_what_the_table_says() {
+    let _alone = ALONE.lock().unwrap();
+    let mut rows = Rows::new();
+    tried(Tier::Uncaged, &mut rows);
+    drills::uncaged(&mut rows);
+    for (tier, drills) in [(Tier::Full, drills::full as fn(&mut Rows)), (Tier::Reduced, drills::reduced)] {
+        match refusal(tier) {
+            None => {
+                tried(tier, &mut rows);
+                drills(&mut rows);
+            }
+            Some(why) => say_loudly(&format!(
+                "this machine has no {tier:?} cell, so what leaks from one is NOT TESTED here: {why}"
+            )),
+        }
+    }
+    rows.compare();
+}
+
+/// Why no cell of this tier can be had here.
+fn refusal(tier: Tier) -> Option<String> {
+    let ground = Ground::new(tier);
+    let Ran { code, err, .. } = ground.run(&["tools"]);
+    (code != Some(0)).then_some(err)
+}
+
+fn tried(tier: Tier, rows: &mut Rows) {
+    let ground = Ground::new(tier);
+    let mut agent = agent(&ground);
+    for number in TRIED {
+        let probes = attack(&mut agent, &ground, number);
+        rows.add(Row { number, tier, probes });
+    }
+    agent.leave();
+    if tier != Tier::Uncaged {
+        ground.await_no_process();
+        ground.assert_untouched();
+    }
+    if tier == Tier::Full {
+        // Every attempt to get out by name is in the ledger, and so are forged names.
+        let refused = ground.records("egress.refused");
+        for (via, host) in [
+            ("dns", "c2VjcmV0.exfiltration.test"),
+            ("http", "declared.example"),
+            ("tls", "declared.example"),
+            ("proxy", "evil.test"),
+        ] {
+            assert!(refused.iter().any(|body| body["via"] == via && body["host"] == host), "{via} {host}: {refused:?}");
+        }
+        assert_eq!(ground.records("egress.allowed"), Vec::<Value>::new());
+    }
+}
+
+/// An agent of the hostile program itself, or of the broker before it.
+fn agent(ground: &Ground) -> Agent {
+    match ground.tier {
+        Tier::Uncaged => Agent::of(ground.uncaged(), Era::Legacy, json!({})),
+        _ => Agent::of(ground.broker(&["serve", "--stdio"]), Era::Legacy, json!({})),
+    }
+}
+
+/// What each probe of an attack got: its name, whether it leaks, what it saw.
+fn attack(agent: &mut Agent, ground: &Ground, number: u8) -> Vec<(String, bool, String)> {
+    let name = tool(ground.tier, number);
+    let bait = ground.bait(agent.running.pid());
+    let answer = agent.call(&name, &bait, None);
+    let Some(text) = answer["ok"].as_str() else { panic!("{name} in {:?}: {answer}", ground.tier) };
+    let probes: Vec<Value> = serde_json::from_str(text).unwrap();
+    let text = |probe: &Value, key: &str| probe[key].as_str().unwrap().to_owned();
+    probes.iter().map(|probe| (text(probe, "what"), probe["leak"] == true, text(probe, "saw"))).collect()
+}
+
+fn tool(tier: Tier, number: u8) -> String {
+    let prefix = if tier == Tier::Uncaged { "" } else { "hostile__" };
+    format!("{prefix}a{number:02}")
+}
+
+/// Past whatever collects the output of tests that pass.
+fn say_loudly(text: &str) {
+    let _ = writeln!(std::io::stderr(), "\n*** {text}\n");
+}
+
+/// As an ordinary user, if this is root.
+fn ordinary(command: &Command) -> Command {
+    let mut ordinary = match rustix::process::geteuid().is_root() {
+        true => {
+            let user = ground::USER.to_string();
+            let mut outer = Command::new("setpriv");
+            outer.args(["--reuid", &user, "--regid", &user, "--clear-groups", "--"]).arg(command.get_program());
+            outer
+        }
+        false => Command::new(command.get_program()),
+    };
+    ordinary.args(command.get_args()).env_clear();
+    ordinary.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    ordinary.current_dir(command.get_current_dir().unwrap());
+    ordinary
+        .stdin(std::process::Stdio::null())
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped());
+    ordinary
+}

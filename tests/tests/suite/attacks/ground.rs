@@ -1,0 +1,291 @@
+//! A machine with something to get on it: secrets, sockets, services, processes of the same user.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{TcpListener, UdpSocket};
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::{SocketAddr, UnixListener};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use portcullis_test_support::program;
+use rustix::process::{Gid, Uid};
+use serde_json::{Value, json};
+
+use super::{Tier, ordinary};
+use crate::place::{Place, Ran, finish, until};
+
+/// Whom nobody is.
+pub(super) const USER: u32 = 54_321;
+
+const CANARY: &str = "bait-7f3a91c25e";
+
+/// What `.bashrc` holds, and must still hold.
+const RC: &str = "# the user's own\n";
+
+const HOSTILE: &str = r#"
+[sources.hostile]
+command = ["@dir@/bin/portcullis-test-hostile"]
+timeout = "@timeout@"
+@cell@
+
+[profiles.default]
+approve = "never"
+"#;
+
+const FULL: &str = r#"cell = { read = ["@dir@/given"], write = ["@dir@/out"], network = ["declared.example:80", "declared.example:443"],
+    memory = "128MiB", processes = 32, cpu = 1.0, files = 256, tmp = "32MiB" }"#;
+
+const REDUCED: &str = r#"cell = { read = ["@dir@/given"], write = ["@dir@/out"], dangerous-allow-reduced = true,
+    memory = "128MiB", processes = 32, cpu = 1.0, files = 256, tmp = "32MiB" }"#;
+
+pub(super) struct Ground {
+    pub(super) tier: Tier,
+    pub(super) place: Place,
+    /// Names on this machine that no other run has.
+    pub(super) mark: String,
+    decoy: Child,
+    planter: Child,
+    port: u16,
+    web: u16,
+    udp: String,
+}
+
+impl Ground {
+    pub(super) fn new(tier: Tier) -> Self {
+        Self::with(tier, cell(tier), "60s")
+    }
+
+    /// Where no answer is soon taken for none.
+    pub(super) fn hasty(tier: Tier) -> Self {
+        Self::with(tier, cell(tier), "3s")
+    }
+
+    /// With another cell.
+    pub(super) fn with(tier: Tier, cell: &str, timeout: &str) -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let mark = format!("portcullis-bait-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        // Not in `/tmp`, which is another one in a cell.
+        let place =
+            Place::beneath(Path::new("/var/tmp"), &HOSTILE.replace("@cell@", cell).replace("@timeout@", timeout));
+        lay_out(&place, tier);
+        answer_unix(&UnixListener::bind_addr(&SocketAddr::from_abstract_name(&mark).unwrap()).unwrap());
+        for socket in ["home/docker.sock", "out/agent.sock"] {
+            let path = place.path(socket);
+            answer_unix(&UnixListener::bind(&path).unwrap());
+            fs::set_permissions(path, fs::Permissions::from_mode(0o777)).unwrap();
+        }
+        let hostile = |arguments: &[&str]| {
+            let mut command = Command::new(place.path("bin/portcullis-test-hostile"));
+            command.args(arguments);
+            place.settle(&mut command);
+            // The place's own processes are found by its path; these are the machine's.
+            command.current_dir("/").env("HOME", "/").env("BAIT", CANARY);
+            command
+        };
+        let decoy = ordinary(&hostile(&["daemon", CANARY])).spawn().unwrap();
+        let key = key(&mark).to_string();
+        let mut planter = ordinary(&hostile(&["plant", &mark, &key])).stdin(Stdio::piped()).spawn().unwrap();
+        let mut said = String::new();
+        BufReader::new(planter.stdout.take().unwrap()).read_line(&mut said).unwrap();
+        assert_eq!(said, "planted\n");
+        let port = answer_tcp(CANARY);
+        let web = answer_tcp("HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n");
+        Self { tier, place, mark, decoy, planter, port, web, udp: answer_udp() }
+    }
+
+    /// What the attacks are told.
+    pub(super) fn bait(&self, broker: u32) -> Value {
+        let caged = self.tier != Tier::Uncaged;
+        let at = |names: &[&str]| names.iter().map(|name| self.place.path(name)).collect::<Vec<_>>();
+        json!({
+            "caged": caged,
+            "network": self.tier == Tier::Full,
+            "canary": CANARY,
+            "decoy": self.decoy.id(),
+            "broker": if caged { broker } else { 0 },
+            "folder": self.place.path(""),
+            "secrets": at(&["home/.ssh/id_rsa", "home/.aws/credentials", "portcullis.toml", ".portcullis/ledger.sqlite"]),
+            "out": self.place.path("out"),
+            "movable": self.place.path("home/movable"),
+            "rc": at(&["home/.bashrc", "home/.profile"]),
+            "caches": at(&["home/.npm/_cacache", "home/.cache/uv", ".portcullis/sources/other"]),
+            "sockets": at(&["home/docker.sock", "out/agent.sock"]),
+            "abstract": self.mark,
+            "shared": self.mark,
+            "mark": format!("{}-daemon", self.mark),
+            "key": key(&self.mark),
+            "port": self.port,
+            "udp": self.udp,
+            "forge": if caged { "declared.example:80".to_owned() } else { format!("127.0.0.1:{}", self.web) },
+            "forge_tls": "declared.example:443",
+            // Somewhat more than the cell gives, so that what meets its limit is told from what meets none.
+            // In a reduced cell the user's threads count too, as many as ran when it started: the broker's come and go.
+            "processes": if self.tier == Tier::Reduced { 160 } else { 40 },
+            "memory": 160,
+            "files": 300,
+            "tmp": 40,
+            "spin": 2000,
+        })
+    }
+
+    /// The hostile program as the user would start it by hand: with an environment, and a descriptor that somebody forgot.
+    pub(super) fn uncaged(&self) -> Command {
+        let mut command = Command::new("/bin/sh");
+        command.arg("-c").arg(r#"exec 7</etc/passwd; exec "$0""#).arg(self.place.path("bin/portcullis-test-hostile"));
+        self.place.settle(&mut command);
+        command.env("BAIT", CANARY).env("TMPDIR", self.place.path("out"));
+        ordinary(&command)
+    }
+
+    /// `portcullis`, on a machine that has cells of this tier at best.
+    pub(super) fn broker(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(self.place.path("broker/portcullis"));
+        command.args(arguments);
+        if self.tier == Tier::Reduced {
+            command = without_user_namespaces(&command);
+        }
+        self.place.settle(&mut command);
+        command.env("BAIT", CANARY);
+        ordinary(&command)
+    }
+
+    pub(super) fn run(&self, arguments: &[&str]) -> Ran {
+        finish(self.broker(arguments))
+    }
+
+    /// What the ledger has of a kind.
+    pub(super) fn records(&self, kind: &str) -> Vec<Value> {
+        let ran = self.run(&["audit", "tail", "-n", "100000", "--json"]);
+        assert_eq!(ran.code, Some(0), "{}", ran.err);
+        let records = ran.out.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        records.filter(|record| record["kind"] == kind).map(|mut record| record["body"].take()).collect()
+    }
+
+    /// Processes of the broker and its source, which end in time or not.
+    pub(super) fn left(&self) -> Vec<String> {
+        let ours = [self.decoy.id(), self.planter.id()].map(|pid| format!("{pid} "));
+        let all = self.place.processes().into_iter();
+        all.filter(|process| !ours.iter().any(|own| process.starts_with(own))).collect()
+    }
+
+    pub(super) fn await_no_process(&self) {
+        until("all processes are gone", || self.left().is_empty());
+    }
+
+    /// What only the user may write is as it was.
+    pub(super) fn assert_untouched(&self) {
+        assert_eq!(fs::read_to_string(self.place.path("home/.bashrc")).unwrap(), RC);
+        for file in
+            ["home/.npm/_cacache/poison", "home/.cache/uv/poison", ".portcullis/sources/other/poison", "bin/was-here"]
+        {
+            assert!(!self.place.path(file).exists(), "{file} was written");
+        }
+        assert!(self.place.path("home/movable").exists());
+    }
+}
+
+impl Drop for Ground {
+    fn drop(&mut self) {
+        // The end of its input is what the planter cleans up at.
+        drop(self.planter.stdin.take());
+        let _ = self.planter.wait();
+        let _ = self.decoy.kill();
+        let _ = self.decoy.wait();
+    }
+}
+
+/// A namespace in which no other can be made, entered with the user's own number and without privileges.
+fn without_user_namespaces(command: &Command) -> Command {
+    let mut outer = Command::new("unshare");
+    let script = r#"echo 0 > /proc/sys/user/max_user_namespaces; exec setpriv --bounding-set=-all --inh-caps=-all --ambient-caps=-all -- "$0" "$@""#;
+    outer.args(["--user", "--map-current-user", "--keep-caps", "/bin/sh", "-c", script]);
+    outer.arg(command.get_program()).args(command.get_args());
+    outer
+}
+
+fn cell(tier: Tier) -> &'static str {
+    if tier == Tier::Reduced { REDUCED } else { FULL }
+}
+
+fn lay_out(place: &Place, tier: Tier) {
+    for folder in ["bin", "broker", "given", "out", "home/.ssh", "home/.aws", "home/.npm/_cacache", "home/.cache/uv"] {
+        fs::create_dir_all(place.path(folder)).unwrap();
+    }
+    // The user's own program, which the user may change; the broker is somebody else's.
+    fs::copy(program("portcullis-test-hostile"), place.path("bin/portcullis-test-hostile")).unwrap();
+    let (from, to) = (program("portcullis"), place.path("broker/portcullis"));
+    fs::hard_link(&from, &to).or_else(|_| fs::copy(&from, &to).map(drop)).unwrap();
+    for secret in ["home/.ssh/id_rsa", "home/.aws/credentials", "home/movable"] {
+        fs::write(place.path(secret), CANARY).unwrap();
+        fs::set_permissions(place.path(secret), fs::Permissions::from_mode(0o600)).unwrap();
+    }
+    for rc in ["home/.bashrc", "home/.profile"] {
+        fs::write(place.path(rc), RC).unwrap();
+    }
+    fs::write(place.path("given/readme"), "for the source\n").unwrap();
+    if tier == Tier::Uncaged {
+        fs::create_dir_all(place.data("sources/other")).unwrap();
+        fs::write(place.data("ledger.sqlite"), "SQLite").unwrap();
+    }
+    if rustix::process::geteuid().is_root() {
+        own(&place.path(""));
+    }
+}
+
+/// Gives all but the broker to the ordinary user.
+fn own(path: &Path) {
+    if path.ends_with("broker") {
+        return;
+    }
+    rustix::fs::chown(path, Some(Uid::from_raw(USER)), Some(Gid::from_raw(USER))).unwrap();
+    for entry in fs::read_dir(path).into_iter().flatten().flatten() {
+        own(&entry.path());
+    }
+}
+
+fn key(mark: &str) -> u32 {
+    mark.bytes().fold(7, |key: u32, byte| key.wrapping_mul(31).wrapping_add(byte.into()) & 0x7fff_ffff)
+}
+
+/// Says the secret to whoever connects, for as long as the tests run.
+fn answer_unix(listener: &UnixListener) {
+    let listener = listener.try_clone().unwrap();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let _ = stream.write_all(CANARY.as_bytes());
+        }
+    });
+}
+
+fn answer_tcp(text: &'static str) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            std::thread::spawn(move || {
+                if text.starts_with("HTTP") {
+                    let _ = stream.read(&mut [0; 1024]);
+                }
+                let _ = stream.write_all(text.as_bytes());
+            });
+        }
+    });
+    port
+}
+
+/// A resolver that knows every name.
+fn answer_udp() -> String {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let address = socket.local_addr().unwrap().to_string();
+    std::thread::spawn(move || {
+        let mut question = [0; 512];
+        while let Ok((size, from)) = socket.recv_from(&mut question) {
+            question[3] = 0;
+            let _ = socket.send_to(&question[..size], from);
+        }
+    });
+    address
+}

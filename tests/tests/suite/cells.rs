@@ -1,0 +1,68 @@
+//! Cells from the configuration to the source, and what people are told of them.
+
+use serde_json::{Value, json};
+
+use crate::agent::{Agent, Era};
+use crate::place::Place;
+
+const PLAIN: &str = "[broker]\nask-timeout = \"1s\"\n[sources.files]\ncommand = [\"@source@\", \"plain\"]\n";
+
+fn checked(place: &Place) -> Value {
+    let ran = place.run(&["check", "--json"]);
+    serde_json::from_str(&ran.out).unwrap_or_else(|_| panic!("{}{}", ran.out, ran.err))
+}
+
+#[test]
+fn a_caged_source_runs_without_asking_only_while_it_can_neither_write_nor_reach_a_network() {
+    for (cell, harmless) in [
+        ("", true),
+        ("cell.read = [\"open\"]", true),
+        ("cell.write = [\"open\"]", false),
+        ("cell.network = [\"nowhere.invalid:443\"]", false),
+    ] {
+        let place = Place::new(&format!("{PLAIN}{cell}\n"));
+        let ran = place.run(&["call", "files__add", r#"{"a":1,"b":2}"#]);
+        assert_eq!(ran.code == Some(0), harmless, "{cell}: {}{}", ran.out, ran.err);
+        let intents = place.records_of("call.intent");
+        assert_eq!(intents.len(), usize::from(harmless), "{cell}");
+        assert_eq!(place.records_of("call.asked").len(), usize::from(!harmless), "{cell}");
+    }
+}
+
+#[test]
+fn what_is_enforced_is_told_by_check_by_status_before_serving_and_in_the_ledger() {
+    let place = Place::new(&format!("{PLAIN}cell.read = [\"open\"]\n"));
+    let report = checked(&place);
+    let cell = &report["sources"][0]["cell"];
+    assert_eq!(cell["isolation"]["tier"], "full", "{report}");
+    assert_eq!(cell["read"], json!([place.path("open")]));
+    let subjects: Vec<_> =
+        cell["isolation"]["aspects"].as_array().unwrap().iter().map(|a| a["subject"].clone()).collect();
+    let expected = ["environment", "descriptors", "files", "network", "memory", "processes", "cpu", "kill-tree"];
+    assert_eq!(subjects, expected);
+    assert!(!cell["isolation"]["leaks"].as_array().unwrap().is_empty());
+
+    let mut agent = Agent::start(&place, Era::Modern);
+    agent.list();
+    let status: Value = serde_json::from_str(&place.run(&["status", "--json"]).out).unwrap();
+    assert_eq!(status[0]["sources"][0]["cell"]["isolation"], cell["isolation"]);
+    let said = place.run(&["status"]).out;
+    assert!(said.contains("full cell (memory per-process-only, cpu none)"), "{said}");
+    agent.leave();
+
+    let started = place.records_of("source.started");
+    assert_eq!(started.len(), 2, "by check and by serve");
+    assert_eq!(started[0]["body"]["isolation"], cell["isolation"]);
+    assert_eq!(started[0]["body"]["source"], "files");
+}
+
+#[test]
+fn a_grant_that_cannot_be_given_stops_the_start_and_says_why() {
+    let place = Place::new(&format!("{PLAIN}cell.read = [\"absent\"]\n"));
+    let ran = place.run(&["check"]);
+    assert_eq!(ran.code, Some(1));
+    let why = "`read` names";
+    assert!(ran.out.contains(why) && ran.out.contains("does not exist; create it"), "{}", ran.out);
+    assert!(ran.out.contains("none was made, and nothing of it has run"), "{}", ran.out);
+    assert!(place.records_of("source.started").is_empty());
+}

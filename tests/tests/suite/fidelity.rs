@@ -1,0 +1,94 @@
+//! What the broker does not rewrite passes byte for byte, both ways: random messages, as nobody's library would write them.
+
+use std::cell::RefCell;
+
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+use serde_json::json;
+
+use crate::agent::{Agent, Era};
+use crate::place::{DEADLINE, Place};
+
+const CONFIG: &str = r#"
+[profiles.default]
+approve = "never"
+[sources.far]
+command = ["@source@", "mirror"]
+"#;
+
+#[test]
+fn what_is_not_rewritten_passes_byte_for_byte_both_ways() {
+    let place = Place::new(CONFIG);
+    let mut agent = Agent::of(place.command(&["serve", "--stdio"]), Era::Legacy, json!({}));
+    agent.list();
+    let agent = RefCell::new(agent);
+    let requests = prop_oneof![
+        (object(), value(), space()).prop_map(|(arguments, vendor, space)| {
+            let params = |name| {
+                format!(r#"{{{space}"name":{space}"{name}","arguments" :{arguments},{space}"vendor":{vendor}{space}}}"#)
+            };
+            ("tools/call", params("far__mirror"), params("mirror"))
+        }),
+        object().prop_map(|params| ("vendor/object", params.clone(), params)),
+        prop::collection::vec(value(), 0..4).prop_map(|items| {
+            let params = format!("[{}]", items.join(" ,"));
+            ("vendor/positional", params.clone(), params)
+        }),
+    ];
+    let mut runner = TestRunner::new(Config { cases: 200, failure_persistence: None, ..Config::default() });
+    runner
+        .run(&(requests, any::<bool>()), |((method, sent, received), fails)| {
+            let method = if fails && method != "tools/call" { format!("{method}/fails") } else { method.to_owned() };
+            let mut agent = agent.borrow_mut();
+            let id = agent.send_raw(&method, &sent);
+            let line = loop {
+                let line = agent.running.out.recv_timeout(DEADLINE).expect("the broker says nothing");
+                if !line.contains(r#""method":"#) || line.contains(r#""result""#) || line.contains(r#""error""#) {
+                    break line;
+                }
+            };
+            let answer = if method.ends_with("/fails") {
+                format!(r#""error":{{"code": -1234567890123, "message":"no","data":{received}}}"#)
+            } else {
+                format!(r#""result":{{ "content":[],"echo" : {received} }}"#)
+            };
+            prop_assert_eq!(line, format!(r#"{{"jsonrpc":"2.0","id":{id},{answer}}}"#));
+            Ok(())
+        })
+        .unwrap();
+    agent.into_inner().leave();
+}
+
+fn space() -> impl Strategy<Value = &'static str> {
+    prop_oneof![Just(""), Just(" "), Just("\t ")]
+}
+
+fn scalar() -> impl Strategy<Value = String> {
+    prop_oneof![
+        Just("null".to_owned()),
+        Just("true".to_owned()),
+        "-?(0|[1-9][0-9]{0,30})(\\.[0-9]{1,20})?([eE][+-]?[0-9]{1,3})?",
+        // Escapes that say the same in other words, and text of any script.
+        "\"([a-z\u{e9}\u{65e5}\u{1f600} ]|\\\\u00[ef][0-9a-f]|\\\\/|\\\\n|\\\\\\\\|\\\\\")*\"",
+    ]
+}
+
+fn value() -> impl Strategy<Value = String> {
+    scalar().prop_recursive(4, 24, 4, |inner| {
+        let items = prop::collection::vec(inner.clone(), 0..4).prop_map(|items| format!("[ {} ]", items.join(",")));
+        prop_oneof![items, members(inner)]
+    })
+}
+
+fn object() -> impl Strategy<Value = String> {
+    members(value())
+}
+
+/// An object whose keys are all different, whatever a reader makes of their case.
+fn members(value: impl Strategy<Value = String>) -> impl Strategy<Value = String> {
+    (prop::collection::vec(value, 0..4), space()).prop_map(|(values, space)| {
+        let members: Vec<_> =
+            values.iter().enumerate().map(|(n, value)| format!(r#""k{n}é\u0041"{space}: {value}"#)).collect();
+        format!("{{{space}{}}}", members.join(","))
+    })
+}

@@ -1,0 +1,188 @@
+//! The whole protocol through the broker, in both eras, to a source that speaks the older revisions.
+
+use serde_json::{Value, json};
+
+use crate::agent::{Agent, ERAS, Era};
+use crate::place::Place;
+
+const CONFIG: &str = r#"
+[profiles.default]
+approve = "never"
+[profiles.modelled]
+approve = "never"
+sampling = true
+[sources.far]
+command = ["@source@", "full"]
+[sources.calc]
+component = "builtin:calculator"
+"#;
+
+fn all() -> Value {
+    json!({ "elicitation": {}, "sampling": {}, "roots": {} })
+}
+
+fn agent(place: &Place, era: Era) -> Agent {
+    Agent::of(place.command(&["serve", "--stdio"]), era, all())
+}
+
+#[test]
+fn prompts_and_resources_lead_back_to_their_source() {
+    let place = Place::new(CONFIG);
+    for era in ERAS {
+        let mut agent = agent(&place, era);
+        let prompts = agent.request("prompts/list", json!({}));
+        assert_eq!(prompts["result"]["prompts"][0]["name"], "far__greet", "{prompts}");
+        let got = agent.request("prompts/get", json!({ "name": "far__greet", "arguments": { "who": "you" } }));
+        let messages = &got["result"]["messages"];
+        assert_eq!(messages[0]["content"]["text"], r#"greet {"who":"you"}"#, "the source's own name: {got}");
+        assert_eq!(messages[1]["content"]["resource"]["uri"], "portcullis://far/mem://a", "{got}");
+
+        let listed = agent.request("resources/list", json!({}));
+        assert_eq!(listed["result"]["resources"][0]["uri"], "portcullis://far/mem://a", "{listed}");
+        let templates = agent.request("resources/templates/list", json!({}));
+        let template = &templates["result"]["resourceTemplates"][0]["uriTemplate"];
+        assert_eq!(template, "portcullis://far/mem://t/{id}", "{templates}");
+        for uri in ["portcullis://far/mem://a", "portcullis://far/mem://t/7"] {
+            let read = agent.request("resources/read", json!({ "uri": uri }));
+            assert_eq!(read["result"]["contents"][0], json!({ "uri": uri, "text": "content" }), "{read}");
+        }
+        for unknown in ["mem://a", "portcullis://calc/mem://a", "portcullis://nobody/mem://a"] {
+            let read = agent.request("resources/read", json!({ "uri": unknown }));
+            let code = if era == Era::Legacy { -32002 } else { -32602 };
+            assert_eq!(read["error"]["code"], code, "{unknown}: {read}");
+        }
+        let argument = json!({ "name": "id", "value": "" });
+        for (about, own) in [
+            (json!({ "type": "ref/prompt", "name": "far__greet" }), "greet"),
+            (json!({ "type": "ref/resource", "uri": "portcullis://far/mem://t/{id}" }), "mem://t/{id}"),
+        ] {
+            let completed = agent.request("completion/complete", json!({ "ref": about, "argument": argument }));
+            assert_eq!(completed["result"]["completion"]["values"], json!([own]), "{completed}");
+        }
+        agent.leave();
+    }
+}
+
+#[test]
+fn a_policy_decides_on_every_method() {
+    let deny = r#"
+policies = [{ plugin = "builtin:rules", settings = { deny = [{ method = "prompts/get" }, { tool = "*mem://a*" }] } }]
+"#;
+    let place = Place::new(&format!("{deny}{CONFIG}"));
+    for era in ERAS {
+        let mut agent = agent(&place, era);
+        let got = agent.request("prompts/get", json!({ "name": "far__greet" }));
+        assert_eq!(got["error"]["data"]["code"], "rule", "{got}");
+        let read = agent.request("resources/read", json!({ "uri": "portcullis://far/mem://a" }));
+        assert_eq!(read["error"]["data"]["code"], "rule", "{read}");
+        let read = agent.request("resources/read", json!({ "uri": "portcullis://far/mem://t/7" }));
+        assert!(read["result"].is_object(), "{read}");
+        agent.leave();
+    }
+}
+
+#[test]
+fn changes_are_heard_by_who_subscribed() {
+    let place = Place::new(CONFIG);
+    let uri = "portcullis://far/mem://a";
+    let mut legacy = agent(&place, Era::Legacy);
+    let id = legacy.send("resources/subscribe", json!({ "uri": uri }));
+    let (mut answered, mut updated) = (false, false);
+    while !(answered && updated) {
+        let message = legacy.next().unwrap();
+        answered |= message["id"] == id;
+        updated |= message["method"] == "notifications/resources/updated" && message["params"]["uri"] == uri;
+    }
+    legacy.leave();
+
+    let mut modern = agent(&place, Era::Modern);
+    let wanted = json!({ "resourceSubscriptions": [uri], "toolsListChanged": true });
+    let id = modern.send("subscriptions/listen", json!({ "notifications": wanted }));
+    let first = modern.next().unwrap();
+    assert_eq!(first["method"], "notifications/subscriptions/acknowledged");
+    assert_eq!(first["params"]["notifications"], json!({ "resourceSubscriptions": [uri] }), "what the source can tell");
+    let change = modern.next().unwrap();
+    assert_eq!((&change["method"], &change["params"]["uri"]), (&json!("notifications/resources/updated"), &json!(uri)));
+    for message in [&first, &change] {
+        assert_eq!(message["params"]["_meta"]["io.modelcontextprotocol/subscriptionId"], id);
+    }
+    modern.leave();
+}
+
+#[test]
+fn what_a_source_asks_reaches_the_agent_and_names_it() {
+    let place = Place::new(CONFIG);
+    let person = json!({ "action": "accept", "content": { "name": "Ann" } });
+
+    let mut legacy = agent(&place, Era::Legacy);
+    let id = legacy.send_call("far__elicit", &json!({}));
+    let asked = legacy.next().unwrap();
+    assert_eq!(asked["method"], "elicitation/create", "{asked}");
+    assert_eq!(asked["params"]["message"], "Source `far` asks: Your name?");
+    legacy.running.write(&json!({ "jsonrpc": "2.0", "id": asked["id"], "result": person }).to_string());
+    let answer = legacy.answer(id, None);
+    assert_eq!(answer["result"]["content"][0]["text"], person.to_string());
+    legacy.leave();
+
+    // A modern agent is asked by the result, and the call waits at the source meanwhile.
+    let mut modern = agent(&place, Era::Modern);
+    let asked = modern.request("tools/call", json!({ "name": "far__elicit", "arguments": {} }));
+    assert_eq!(asked["result"]["resultType"], "input_required", "{asked}");
+    let (key, request) = asked["result"]["inputRequests"].as_object().unwrap().iter().next().unwrap();
+    assert_eq!(request["params"]["message"], "Source `far` asks: Your name?");
+    let retry = |arguments: Value| {
+        json!({
+            "name": "far__elicit",
+            "arguments": arguments,
+            "requestState": asked["result"]["requestState"],
+            "inputResponses": { key: person },
+        })
+    };
+    let answer = modern.request("tools/call", retry(json!({})));
+    assert_eq!(answer["result"]["content"][0]["text"], person.to_string(), "{answer}");
+    let again = modern.request("tools/call", retry(json!({})));
+    assert!(again["error"].is_object(), "a handle counts once: {again}");
+    modern.leave();
+}
+
+#[test]
+fn a_handle_is_for_the_request_that_it_was_given_for() {
+    let place = Place::new(CONFIG);
+    let mut modern = agent(&place, Era::Modern);
+    let asked = modern.request("tools/call", json!({ "name": "far__elicit", "arguments": {} }));
+    let other =
+        json!({ "name": "far__elicit", "arguments": { "other": 1 }, "requestState": asked["result"]["requestState"] });
+    let refused = modern.request("tools/call", other);
+    assert!(refused["error"]["message"].as_str().unwrap().contains("another request"), "{refused}");
+    modern.leave();
+}
+
+#[test]
+fn a_source_asks_for_no_secret() {
+    let place = Place::new(CONFIG);
+    for era in ERAS {
+        let mut agent = agent(&place, era);
+        let answer = agent.call("far__secret", &json!({}), None);
+        assert!(answer["ok"].as_str().unwrap().contains("asks a person for a secret"), "{answer}");
+        agent.leave();
+    }
+}
+
+#[test]
+fn a_source_asks_no_model_unless_the_profile_says_so() {
+    let place = Place::new(CONFIG);
+    let mut agent = agent(&place, Era::Legacy);
+    let answer = agent.call("far__sample", &json!({}), None);
+    assert!(answer["ok"].as_str().unwrap().contains("`sampling = true`"), "{answer}");
+    agent.leave();
+
+    let command = place.command(&["serve", "--stdio", "--profile", "modelled"]);
+    let mut agent = Agent::of(command, Era::Legacy, all());
+    let id = agent.send_call("far__sample", &json!({}));
+    let asked = agent.next().unwrap();
+    assert_eq!(asked["method"], "sampling/createMessage", "{asked}");
+    let said = json!({ "role": "assistant", "model": "m", "content": { "type": "text", "text": "Paris" } });
+    agent.running.write(&json!({ "jsonrpc": "2.0", "id": asked["id"], "result": said }).to_string());
+    assert_eq!(agent.answer(id, None)["result"]["content"][0]["text"], said.to_string());
+    agent.leave();
+}
