@@ -39,7 +39,7 @@ pub enum ImportError {
 /// What an import gives.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Imported {
-    /// A configuration that `Config::parse` accepts.
+    /// A configuration that `Config::parse` accepts, unless a bare argument names a file that stands beside it.
     pub toml: String,
     /// The secrets it names, which are to be set before it runs.
     pub secrets: Vec<WantedSecret>,
@@ -155,8 +155,11 @@ fn write(toml: &mut String, server: &Server) {
             let words: Vec<String> = argv.iter().map(|word| quoted(word)).collect();
             let _ = writeln!(toml, "command = [{}]", words.join(", "));
         }
-        server::Endpoint::Url(url) => {
+        server::Endpoint::Url { url, sse } => {
             let _ = writeln!(toml, "url = {}", quoted(url));
+            if *sse {
+                let _ = writeln!(toml, "transport = \"sse\"");
+            }
         }
     }
     if let Some(cwd) = &server.cwd {

@@ -83,10 +83,27 @@ fn build() -> PathBuf {
 }
 
 fn cargo(folder: &Path, target: &Path, arguments: &[&str]) {
+    if let ["--target", triple, ..] = arguments {
+        ensure_target(triple);
+    }
     let mut command = clean(Command::new("cargo"));
     command.args(["build", "--quiet", "--release", "--locked", "--target-dir"]).arg(target).args(arguments);
     command.current_dir(folder);
     run(command, "the guests");
+}
+
+/// Adds the target where rustup manages the compiler and has not installed it with the toolchain file.
+fn ensure_target(triple: &str) {
+    let mut rustc = clean(Command::new("rustc"));
+    rustc.args(["--print", "target-libdir", "--target", triple]).current_dir(root());
+    let folder = rustc.output().ok().map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
+    if folder.is_some_and(|folder| Path::new(&folder).is_dir()) {
+        return;
+    }
+    eprintln!("the guests need the target {triple}: running `rustup target add {triple}`");
+    let mut rustup = Command::new("rustup");
+    rustup.args(["target", "add", triple]).current_dir(root());
+    run(rustup, &format!("the target {triple}"));
 }
 
 /// Without what the outer cargo, or a clippy, sets for its own build.
@@ -106,6 +123,6 @@ fn clean(mut command: Command) -> Command {
 }
 
 fn run(mut command: Command, what: &str) {
-    let output = command.output().unwrap_or_else(|error| panic!("cargo cannot be run: {error}"));
-    assert!(output.status.success(), "{what}: does not build:\n{}", String::from_utf8_lossy(&output.stderr));
+    let output = command.output().unwrap_or_else(|error| panic!("{:?} cannot be run: {error}", command.get_program()));
+    assert!(output.status.success(), "{what} cannot be had:\n{}", String::from_utf8_lossy(&output.stderr));
 }

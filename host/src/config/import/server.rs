@@ -18,7 +18,7 @@ pub(super) struct Server {
 
 pub(super) enum Endpoint {
     Command(Vec<String>),
-    Url(String),
+    Url { url: String, sse: bool },
 }
 
 /// Keys that say nothing a source needs.
@@ -39,13 +39,11 @@ pub(super) fn read(wanted: &str, json: &Json, import: &mut Import) -> Option<Ser
     }
     let kind = ["type", "transport", "transportType"].into_iter().find_map(text).unwrap_or_default();
     let url = ["url", "serverUrl", "httpUrl"].into_iter().find_map(text);
-    if url.is_some() && kind.eq_ignore_ascii_case("sse") {
-        import.note(wanted, "left out, since the old SSE transport is not available in this version");
-        return None;
-    }
     let endpoint = match (text("command"), url) {
         (Some(command), _) => Endpoint::Command(argv(command, json, wanted, import)?),
-        (None, Some(url)) => Endpoint::Url(plain_url(url, wanted, import)?),
+        (None, Some(url)) => {
+            Endpoint::Url { url: plain_url(url, wanted, import)?, sse: kind.eq_ignore_ascii_case("sse") }
+        }
         (None, None) => {
             import.note(wanted, "left out, since it has neither `command` nor `url`");
             return None;
@@ -53,6 +51,7 @@ pub(super) fn read(wanted: &str, json: &Json, import: &mut Import) -> Option<Ser
     };
     let name = import.source_name(wanted);
     let is_command = matches!(endpoint, Endpoint::Command(_));
+    let beside = matches!(&endpoint, Endpoint::Command(argv) if argv.iter().skip(1).any(|arg| is_relative(arg)));
     let env = if is_command { env(&name, json, import) } else { BTreeMap::new() };
     let headers = if is_command { BTreeMap::new() } else { headers(&name, json, import) };
     let cwd = text("cwd").filter(|_| is_command).and_then(|cwd| {
@@ -61,6 +60,12 @@ pub(super) fn read(wanted: &str, json: &Json, import: &mut Import) -> Option<Ser
             import.note(&name, format_args!("`cwd` {cwd:?} is left out: write the whole path"));
         }
         usable.then(|| cwd.to_owned())
+    });
+    let cwd = cwd.or_else(|| {
+        beside.then(|| {
+            import.note(&name, "has an argument that is a relative path: it is looked for beside the new file");
+            ".".to_owned()
+        })
     });
     for key in json.as_object().into_iter().flat_map(|map| map.keys()) {
         if !READ.contains(&key.as_str()) && !SILENT.contains(&key.as_str()) {
@@ -106,6 +111,11 @@ fn argv(command: &str, json: &Json, wanted: &str, import: &mut Import) -> Option
         }
     }
     Some(argv)
+}
+
+/// A path that says itself that it is relative; a client looks for it where it was started.
+fn is_relative(arg: &str) -> bool {
+    matches!(arg, "." | "..") || arg.starts_with("./") || arg.starts_with("../")
 }
 
 fn plain_url(url: &str, wanted: &str, import: &mut Import) -> Option<String> {

@@ -1,7 +1,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 use super::*;
-use crate::config::{Config, Endpoint};
+use crate::config::{Carrier, Config, Endpoint};
 
 fn imported(text: &str) -> (Imported, Config) {
     let imported = import(text).unwrap();
@@ -28,7 +28,7 @@ const CLAUDE: &str = r#"{
 fn the_result_parses_and_holds_no_secret() {
     let (imported, config) = imported(CLAUDE);
     let names: Vec<&str> = config.sources.keys().map(|name| name.as_str()).collect();
-    assert_eq!(names, ["filesystem", "my-github_server", "remote"]);
+    assert_eq!(names, ["filesystem", "my-github_server", "old", "remote"]);
     assert!(!imported.toml.contains("live") && !imported.notes.concat().contains("live"), "{imported:?}");
     let secrets: Vec<&str> = imported.secrets.iter().map(|secret| secret.name.as_str()).collect();
     assert_eq!(secrets, ["my-github_server-github-token", "remote-authorization"]);
@@ -49,7 +49,6 @@ fn what_is_changed_or_left_out_is_said() {
         "`alwaysAllow`",
         "`--api-key=…`",
         "off: left out",
-        "old: left out",
     ] {
         assert!(notes.contains(said), "{said} in:\n{notes}");
     }
@@ -73,6 +72,21 @@ fn vs_code_writes_comments_inputs_and_variables() {
     assert_eq!(config.sources.len(), 1);
     let settings = r#"{ "mcp": { "servers": { "b": { "command": "node", "args": ["s.js"] } } } }"#;
     assert_eq!(super::tests::imported(settings).1.sources.len(), 1);
+}
+
+#[test]
+fn an_old_transport_and_a_relative_path_are_taken_over() {
+    let (old, config) = imported(CLAUDE);
+    let sse = |name: &str| match &config.sources.values().find(|source| source.name.as_str() == name).unwrap().endpoint
+    {
+        Endpoint::Url { carrier, .. } => *carrier == Carrier::Sse,
+        _ => panic!("{}", old.toml),
+    };
+    assert!(sse("old") && !sse("remote"));
+    let (here, config) = imported(r#"{"mcpServers": {"a": {"command": "node", "args": ["server.js", "."]}}}"#);
+    let Endpoint::Command { cwd, .. } = &config.sources.values().next().unwrap().endpoint else { panic!() };
+    assert_eq!(cwd.as_deref(), Some(std::path::Path::new("/srv")));
+    assert!(here.notes.concat().contains("beside the new file"), "{:?}", here.notes);
 }
 
 #[test]
@@ -109,7 +123,8 @@ proptest::proptest! {
         for text in [process, remote] {
             match import(&text) {
                 Ok(imported) => {
-                    let parsed = Config::parse(&imported.toml, std::path::Path::new("/srv/portcullis.toml"));
+                    // Where nothing stands beside the file.
+                    let parsed = Config::parse(&imported.toml, std::path::Path::new("/nothing/is/here/portcullis.toml"));
                     assert!(parsed.is_ok(), "{}\n{}", parsed.unwrap_err(), imported.toml);
                 }
                 Err(error) => assert!(matches!(error, ImportError::NothingLeft(_)), "{error}"),
