@@ -1,10 +1,10 @@
 //! Taking more than its share. Each bomb has an end of its own, a few times beyond the limit of the cell that it is tried in.
 
 use std::fs::{self, File};
-use std::io::{self, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::os::fd::AsRawFd as _;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::attack::{Bait, Probe};
@@ -32,7 +32,7 @@ pub(crate) fn forks(bait: &Bait<'_>) -> Vec<Probe> {
 }
 
 /// How long memory is held, for somebody to notice: whoever keeps a cell looks several times meanwhile.
-const HELD: Duration = Duration::from_secs(3);
+const HELD: Duration = Duration::from_secs(5);
 
 pub(crate) fn memory(bait: &Bait<'_>) -> Vec<Probe> {
     let most = bait.number("memory");
@@ -89,22 +89,39 @@ fn read_only(most: u64) -> io::Result<i64> {
 /// Four processes, none of which has more than it may.
 fn many(most: u64) -> io::Result<i64> {
     let half = usize::try_from(most).unwrap_or_default() * MEBIBYTE / 2;
-    let mut children =
-        (0..4).map(|_| Command::new(std::env::current_exe()?).args(["hoarder", &half.to_string()]).spawn());
-    let mut children: Vec<_> = children.by_ref().collect::<io::Result<_>>()?;
-    children.iter_mut().try_for_each(|child| match child.wait()?.success() {
-        true => Ok(()),
-        false => Err(io::Error::other("a process was refused")),
-    })?;
+    let start = || {
+        let mut command = Command::new(std::env::current_exe()?);
+        let child = command.args(["hoarder", &half.to_string()]).stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
+        child.map(Ended)
+    };
+    let mut children = (0..4).map(|_| start()).collect::<io::Result<Vec<_>>>()?;
+    for Ended(child) in &mut children {
+        child.stdout.as_mut().ok_or(io::ErrorKind::BrokenPipe)?.read_exact(&mut [0])?;
+    }
+    std::thread::sleep(HELD);
     Ok(0)
 }
 
-/// One of them.
+/// A child that ends with what it is held by.
+struct Ended(Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// One of them: takes, says so, and waits for its end.
 pub(crate) fn hoarder() -> ! {
     let bytes = std::env::args().nth(2).and_then(|bytes| bytes.parse().ok()).unwrap_or_default();
-    let taken = take_memory(bytes, libc::MAP_PRIVATE);
-    std::thread::sleep(HELD);
-    std::process::exit(i32::from(taken.is_err()))
+    if take_memory(bytes, libc::MAP_PRIVATE).is_err() {
+        std::process::exit(1);
+    }
+    println!("taken");
+    loop {
+        std::thread::park();
+    }
 }
 
 pub(crate) fn descriptors(bait: &Bait<'_>) -> Vec<Probe> {

@@ -11,8 +11,8 @@ use std::time::Duration;
 use crate::attack::{Bait, Probe};
 use crate::raw::{call, in_child, sleeping_child};
 
-/// How long an answer is waited for. What is on this machine answers at once.
-const PATIENCE: Duration = Duration::from_millis(500);
+/// How long an answer is waited for. What is on this machine answers at once, if it is not too busy; what is refused says so.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 pub(crate) fn unix(bait: &Bait<'_>) -> Vec<Probe> {
     let probe = |path: &str| {
