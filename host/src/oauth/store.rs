@@ -87,17 +87,20 @@ impl Logins {
 
     /// What is known of a source at this very URL. Empty for another URL: what was given for one server is not sent to another.
     pub(super) fn read(&self, source: &SourceName, url: &Url) -> Result<Record, SecretError> {
-        let fresh = || Record::new(source, url);
+        let kept = self.kept(source)?.filter(|record| record.url == url.as_str());
+        Ok(kept.unwrap_or_else(|| Record::new(source, url)))
+    }
+
+    fn kept(&self, source: &SourceName) -> Result<Option<Record>, SecretError> {
         let path = self.file(source);
-        let Some(file) = open_private(&path)? else { return Ok(fresh()) };
+        let Some(file) = open_private(&path)? else { return Ok(None) };
         let mut text = String::new();
         let read = file.take(MAX_FILE_BYTES).read_to_string(&mut text);
         let seal = read.ok().and(self.key()?).map(|key| Seal::with_key(&key, FOLDER));
         let opened = seal.and_then(|seal| seal.open(text.trim_end())).map(Zeroizing::new);
         let record = opened.and_then(|json| serde_json::from_slice::<Record>(&json).ok());
         let record = record.filter(|record| record.source == source.as_str());
-        let record = record.ok_or_else(|| SecretError::Login(path.display().to_string(), source.to_string()))?;
-        Ok(if record.url == url.as_str() { record } else { fresh() })
+        record.map(Some).ok_or_else(|| SecretError::Login(path.display().to_string(), source.to_string()))
     }
 
     /// Keeps a record in place of what was known. The caller holds [`Logins::lock`].
@@ -155,8 +158,10 @@ pub fn logout(data_dir: &Path, source: &SourceName) -> Result<bool, SecretError>
         return Ok(false);
     }
     let _lock = logins.lock(source)?;
+    // What cannot be read may be one, and goes too.
+    let was_one = logins.kept(source).map_or(true, |record| record.is_some_and(|record| record.login.is_some()));
     match std::fs::remove_file(&path) {
-        Ok(()) => Ok(true),
+        Ok(()) => Ok(was_one),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
         Err(error) => Err(io(&path, error)),
     }

@@ -4,6 +4,7 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::agent::Running;
@@ -144,7 +145,7 @@ fn a_login_from_the_first_refusal_to_a_call_and_out_again() {
     assert!(refused.err.contains("needs login: run `portcullis login web`"), "{}", refused.err);
 
     // It runs meanwhile, and needs no restart.
-    let server = Server::start(&place);
+    let mut server = Server::start(&place);
     let mut login = Running::start(place.command(&["login", "web"]));
     let address = login.says("http://127.0.0.1");
     let back = browse(address.trim()).unwrap();
@@ -159,7 +160,8 @@ fn a_login_from_the_first_refusal_to_a_call_and_out_again() {
     let refused = place.run(&["call", "web__t"]);
     assert!(refused.err.contains("needs login"), "{}", refused.err);
     assert_eq!(place.run(&["logout", "web"]).code, Some(1));
-    let (_, said) = server.running.end();
+    server.running.signal(Signal::TERM);
+    let (_, said) = server.running.ended();
     let told = [checked.out, refused.err, said, format!("{:?}", place.records())].concat();
     assert!(!told.contains("issued-s3cret") && !told.contains("c0de"), "{told}");
 }
@@ -171,7 +173,7 @@ fn a_token_for_us_reaches_no_source() {
         "{}[serve.callers.ci]\ntoken = \"the-token-of-ci\"\nprofile = \"default\"\n",
         remote.source("headers = { X-Mine = \"listed\" }")
     ));
-    let server = Server::start(&place);
+    let mut server = Server::start(&place);
     let door = server.door.clone();
     assert_eq!(door.session(&json!({})).call("web__t", &json!({})).unwrap()["ok"], "done");
     let ci = door.with_token("the-token-of-ci");
@@ -182,5 +184,6 @@ fn a_token_for_us_reaches_no_source() {
     let own = std::fs::read_to_string(place.data("token")).unwrap().trim().to_ascii_lowercase();
     assert!(!seen.contains("authorization") && !seen.contains("the-token-of-ci") && !seen.contains(&own), "{seen}");
     assert!(place.records_of("run.started").iter().any(|record| record.to_string().contains("token:ci")));
-    server.running.end();
+    server.running.signal(Signal::TERM);
+    assert_eq!(server.running.ended().0, Some(0));
 }
