@@ -126,7 +126,12 @@ impl Bearer {
         let mut held = self.held();
         if stamp != held.stamp {
             let read = self.logins.read(&self.source, &self.url).map(|record| record.login);
-            let problem = read.as_ref().err().map(|error| (error.to_string(), Instant::now()));
+            let problem = match &read {
+                Err(error) => Some((error.to_string(), Instant::now())),
+                // Why there is none any more.
+                Ok(None) => held.problem.take(),
+                Ok(Some(_)) => None,
+            };
             *held = Held { stamp, login: read.ok().flatten(), problem };
         }
         held.login.clone()

@@ -99,8 +99,10 @@ async fn a_login_that_is_over_says_so_once_and_repeats_no_token() {
     .await;
     at_its_end(&world).await;
     world.state.lock().unwrap().given = 7;
-    for _ in 0..2 {
-        let error = world.discover().await.unwrap_err().to_string();
+    let first = world.discover().await.unwrap_err().to_string();
+    assert!(first.contains("not renewed: the authorization server refused: invalid_grant"), "{first}");
+    let second = world.discover().await.unwrap_err().to_string();
+    for error in [first, second] {
         assert!(error.contains("needs login: run `portcullis login web`"), "{error}");
         assert!(!error.contains("s3cret"), "{error}");
     }
