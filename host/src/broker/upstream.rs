@@ -1,5 +1,6 @@
 //! One configured source with what the broker knows of it.
 
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use secrecy::{ExposeSecret as _, SecretString};
@@ -66,6 +67,7 @@ impl Upstream {
         secrets: &Secrets,
         plugins: &Plugins,
         cells: &Arc<Cells>,
+        data_dir: &Path,
     ) -> Result<Self, BuildError> {
         let source_name = || config.name.clone();
         let resolve = |value: &Value| -> Result<SecretString, BuildError> {
@@ -89,7 +91,7 @@ impl Upstream {
                 for (name, value) in headers {
                     resolved.push((name.clone(), resolve(value)?));
                 }
-                let source = HttpSource::new(config, resolved).map_err(failed)?;
+                let source = HttpSource::new(config, resolved, data_dir).map_err(failed)?;
                 let headers: Vec<_> = headers.iter().map(|(name, value)| json!([name, written(value)])).collect();
                 (Box::new(source), json!({ "url": url.as_str(), "headers": headers }))
             }

@@ -19,6 +19,7 @@ mod cases;
 mod cells;
 mod crash;
 mod fidelity;
+mod logins;
 mod place;
 mod plugins;
 mod protocol;
