@@ -3,6 +3,7 @@
 //! A request is looked at in a fixed order: `Host`, path, `Origin`, token, method, headers, body; what fails first
 //! answers. Specification: MCP 2025-11-25 and 2026-07-28, "Streamable HTTP".
 
+mod events;
 mod guard;
 mod headers;
 mod listener;
@@ -10,6 +11,7 @@ mod params;
 mod post;
 mod reply;
 mod sessions;
+mod streams;
 pub mod token;
 
 use std::fmt;
@@ -32,7 +34,7 @@ use super::backend::Backend;
 use super::protocol::version;
 use crate::broker::Broker;
 use crate::config::ServeConfig;
-use crate::message::{MAX_MESSAGE_BYTES, RpcError};
+use crate::message::RpcError;
 use crate::name::ProfileName;
 
 /// Where the protocol is served.
@@ -101,7 +103,8 @@ impl HttpFront {
         token: Option<SecretString>,
         on_rejected: OnRejected,
     ) -> Result<Self, FrontError> {
-        Self::bind_with(Arc::new(broker), serve, profile, token, on_rejected, MAX_MESSAGE_BYTES).await
+        let max_body = broker.config().max_message;
+        Self::bind_with(Arc::new(broker), serve, profile, token, on_rejected, max_body).await
     }
 
     pub(crate) async fn bind_with(
@@ -184,7 +187,10 @@ async fn route(shared: &Arc<Shared>, request: Request) -> Result<Response, Refus
         Method::GET => {
             headers::check_accept_stream(&parts.headers)?;
             let session = shared.sessions.legacy(principal, &parts.headers)?;
-            Ok(reply::stream(session.open_stream()?, None, session))
+            let last_event = headers::single(&parts.headers, headers::LAST_EVENT)?;
+            let reader = last_event.map_or_else(|| session.listen(), |id| session.resume(id))?;
+            let primed = last_event.is_none() && session.resumable().primed;
+            Ok(events::resumable(reader, primed, session))
         }
         Method::DELETE => {
             shared.sessions.end(principal, &parts.headers).await?;

@@ -10,13 +10,9 @@ use url::Url;
 
 use super::link::{Deadlines, Link, Party};
 use super::supervised::{Dial, Supervised};
-use super::{Client, Discovery, Listed, Relay, Source, SourceError};
-use crate::call::{Outcome, SessionId};
-use crate::catalog::Kind;
+use super::{Discovery, SourceError};
 use crate::config::{Carrier, Endpoint, SourceConfig};
 use crate::egress::{self, Egress, Reach, shown};
-use crate::gate::Permit;
-use crate::message::{MAX_MESSAGE_BYTES, Notification};
 use crate::name::SourceName;
 use legacy_sse::LegacySse;
 use transport::{HttpTransport, Shared};
@@ -47,19 +43,18 @@ const RESERVED: &[&str] = &[
     "upgrade",
 ];
 
-/// A source with a `url`. Nothing is connected to before the first [`Source::discover`] or [`Source::call`]; after the
-/// session has ended the next of them opens another.
-pub struct HttpSource {
-    supervised: Supervised<Server>,
-}
+/// A source with a `url`.
+pub(crate) type HttpSource = Supervised<Server>;
 
 /// The server, and the way to it.
-struct Server {
+pub(crate) struct Server {
     name: SourceName,
     url: Url,
     client: egress::Client,
     headers: HeaderMap,
     carrier: Carrier,
+    /// The largest message, in bytes.
+    limit: usize,
     /// It was met, and has the transport of 2024-11-05.
     speaks_sse: AtomicBool,
 }
@@ -71,7 +66,7 @@ impl HttpSource {
     /// # Errors
     /// [`SourceError::Start`] if the configuration has no `url`, the address may not be reached, a header is no header or
     /// is the broker's to set, or the system has no certificates to trust.
-    pub fn new(config: &SourceConfig, headers: Vec<(String, SecretString)>) -> Result<Self, SourceError> {
+    pub(crate) fn new(config: &SourceConfig, headers: Vec<(String, SecretString)>) -> Result<Self, SourceError> {
         let Endpoint::Url { url, dangerous_allow_private, carrier, .. } = &config.endpoint else {
             return Err(SourceError::Start(format!("source `{}` has no `url`", config.name)));
         };
@@ -79,35 +74,9 @@ impl HttpSource {
         let client = Egress::new().client_for(url, reach).map_err(|error| SourceError::Start(error.to_string()))?;
         let headers = secret_headers(&config.name, &headers)?;
         let (name, url, carrier) = (config.name.clone(), url.clone(), *carrier);
-        let server = Server { name, url, client, headers, carrier, speaks_sse: AtomicBool::new(false) };
-        Ok(Self { supervised: Supervised::new(config.name.clone(), server, config.timeout) })
-    }
-}
-
-#[async_trait]
-impl Source for HttpSource {
-    async fn discover(&self, client: &Arc<dyn Client>) -> Result<Discovery, SourceError> {
-        self.supervised.discover(client).await
-    }
-
-    async fn list(&self, client: &Arc<dyn Client>, kind: Kind) -> Result<Listed, SourceError> {
-        self.supervised.list(client, kind).await
-    }
-
-    async fn call(&self, permit: Permit, client: &Arc<dyn Client>, relay: Relay) -> Outcome {
-        self.supervised.call(permit, client, relay).await
-    }
-
-    fn tell(&self, session: &SessionId, notification: Notification) {
-        self.supervised.tell(session, notification);
-    }
-
-    fn end_session(&self, session: &SessionId) {
-        self.supervised.end_session(session);
-    }
-
-    async fn close(&self) {
-        self.supervised.close().await;
+        let limit = config.max_message;
+        let server = Server { name, url, client, headers, carrier, limit, speaks_sse: AtomicBool::new(false) };
+        Ok(Self::of(config.name.clone(), server, config.timeout))
     }
 }
 
@@ -119,7 +88,7 @@ impl Dial for Server {
             return self.dial_sse(deadlines, party).await.map_err(explained);
         }
         let (name, url, client) = (self.name.clone(), self.url.clone(), self.client.clone());
-        let transport = Arc::new(HttpTransport::new(name, url, client, self.headers.clone()));
+        let transport = Arc::new(HttpTransport::new(name, url, client, self.headers.clone(), self.limit));
         let refused = match Link::open(transport, deadlines.clone(), party.clone()).await {
             Err(SourceError::Protocol(why)) if self.carrier == Carrier::Detect => why,
             opened => return opened.map_err(explained),
@@ -138,7 +107,7 @@ impl Dial for Server {
 impl Server {
     async fn dial_sse(&self, deadlines: Deadlines, party: Party) -> Result<(Link, Discovery), SourceError> {
         let (name, url, client) = (self.name.clone(), self.url.clone(), self.client.clone());
-        let (shared, inbox) = Shared::new(name, url, client, self.headers.clone(), MAX_MESSAGE_BYTES);
+        let (shared, inbox) = Shared::new(name, url, client, self.headers.clone(), self.limit);
         let transport = Arc::new(LegacySse::open(shared, inbox).await?);
         Link::open(transport, Deadlines { probe: None, ..deadlines }, party).await
     }
@@ -155,11 +124,10 @@ impl Server {
     }
 }
 
-impl std::fmt::Debug for HttpSource {
+impl std::fmt::Debug for Server {
     // Headers and the URL's query hold secrets.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Server { name, url, .. } = &self.supervised.dial;
-        f.debug_struct("HttpSource").field("name", name).field("url", &shown(url)).finish_non_exhaustive()
+        f.debug_struct("Server").field("name", &self.name).field("url", &shown(&self.url)).finish_non_exhaustive()
     }
 }
 

@@ -20,7 +20,7 @@ use super::exchange::{self, Exchange};
 use super::headers;
 use crate::egress::{Client, Outgoing, shown};
 use crate::header::{self, Repeated};
-use crate::message::{Id, Json, MAX_MESSAGE_BYTES, Message, Notification, Request};
+use crate::message::{Id, Json, Message, Notification, Request};
 use crate::name::SourceName;
 use crate::source::CLOSE_DEADLINE;
 use crate::source::transport::{Received, Transport, TransportError};
@@ -47,7 +47,7 @@ pub(super) struct Shared {
     pub(super) source: SourceName,
     pub(super) url: Url,
     pub(super) client: Client,
-    /// The largest message that is read; a constant outside tests.
+    /// The largest message, in bytes.
     pub(super) limit: usize,
     /// The configured headers, which only the server's own origin gets to see.
     secrets: HeaderMap,
@@ -70,12 +70,8 @@ struct State {
 }
 
 impl HttpTransport {
-    /// A transport to `url`, by way of `client`. `secrets` go with every request.
-    pub(crate) fn new(source: SourceName, url: Url, client: Client, secrets: HeaderMap) -> Self {
-        Self::with_limit(source, url, client, secrets, MAX_MESSAGE_BYTES)
-    }
-
-    pub(super) fn with_limit(source: SourceName, url: Url, client: Client, secrets: HeaderMap, limit: usize) -> Self {
+    /// A transport to `url`, by way of `client`, for messages of at most `limit` bytes. `secrets` go with every request.
+    pub(super) fn new(source: SourceName, url: Url, client: Client, secrets: HeaderMap, limit: usize) -> Self {
         let (shared, inbox) = Shared::new(source, url, client, secrets, limit);
         Self { shared, inbox: tokio::sync::Mutex::new(inbox) }
     }
