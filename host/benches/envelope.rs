@@ -1,4 +1,5 @@
-//! What reading and writing a message costs: as raw slices, and as a tree of values, which most proxies do.
+//! What reading and writing a message costs: as raw slices, as a tree of values, which most proxies do, and as typed models,
+//! which SDKs do.
 #![allow(missing_docs, clippy::unwrap_used, reason = "a bench")]
 
 use std::hint::black_box;
@@ -6,6 +7,9 @@ use std::hint::black_box;
 use bytes::Bytes;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use portcullis::message::Message;
+use rmcp::model::{ClientJsonRpcMessage, ServerJsonRpcMessage};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 /// A small call, a call as agents make it, and a result with a page of search hits.
@@ -30,6 +34,10 @@ fn messages() -> [(&'static str, Bytes); 3] {
     [("97 B call", Bytes::from(small)), ("320 B call", bytes(usual)), ("118 KB result", bytes(large))]
 }
 
+fn typed<M: Serialize + DeserializeOwned>(text: &[u8]) -> Vec<u8> {
+    serde_json::to_vec(&serde_json::from_slice::<M>(text).unwrap()).unwrap()
+}
+
 fn envelope(criterion: &mut Criterion) {
     for (name, text) in messages() {
         let mut group = criterion.benchmark_group(format!("envelope/{name}"));
@@ -39,6 +47,10 @@ fn envelope(criterion: &mut Criterion) {
         });
         group.bench_function("tree", |bencher| {
             bencher.iter(|| serde_json::from_slice::<Value>(black_box(&text)).unwrap().to_string());
+        });
+        group.bench_function("typed", |bencher| match name {
+            "118 KB result" => bencher.iter(|| typed::<ServerJsonRpcMessage>(black_box(&text))),
+            _ => bencher.iter(|| typed::<ClientJsonRpcMessage>(black_box(&text))),
         });
         group.finish();
     }

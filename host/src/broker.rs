@@ -341,6 +341,11 @@ impl Inner {
         admitted.filter_map(|(name, filter)| Some((self.upstreams.get(name)?.clone(), filter)))
     }
 
+    /// Whether every caller sees and gets the same: there is one profile, and no plugin that could tell callers apart.
+    pub(crate) fn serves_all_alike(&self) -> bool {
+        self.profiles.len() == 1 && self.config.policies.is_empty() && self.config.transforms.is_empty()
+    }
+
     fn live_sessions(&self) -> Vec<Arc<Session>> {
         let sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
         sessions.values().filter_map(Weak::upgrade).filter(|session| !session.ended()).collect()

@@ -46,6 +46,8 @@ pub struct Config {
     pub serve: ServeConfig,
     /// How long an ask waits for a person before it is denied.
     pub ask_timeout: Duration,
+    /// The largest message that is read, in bytes. A larger one fails its call, and the error names its size.
+    pub max_message: usize,
     /// The sources, in name order.
     pub sources: BTreeMap<SourceName, SourceConfig>,
     /// Policy plugins, in the order written.
@@ -211,6 +213,8 @@ pub struct SourceConfig {
     pub cell: CellConfig,
     /// How long one call may take.
     pub timeout: Duration,
+    /// The largest message, in bytes: [`Config::max_message`].
+    pub max_message: usize,
 }
 
 /// What a source is.
@@ -387,6 +391,6 @@ pub enum Detail {
     /// Keyed hash and redacted shape.
     #[default]
     Shape,
-    /// The bodies too.
+    /// The bodies too, up to 1 MiB.
     Full,
 }

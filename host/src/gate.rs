@@ -37,6 +37,10 @@ pub(crate) use release::asks_for_input;
 pub use risk::risk_of;
 pub use vault::SessionVault;
 
+/// The largest payload, in bytes, whose body is recorded where a profile says so. Of a larger one the shape is: as a tree it
+/// takes many times its size, and a record has its own limit.
+const MAX_BODY_BYTES: usize = 1024 * 1024;
+
 /// Everything between a session and its sources.
 #[derive(Debug)]
 pub struct Gate {
@@ -125,8 +129,7 @@ impl Gate {
     }
 
     /// Whether what a source says is looked at before the agent gets it.
-    #[must_use]
-    pub fn inspects_results(&self) -> bool {
+    fn inspects_results(&self) -> bool {
         let policies = self.policies.iter().any(|policy| policy.on(Phase::Result) && !policy.shadow());
         policies || self.transforms.iter().any(|transform| transform.on(Phase::Result) && !transform.shadow())
     }
@@ -281,8 +284,8 @@ fn payload(ledger: &Ledger, json: &Json, detail: Detail) -> serde_json::Value {
     let hash = ledger.fingerprint(json.as_bytes());
     let bytes = json.as_bytes().len();
     match detail {
-        Detail::Shape => json!({ "bytes": bytes, "hash": hash, "shape": shape(json) }),
-        Detail::Full => json!({ "bytes": bytes, "hash": hash, "body": json.to_value() }),
+        Detail::Full if bytes <= MAX_BODY_BYTES => json!({ "bytes": bytes, "hash": hash, "body": json.to_value() }),
+        Detail::Shape | Detail::Full => json!({ "bytes": bytes, "hash": hash, "shape": shape(json) }),
     }
 }
 

@@ -16,13 +16,29 @@ use json::{check_nesting, slice};
 
 mod json;
 
-/// The largest message that is read, in bytes. Tool results carry images and files; beyond this a line is an attack or an
-/// accident, and the call that it answers fails with the size named.
+/// The largest message that is read, in bytes, unless the configuration says otherwise. Tool results carry images and files;
+/// beyond this a line is an attack or an accident, and the call that it answers fails with the size named. Whoever reads
+/// bytes keeps the limit, before there is a message to parse.
 pub const MAX_MESSAGE_BYTES: usize = 64 * 1024 * 1024;
 
 /// The deepest nesting of arrays and objects. Deep JSON exhausts the stack of whoever parses it next; real messages stay
 /// below 30.
 pub const MAX_NESTING: usize = 128;
+
+/// From how many bytes on a payload is not copied to be passed on. Below it one write is cheaper than three.
+const LARGE_BYTES: usize = 64 * 1024;
+
+/// Makes room in a buffer for `more` bytes of a message of at most `limit`. A large buffer gets room for all that may come:
+/// memory that is not written to is not taken, and growing step by step would hold the old and the new at once.
+pub(crate) fn make_room(buffer: &mut Vec<u8>, more: usize, limit: usize) {
+    let needed = buffer.len().saturating_add(more);
+    if needed > buffer.capacity() && needed > LARGE_BUFFER_BYTES {
+        buffer.reserve_exact(limit.max(needed) - buffer.len());
+    }
+}
+
+/// From how many bytes on a buffer is large: allocators give it pages of its own.
+const LARGE_BUFFER_BYTES: usize = 1024 * 1024;
 
 /// The longest request id, in bytes of JSON text. Ids are echoed and kept while a call is open.
 pub const MAX_ID_BYTES: usize = 1024;
@@ -118,9 +134,6 @@ impl Message {
     /// See [`MessageError`]; every case has a JSON-RPC code ([`MessageError::code`]).
     pub fn parse(text: impl Into<Bytes>) -> Result<Self, MessageError> {
         let text = text.into();
-        if text.len() > MAX_MESSAGE_BYTES {
-            return Err(MessageError::TooLarge { size: text.len() });
-        }
         check_nesting(&text)?;
         if text.iter().find(|b| !b.is_ascii_whitespace()) == Some(&b'[') {
             return Err(MessageError::Batch);
@@ -163,27 +176,54 @@ impl Message {
     /// The message as one line of JSON, without the line feed.
     #[must_use]
     pub fn to_line(&self) -> Bytes {
-        let mut out = Vec::with_capacity(64 + self.payload_len());
-        out.extend_from_slice(br#"{"jsonrpc":"2.0""#);
-        match self {
-            Self::Request(Request { id, method, params }) => {
-                put(&mut out, "id", id.as_json().as_bytes());
-                put_method(&mut out, method, params.as_ref());
-            }
-            Self::Notification(Notification { method, params }) => put_method(&mut out, method, params.as_ref()),
-            Self::Response(Response { id, answer }) => {
-                put(&mut out, "id", id.as_ref().map_or("null", Id::as_json).as_bytes());
-                match answer {
-                    Answer::Result(result) => put(&mut out, "result", result.on_one_line().as_bytes()),
-                    Answer::Error(error) => put(&mut out, "error", error.on_one_line().as_bytes()),
-                }
-            }
-        }
-        out.push(b'}');
-        Bytes::from(out)
+        let (mut line, payload) = self.open(64 + self.payload_len());
+        line.extend_from_slice(payload.as_ref().map_or(b"", Json::as_bytes));
+        line.push(b'}');
+        Bytes::from(line)
     }
 
-    fn payload_len(&self) -> usize {
+    /// The line in pieces. A large payload is a piece of its own and shares the buffer in which it was received, so that
+    /// passing it on needs no second one.
+    #[must_use]
+    pub fn to_chunks(&self) -> Vec<Bytes> {
+        if self.payload_len() < LARGE_BYTES {
+            return vec![self.to_line()];
+        }
+        let (head, payload) = self.open(64);
+        let payload = payload.map(Json::into_bytes);
+        [Some(Bytes::from(head)), payload, Some(Bytes::from_static(b"}"))].into_iter().flatten().collect()
+    }
+
+    /// The line up to its payload, with room for so many bytes, and the payload on one line.
+    fn open(&self, room: usize) -> (Vec<u8>, Option<Json>) {
+        let mut head = Vec::with_capacity(room);
+        head.extend_from_slice(br#"{"jsonrpc":"2.0""#);
+        let (key, payload) = match self {
+            Self::Request(Request { id, method, params }) => {
+                put(&mut head, "id", id.as_json().as_bytes());
+                put_method(&mut head, method);
+                ("params", params.as_ref())
+            }
+            Self::Notification(Notification { method, params }) => {
+                put_method(&mut head, method);
+                ("params", params.as_ref())
+            }
+            Self::Response(Response { id, answer }) => {
+                put(&mut head, "id", id.as_ref().map_or("null", Id::as_json).as_bytes());
+                match answer {
+                    Answer::Result(result) => ("result", Some(result)),
+                    Answer::Error(error) => ("error", Some(error)),
+                }
+            }
+        };
+        if payload.is_some() {
+            put(&mut head, key, b"");
+        }
+        (head, payload.map(Json::on_one_line))
+    }
+
+    /// How many bytes the payload has, as it was received.
+    pub(crate) fn payload_len(&self) -> usize {
         match self {
             Self::Request(Request { method, params, .. }) | Self::Notification(Notification { method, params }) => {
                 method.len() + params.as_ref().map_or(0, |p| p.as_bytes().len())
@@ -239,6 +279,8 @@ impl RpcError {
     pub const MISSING_CAPABILITY: i64 = -32021;
     /// The protocol version is not served; `data` lists those that are (2026-07-28).
     pub const UNSUPPORTED_VERSION: i64 = -32022;
+    /// A person has to open the pages in `data` first (2025-11-25).
+    pub const URL_ELICITATION_REQUIRED: i64 = -32042;
     /// The gate refused the call. `data.code` says why. In the range that JSON-RPC leaves to implementations.
     pub const DENIED: i64 = -32010;
     /// A person has not answered yet; the same call may be sent again. `data.ask` names the question.
@@ -262,11 +304,13 @@ impl RpcError {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MessageError {
-    /// Larger than [`MAX_MESSAGE_BYTES`].
-    #[error("message of {size} bytes is larger than the limit of {MAX_MESSAGE_BYTES} bytes")]
+    /// Larger than whoever reads messages here takes.
+    #[error("message of {size} bytes is larger than the limit of {limit} bytes")]
     TooLarge {
         /// Its size in bytes, as far as it was read.
         size: usize,
+        /// [`MAX_MESSAGE_BYTES`], or what the configuration says.
+        limit: usize,
     },
     /// Nested deeper than [`MAX_NESTING`].
     #[error("message is nested deeper than the limit of {MAX_NESTING} levels")]
@@ -334,11 +378,8 @@ fn put(out: &mut Vec<u8>, key: &str, json: &[u8]) {
     out.extend_from_slice(json);
 }
 
-fn put_method(out: &mut Vec<u8>, method: &str, params: Option<&Json>) {
+fn put_method(out: &mut Vec<u8>, method: &str) {
     put(out, "method", serde_json::to_string(method).unwrap_or_default().as_bytes());
-    if let Some(params) = params {
-        put(out, "params", params.on_one_line().as_bytes());
-    }
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ mod client;
 mod expose;
 mod listen;
 mod listing;
+mod overheard;
 mod rounds;
 mod target;
 mod tasks;
@@ -70,6 +71,8 @@ pub struct Shelf {
     pub items: Arc<[Json]>,
     /// For how many milliseconds all sources say that it stays so.
     pub ttl_ms: u64,
+    /// Whether it is the same for everybody who may ask this broker (2026-07-28, "Caching").
+    pub public: bool,
 }
 
 impl Session {

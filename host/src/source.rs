@@ -22,7 +22,8 @@ use crate::gate::Permit;
 use crate::message::{Answer, Json, Notification, Request, RpcError};
 
 pub use component::ComponentSource;
-pub use http::HttpSource;
+pub(crate) use http::HttpSource;
+pub(crate) use link::pages_needed;
 pub(crate) use process::{ProcessSource, run_to_end};
 
 /// One configured upstream, connected or not. Declaring it opens nothing; [`Source::discover`] does.
@@ -67,8 +68,8 @@ pub trait Client: Send + Sync {
     /// The least grave log messages that the agent wants to see of all calls, a JSON string, if it has said so.
     fn log_level(&self) -> Option<Json>;
 
-    /// Takes a notification that belongs to no call. Must not block.
-    fn notify(&self, source: &str, notification: Notification);
+    /// Takes a notification that belongs to no call. The source's other messages wait meanwhile.
+    async fn notify(&self, source: &str, notification: Notification);
 
     /// Puts a request of the source to the agent, when no call is open that could carry it.
     async fn request(&self, source: &str, request: Request) -> Answer;
@@ -92,7 +93,7 @@ impl Client for Onlooker {
         None
     }
 
-    fn notify(&self, _: &str, _: Notification) {}
+    async fn notify(&self, _: &str, _: Notification) {}
 
     async fn request(&self, _: &str, _: Request) -> Answer {
         nobody_to_ask()
@@ -140,6 +141,8 @@ pub struct Listed {
     pub items: Vec<Json>,
     /// For how many milliseconds the source says that the list stays as it is; 0 where it says nothing.
     pub ttl_ms: u64,
+    /// Whether the source says that it is the same for everybody.
+    pub public: bool,
 }
 
 /// Where what a source says during one call goes.

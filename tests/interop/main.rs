@@ -19,3 +19,4 @@ mod installed;
 mod lines;
 mod lock;
 mod rmcp_clients;
+mod transparent;

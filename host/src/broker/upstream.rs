@@ -38,6 +38,8 @@ pub(crate) struct Offer {
     pub(crate) items: Arc<[Arc<Item>]>,
     /// For how long the source says that it stays so.
     pub(crate) ttl_ms: u64,
+    /// Whether the source says that it is the same for everybody.
+    pub(crate) public: bool,
 }
 
 /// What a source says when it is met.
@@ -135,7 +137,7 @@ impl Upstream {
                 protocol: discovery.protocol,
                 server: Some(discovery.server),
             };
-            let tools = Offer { items, ttl_ms: listed.ttl_ms };
+            let tools = Offer { items, ttl_ms: listed.ttl_ms, public: listed.public };
             Ok(Met { tools, era, capabilities: discovery.capabilities, instructions: discovery.instructions })
         });
         last.error = named.as_ref().err().map(ToString::to_string);
@@ -145,7 +147,7 @@ impl Upstream {
     /// What the source offers of another kind, under exposed names.
     pub(crate) async fn list(&self, client: &Arc<dyn Client>, kind: Kind) -> Result<Offer, SourceError> {
         let listed = self.source.list(client, kind).await?;
-        Ok(Offer { items: self.named(kind, &listed.items)?, ttl_ms: listed.ttl_ms })
+        Ok(Offer { items: self.named(kind, &listed.items)?, ttl_ms: listed.ttl_ms, public: listed.public })
     }
 
     fn named(&self, kind: Kind, definitions: &[Json]) -> Result<Arc<[Arc<Item>]>, SourceError> {

@@ -21,5 +21,6 @@ pub(crate) fn source(name: &str, names: Naming) -> SourceConfig {
         deny: vec![],
         cell: CellConfig::default(),
         timeout: std::time::Duration::from_secs(1),
+        max_message: crate::message::MAX_MESSAGE_BYTES,
     }
 }

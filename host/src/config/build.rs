@@ -9,6 +9,7 @@ use super::error::{Fault, suggest};
 use super::raw::{At, RawConfig, RawMode, RawProfile, RawServe};
 use super::{Approve, Config, Detail, PluginConfig, ProfileConfig, ServeConfig, SourceConfig, callers, source, value};
 use crate::call::{Phase, Trust};
+use crate::message::MAX_MESSAGE_BYTES;
 use crate::name::{ProfileName, SourceName};
 
 /// The data folder beside the file.
@@ -21,6 +22,9 @@ const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Ad
 const ASK_TIMEOUT: Duration = Duration::from_secs(5 * 60);
 const ASK_TIMEOUT_LEAST: Duration = Duration::from_secs(1);
 const ASK_TIMEOUT_MOST: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// What the largest message may be: below it ordinary results fail, above it one result takes the machine.
+const MESSAGE_LIMITS: std::ops::RangeInclusive<u64> = 1 << 20..=1 << 30;
 
 /// How many entries of one kind a file may have: each is loaded, connected or asked.
 const MAX_ENTRIES: usize = 256;
@@ -46,11 +50,15 @@ pub(super) fn build(raw: &RawConfig, file: Option<PathBuf>, base: &Path) -> Resu
         .and_then(|at| faults.keep(value::duration_within(at, ASK_TIMEOUT_LEAST, ASK_TIMEOUT_MOST)))
         .unwrap_or(ASK_TIMEOUT);
     let own = source::Own { file: file.as_deref(), data_dir: &data_dir };
-    let sources = sources(raw, base, &own, &mut faults);
+    let mut sources = sources(raw, base, &own, &mut faults);
+    let max_message = raw.broker.max_message.as_ref().and_then(|at| max_message(at, &mut faults));
+    let max_message = max_message.unwrap_or(MAX_MESSAGE_BYTES);
+    sources.values_mut().for_each(|source| source.max_message = max_message);
     let profiles = profiles(&raw.profiles, &sources, &mut faults);
     let config = Config {
         serve: serve(&raw.serve, &profiles, &mut faults),
         ask_timeout,
+        max_message,
         policies: policies(raw, base, &mut faults),
         transforms: transforms(raw, base, &mut faults),
         approvals: approvals(raw, base, &mut faults),
@@ -74,6 +82,15 @@ pub(super) fn build(raw: &RawConfig, file: Option<PathBuf>, base: &Path) -> Resu
             .push(Fault::new(0..0, format!("more than {MAX_ENTRIES} entries of one kind")).help("use several brokers"));
     }
     if faults.0.is_empty() { Ok(config) } else { Err(faults.0) }
+}
+
+fn max_message(at: &At<String>, faults: &mut Faults) -> Option<usize> {
+    let bytes = faults.keep(value::size(at))?;
+    if !MESSAGE_LIMITS.contains(&bytes) {
+        let fault = Fault::new(at.span(), format!("`max-message` of {:?} is out of range", at.as_str()));
+        faults.0.push(fault.help("from 1MiB to 1GiB are possible; 64MiB is the default"));
+    }
+    usize::try_from(bytes).ok()
 }
 
 fn serve(raw: &RawServe, profiles: &BTreeMap<ProfileName, ProfileConfig>, faults: &mut Faults) -> ServeConfig {

@@ -103,6 +103,9 @@ pub(super) struct RawBroker {
     pub data_dir: Option<At<String>>,
     /// How long an ask waits for a person before it is denied, such as "5m" (the default).
     pub ask_timeout: Option<At<String>>,
+    /// The largest message that is read, from "1MiB" to "1GiB". A larger one fails its call, and the error names its size. A
+    /// result costs at most twice its size in memory. Default "64MiB".
+    pub max_message: Option<At<String>>,
 }
 
 /// The HTTP front of `portcullis serve`.

@@ -6,17 +6,14 @@ use std::time::Duration;
 
 use super::build::{Faults, grant_list, json_settings};
 use super::error::{Fault, suggest};
-use super::raw::{At, RawCell, RawCommand, RawNames, RawSource, RawStart, RawValue};
-use super::{Carrier, CellConfig, Endpoint, Naming, SourceConfig, Value, value, variable};
+use super::raw::{At, RawCell, RawCommand, RawSource, RawStart, RawValue};
+use super::{Carrier, CellConfig, Endpoint, SourceConfig, Value, value, variable};
 use crate::name::SourceName;
 
 /// How long a call may take: what MCP's own SDKs wait, and the limits of that.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(60);
 const TIMEOUT_LEAST: Duration = Duration::from_secs(1);
 const TIMEOUT_MOST: Duration = Duration::from_secs(60 * 60);
-
-/// The longest prefix: a tool name of 64 characters must have room for the tool.
-const MAX_PREFIX_BYTES: usize = crate::name::MAX_NAME_BYTES;
 
 /// No runtime starts with less memory, and no machine of today has more.
 const MEMORY_LIMITS: std::ops::RangeInclusive<u64> = 1 << 20..=1 << 42;
@@ -70,8 +67,8 @@ pub(super) fn build(
     let timeout =
         raw.timeout.as_ref().and_then(|at| faults.keep(value::duration_within(at, TIMEOUT_LEAST, TIMEOUT_MOST)));
     Some(SourceConfig {
-        names: raw.names.as_ref().and_then(|at| faults.keep(names(at))).unwrap_or_default(),
-        tags: raw.tags.iter().filter_map(|at| faults.keep(tag(at))).collect(),
+        names: raw.names.as_ref().and_then(|at| faults.keep(value::names(at))).unwrap_or_default(),
+        tags: raw.tags.iter().filter_map(|at| faults.keep(value::tag(at))).collect(),
         required: raw.required.unwrap_or(true),
         eager: raw.start == Some(RawStart::Eager),
         trust_annotations: raw.trust_annotations.unwrap_or(false),
@@ -79,6 +76,7 @@ pub(super) fn build(
         deny: faults.keep(value::globs(&raw.deny)).unwrap_or_default(),
         cell,
         timeout: timeout.unwrap_or(TIMEOUT),
+        max_message: crate::message::MAX_MESSAGE_BYTES,
         name: name?.clone(),
         endpoint: endpoint?,
     })
@@ -313,39 +311,6 @@ fn url(at: &At<String>) -> Result<url::Url, Fault> {
         return Err(refuse("has a fragment, which no server is sent", "take the part from `#` on out"));
     }
     Ok(url)
-}
-
-fn names(at: &At<RawNames>) -> Result<Naming, Fault> {
-    match &**at {
-        RawNames::Style(style) => match style.as_str() {
-            "source" => Ok(Naming::Source),
-            "mcp" => Ok(Naming::Mcp),
-            "plain" => Ok(Naming::Plain),
-            _ => Err(Fault::new(at.span(), format!("unknown value {style:?} for `names`")).help(suggest(
-                style,
-                &["source", "mcp", "plain"],
-                "beside `{ prefix = \"…\" }` there are",
-            ))),
-        },
-        RawNames::Prefix(raw) => {
-            let prefix = &raw.prefix;
-            let good = (1..=MAX_PREFIX_BYTES).contains(&prefix.len())
-                && prefix.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_'))
-                && !prefix.contains(crate::name::SEPARATOR);
-            let help = format!(
-                "up to {MAX_PREFIX_BYTES} ASCII letters, digits, `-` and `_`, without `__`: that separates source and tool"
-            );
-            good.then(|| Naming::Prefix(prefix.clone()))
-                .ok_or_else(|| Fault::new(at.span(), format!("prefix {prefix:?} is not possible")).help(help))
-        }
-    }
-}
-
-fn tag(at: &At<String>) -> Result<String, Fault> {
-    let good = (1..=64).contains(&at.len()) && !at.contains(crate::visible::is_hidden);
-    good.then(|| at.to_string()).ok_or_else(|| {
-        Fault::new(at.span(), format!("tag {:?} is not possible", at.as_str())).help("1 to 64 visible characters")
-    })
 }
 
 fn cell(raw: &RawCell, base: &Path, own: &Own<'_>, faults: &mut Faults) -> CellConfig {

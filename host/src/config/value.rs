@@ -3,15 +3,18 @@
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
-use super::error::Fault;
-use super::raw::At;
-use super::{PluginRef, Value, raw::RawValue};
+use super::error::{Fault, suggest};
+use super::raw::{At, RawNames, RawValue};
+use super::{Naming, PluginRef, Value};
 
 /// The longest glob: tool names have 64 characters.
 const MAX_GLOB_BYTES: usize = 256;
 
 /// The longest host name in DNS.
 const MAX_HOST_BYTES: usize = 253;
+
+/// The longest prefix: a tool name of 64 characters must have room for the tool.
+const MAX_PREFIX_BYTES: usize = crate::name::MAX_NAME_BYTES;
 
 /// A number and a unit: `512MiB`.
 pub(super) fn size(at: &At<String>) -> Result<u64, Fault> {
@@ -153,6 +156,41 @@ pub(super) fn glob(at: &At<String>) -> Result<globset::GlobMatcher, Fault> {
         return Err(refuse(&format_args!("it is longer than {MAX_GLOB_BYTES} bytes")));
     }
     globset::Glob::new(at).map(|glob| glob.compile_matcher()).map_err(|error| refuse(&error.kind()))
+}
+
+/// How a source's tools are named.
+pub(super) fn names(at: &At<RawNames>) -> Result<Naming, Fault> {
+    match &**at {
+        RawNames::Style(style) => match style.as_str() {
+            "source" => Ok(Naming::Source),
+            "mcp" => Ok(Naming::Mcp),
+            "plain" => Ok(Naming::Plain),
+            _ => Err(Fault::new(at.span(), format!("unknown value {style:?} for `names`")).help(suggest(
+                style,
+                &["source", "mcp", "plain"],
+                "beside `{ prefix = \"…\" }` there are",
+            ))),
+        },
+        RawNames::Prefix(raw) => {
+            let prefix = &raw.prefix;
+            let good = (1..=MAX_PREFIX_BYTES).contains(&prefix.len())
+                && prefix.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_'))
+                && !prefix.contains(crate::name::SEPARATOR);
+            let help = format!(
+                "up to {MAX_PREFIX_BYTES} ASCII letters, digits, `-` and `_`, without `__`: that separates source and tool"
+            );
+            good.then(|| Naming::Prefix(prefix.clone()))
+                .ok_or_else(|| Fault::new(at.span(), format!("prefix {prefix:?} is not possible")).help(help))
+        }
+    }
+}
+
+/// A fact for policies.
+pub(super) fn tag(at: &At<String>) -> Result<String, Fault> {
+    let good = (1..=64).contains(&at.len()) && !at.contains(crate::visible::is_hidden);
+    good.then(|| at.to_string()).ok_or_else(|| {
+        Fault::new(at.span(), format!("tag {:?} is not possible", at.as_str())).help("1 to 64 visible characters")
+    })
 }
 
 /// A value, or a well-formed name of a secret.

@@ -57,7 +57,10 @@ pub(super) fn config(wrap: &Wrap) -> Result<Config, ConfigError> {
         ..RawSource::default()
     };
     let raw = RawConfig {
-        broker: RawBroker { data_dir: Some(At::nowhere(data_dir.to_string_lossy().into_owned())), ask_timeout: None },
+        broker: RawBroker {
+            data_dir: Some(At::nowhere(data_dir.to_string_lossy().into_owned())),
+            ..RawBroker::default()
+        },
         sources: BTreeMap::from([(At::nowhere(name), source)]),
         approvals: vec![RawApproval {
             plugin: At::nowhere("builtin:approval-memory".to_owned()),

@@ -48,9 +48,10 @@ impl Class {
     fn of_v4(address: Ipv4Addr) -> Self {
         match address.octets() {
             // Before the ranges that they lie in: whoever may reach the neighbours may still not ask for the machine's
-            // credentials. AWS and most others, ECS and EKS, Tencent, Alibaba, Oracle, Azure.
+            // credentials. AWS and most others, ECS and EKS, Tencent, Scaleway, Alibaba, Oracle, Azure.
             [169, 254, 169 | 170, _]
             | [169, 254, 0, 23]
+            | [169, 254, 42, 42]
             | [100, 100, 100, 200]
             | [192, 0, 0, 192]
             | [168, 63, 129, 16] => Self::Never("a cloud metadata address"),
@@ -78,10 +79,12 @@ impl Class {
             [0, 0, 0, 0, 0, 0, 0, 1] => Self::Near("a loopback address"),
             // IPv4-mapped, and NAT64, by which IPv6-only networks reach the IPv4 internet.
             [0, 0, 0, 0, 0, 0xffff, _, _] | [0x64, 0xff9b, 0, 0, 0, 0, _, _] => Self::of_v4(v4(g, h)),
-            // AWS, Google, OpenStack.
-            [0xfd00, 0x0ec2, ..] | [0xfd20, 0x00ce, ..] | [0xfe80, 0, 0, 0, 0, 0, 0xa9fe, 0xa9fe] => {
-                Self::Never("a cloud metadata address")
-            }
+            // AWS, Google, Scaleway, Linode, OpenStack.
+            [0xfd00, 0x0ec2, ..]
+            | [0xfd20, 0x00ce, ..]
+            | [0xfd00, 0x0042, 0, 0, 0, 0, 0, 0x0042]
+            | [0xfd00, 0xa9fe, 0xa9fe, 0, 0, 0, 0, 1]
+            | [0xfe80, 0, 0, 0, 0, 0, 0xa9fe, 0xa9fe] => Self::Never("a cloud metadata address"),
             // ISATAP carries an IPv4 address under any prefix.
             [_, _, _, _, 0 | 0x0200, 0x5efe, _, _] if Self::of_v4(v4(g, h)) != Self::Public => Self::of_v4(v4(g, h)),
             [0xfc00..=0xfdff, ..] | [0xfec0..=0xfeff, ..] => Self::Near("a private address"),

@@ -4,6 +4,7 @@
 //! answers. Specification: MCP 2025-11-25 and 2026-07-28, "Streamable HTTP".
 
 mod admission;
+mod events;
 mod guard;
 mod headers;
 mod jwt;
@@ -12,6 +13,7 @@ mod params;
 mod post;
 mod reply;
 mod sessions;
+mod streams;
 pub mod token;
 
 use std::fmt;
@@ -38,7 +40,7 @@ use super::protocol::version;
 use crate::broker::Broker;
 use crate::config::ServeConfig;
 use crate::egress::EgressError;
-use crate::message::{MAX_MESSAGE_BYTES, RpcError};
+use crate::message::RpcError;
 use crate::name::ProfileName;
 
 /// Where the protocol is served.
@@ -110,7 +112,8 @@ impl HttpFront {
         tokens: Option<Tokens>,
         on_rejected: OnRejected,
     ) -> Result<Self, FrontError> {
-        Self::bind_with(Arc::new(broker), serve, profile, tokens, on_rejected, MAX_MESSAGE_BYTES).await
+        let max_body = broker.config().max_message;
+        Self::bind_with(Arc::new(broker), serve, profile, tokens, on_rejected, max_body).await
     }
 
     pub(crate) async fn bind_with(
@@ -201,7 +204,10 @@ async fn route(shared: &Arc<Shared>, request: Request) -> Result<Response, Refus
         Method::GET => {
             headers::check_accept_stream(&parts.headers)?;
             let session = shared.sessions.legacy(&caller, &parts.headers)?;
-            Ok(reply::stream(session.open_stream()?, None, session))
+            let last_event = headers::single(&parts.headers, headers::LAST_EVENT)?;
+            let reader = last_event.map_or_else(|| session.listen(), |id| session.resume(id))?;
+            let primed = last_event.is_none() && session.resumable().primed;
+            Ok(events::resumable(reader, primed, session))
         }
         Method::DELETE => {
             shared.sessions.end(&caller, &parts.headers).await?;

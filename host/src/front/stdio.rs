@@ -15,7 +15,7 @@ use super::backend::Backend;
 use super::protocol::contact::{OUT_QUEUE, Out};
 use super::protocol::{Agent, Step, malformed};
 use crate::broker::Broker;
-use crate::message::{MAX_MESSAGE_BYTES, Message, MessageError};
+use crate::message::{Message, MessageError};
 use crate::name::ProfileName;
 
 /// Who calls over stdio: whoever started us.
@@ -33,7 +33,8 @@ pub async fn serve_stdio(
     input: impl AsyncRead + Unpin + Send,
     output: impl AsyncWrite + Unpin + Send + 'static,
 ) -> io::Result<()> {
-    serve(Arc::new(broker), profile, input, output, MAX_MESSAGE_BYTES).await
+    let max = broker.config().max_message;
+    serve(Arc::new(broker), profile, input, output, max).await
 }
 
 pub(crate) async fn serve(
@@ -82,7 +83,8 @@ async fn converse<R: AsyncRead + Unpin>(
         let step = match line {
             None => return Ok(()),
             Some(Line::TooLong(size)) => {
-                Step::Answer(malformed(&bytes::Bytes::new(), &MessageError::TooLarge { size }))
+                let error = MessageError::TooLarge { size, limit: lines.max() };
+                Step::Answer(malformed(&bytes::Bytes::new(), &error))
             }
             Some(Line::Text(text)) => match Message::parse(text.clone()) {
                 Ok(message) => agent.accept(message, out).await,
@@ -109,7 +111,9 @@ async fn converse<R: AsyncRead + Unpin>(
 /// Writes messages until nobody sends any more; flushes whenever none waits.
 async fn write(mut queue: mpsc::Receiver<Message>, mut output: impl AsyncWrite + Unpin) -> io::Result<()> {
     while let Some(message) = queue.recv().await {
-        output.write_all(&message.to_line()).await?;
+        for piece in message.to_chunks() {
+            output.write_all(&piece).await?;
+        }
         output.write_all(b"\n").await?;
         if queue.is_empty() {
             output.flush().await?;

@@ -39,6 +39,11 @@ impl Permit {
         &self.call
     }
 
+    /// The same, to be kept.
+    pub(crate) fn shared_call(&self) -> Arc<Call> {
+        self.call.clone()
+    }
+
     /// The MCP method.
     #[must_use]
     pub fn method(&self) -> &str {

@@ -97,6 +97,22 @@ impl Gate {
         answer
     }
 
+    /// What a source says beside an answer, in the words of `params`: to the agent it is data as much as an answer is, and
+    /// passes as one. `call` is what it belongs to. None if it is withheld; nothing of it is recorded, as a source may say a
+    /// lot.
+    pub(crate) async fn overhear(&self, call: &Arc<Call>, vault: &Arc<SessionVault>, params: Json) -> Option<Json> {
+        if !self.inspects_results() {
+            return Some(params);
+        }
+        match self.pass_result(call, vault, &Answer::Result(params.clone()), &mut Vec::new()).await {
+            Ok(replaced) => Some(replaced.unwrap_or(params)),
+            Err(refusal) => {
+                tracing::debug!(source = %call.source(), method = %call.method, ?refusal, "what a source said is withheld");
+                None
+            }
+        }
+    }
+
     /// There is no answer. What is told of it may repeat what the source said last, so it passes like an answer; the
     /// ledger keeps only the broker's own words.
     async fn judge_failure(
@@ -120,7 +136,7 @@ impl Gate {
         let passed = if said.asks() && !may_ask(&ticket.call.method, &answer, &said) {
             Err(Refusal::denied("source-asked", "the source asks for input where the protocol lets it ask for none"))
         } else {
-            self.pass_result(ticket, &answer, &mut trail).await
+            self.pass_result(&ticket.call, &ticket.vault, &answer, &mut trail).await
         };
         let mut body = json!({ "result": payload(&self.ledger, &received, ticket.record), "verdicts": trail });
         let word = match &answer {
@@ -150,7 +166,8 @@ impl Gate {
     /// What the agent gets instead of the outcome; None where it stays byte for byte.
     async fn pass_result(
         &self,
-        ticket: &Ticket,
+        call: &Arc<Call>,
+        vault: &Arc<SessionVault>,
         answer: &Answer,
         trail: &mut Vec<Value>,
     ) -> Result<Option<Json>, Refusal> {
@@ -158,11 +175,11 @@ impl Gate {
             Answer::Result(json) => (json, false),
             Answer::Error(json) => (json, true),
         };
-        let mut view = View { call: ticket.call.clone(), phase: Phase::Result, outcome: Some(outcome.clone()), failed };
+        let mut view = View { call: call.clone(), phase: Phase::Result, outcome: Some(outcome.clone()), failed };
         self.judge_outcome(&view, trail).await?;
         let mut replaced = None;
         for transform in self.transforms.iter().filter(|t| t.on(Phase::Result)) {
-            let keeper = ticket.vault.keeper(ticket.call.source(), transform.shadow());
+            let keeper = vault.keeper(call.source(), transform.shadow());
             match judge::rewrite(transform, &view, keeper, &self.ledger, trail).await? {
                 Change::Keep => {}
                 Change::Replace(json) => {

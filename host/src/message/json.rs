@@ -58,6 +58,11 @@ impl Json {
         &self.0
     }
 
+    /// The text's buffer.
+    pub(super) fn into_bytes(self) -> Bytes {
+        self.0
+    }
+
     /// As a [`serde_json::Value`], faithfully or not at all: a text that says more than a `Value` can hold (`1e999`, digits
     /// beyond a float's, a key twice) becomes a string that holds it. Whatever shows payload to people goes through here,
     /// so that what they read is what the source will read.
@@ -97,16 +102,14 @@ impl Json {
         Some(items.into_iter().map(|raw| slice(&self.0, raw)).collect())
     }
 
-    /// This array with some items replaced; everything else keeps its bytes. None if this is no array or nothing is replaced.
+    /// This text with some of its parts replaced, each of which [`Json::get`] or [`Json::items`] gave; everything else keeps
+    /// its bytes. One copy, however many parts.
     #[must_use]
-    pub fn with_items(&self, mut replace: impl FnMut(&Self) -> Option<Self>) -> Option<Self> {
-        let items: Vec<&RawValue> = self.read().ok()?;
-        let replaced: Vec<_> = items
-            .into_iter()
-            .filter_map(|raw| Some((range_of(&self.0, raw.get()), replace(&slice(&self.0, raw))?)))
-            .collect();
-        let edits: Vec<_> = replaced.iter().map(|(range, json)| (range.clone(), json.as_str())).collect();
-        (!edits.is_empty()).then(|| self.splice(&edits))
+    pub(crate) fn with_parts(&self, parts: &[(Self, Self)]) -> Self {
+        let mut edits: Vec<_> =
+            parts.iter().map(|(old, new)| (range_of(&self.0, old.as_str()), new.as_str())).collect();
+        edits.sort_by_key(|(range, _)| range.start);
+        self.splice(&edits)
     }
 
     /// The members of an object, in order. None for other values.

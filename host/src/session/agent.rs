@@ -38,6 +38,17 @@ impl Agent {
         if sampling { self.capabilities.clone() } else { self.capabilities.without("sampling") }
     }
 
+    /// Whether it can open a page for a person.
+    pub(super) fn opens_pages(&self) -> bool {
+        let modes = self.capabilities.get("elicitation");
+        modes.and_then(|modes| modes.get("url")).is_some_and(|url| url.as_bytes().starts_with(b"{"))
+    }
+
+    /// Whether it declares this extension.
+    pub(super) fn extends(&self, extension: &str) -> bool {
+        self.capabilities.get("extensions").is_some_and(|all| all.get(extension).is_some())
+    }
+
     /// Whether it has this capability.
     #[must_use]
     pub fn can(&self, capability: &str) -> bool {

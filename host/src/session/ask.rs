@@ -86,7 +86,7 @@ impl Session {
     }
 
     /// Takes a question through the gate.
-    async fn question(
+    pub(super) async fn question(
         &self,
         upstream: &Upstream,
         key: String,
@@ -136,6 +136,9 @@ impl Session {
         }
         if !self.agent.can(needed) {
             return Err(format!("the agent did not declare `{needed}`"));
+        }
+        if needed == "elicitation" && params.get("url").is_some() && !self.agent.opens_pages() {
+            return Err("the agent did not declare `elicitation.url`".to_owned());
         }
         if needed == "elicitation" { elicitation(upstream.config.name.as_str(), &params) } else { Ok(params) }
     }

@@ -6,10 +6,11 @@ use super::carry::{Carrying, Pause};
 use super::listing::Shown;
 use super::rounds::{Lost, Question, Round, Then};
 use super::{Contact, Era, Session, expose};
-use crate::call::{Call, CallId, Caller, Outcome, arguments_of, now_millis};
+use crate::call::{Call, CallId, Caller, Outcome, arguments_of, may_be_retried, now_millis};
 use crate::digest::Digest;
 use crate::gate::{Circumstances, Permit, Ticket, asks_for_input};
 use crate::message::{Answer, Json, RpcError};
+use crate::source::pages_needed;
 
 /// How often one request may be sent again with answers. More is a source that goes round in circles.
 const MAX_ROUNDS: usize = 16;
@@ -44,6 +45,13 @@ impl Session {
         if self.ended() {
             return Err(self.turned_away("session-ended", kind, name, "this session has ended"));
         }
+        let params = match method {
+            "tasks/update" => match self.with_task_answers(params).await {
+                Ok(params) => params,
+                Err(refusal) => return Ok(refusal),
+            },
+            _ => params,
+        };
         let mut request = Request { method, params, target, open: None, resumed: false };
         if let Some(round) = self.resumed(&request)?
             && let Err(answer) = self.go_on(&mut request, round).await
@@ -81,9 +89,7 @@ impl Session {
             let result = match (asks, outcome) {
                 (true, Outcome::Answered(Answer::Result(result))) => result,
                 (_, outcome) => {
-                    let answer = self.broker.gate.release(ticket, outcome).await;
-                    self.tasks.note(&target.upstream, &answer);
-                    return Ok(expose::answer(method, &target.upstream.config, answer));
+                    return Ok(self.conclude(method, target, &request.params, (ticket, outcome), contact).await);
                 }
             };
             let (questions, state) = match self.questions_in(&target.upstream, &result, contact).await {
@@ -107,6 +113,60 @@ impl Session {
         }
         let text = format!("the source asked {MAX_ROUNDS} times for more; it goes round in circles");
         Err(RpcError::new(RpcError::INTERNAL, text))
+    }
+
+    /// The way back of an answer that ends the request.
+    async fn conclude(
+        &self,
+        method: &str,
+        target: &Shown,
+        params: &Json,
+        (ticket, outcome): (Ticket, Outcome),
+        contact: &Arc<dyn Contact>,
+    ) -> Answer {
+        let upstream = &target.upstream;
+        let answer = match self.broker.gate.release(ticket, outcome).await {
+            Answer::Error(error) => self.ask_for_pages(method, target, params, error, contact).await,
+            Answer::Result(result) => match self.with_tasks(method, upstream, result, contact).await {
+                Ok(result) => Answer::Result(self.scoped(method, result)),
+                Err(refusal) => refusal,
+            },
+        };
+        expose::answer(method, &upstream.config, answer)
+    }
+
+    /// What may be shared with everybody, only if everybody gets the same here.
+    fn scoped(&self, method: &str, result: Json) -> Json {
+        let public = method == "resources/read" && result.get_str("cacheScope").as_deref() == Some("public");
+        if !public || self.broker.serves_all_alike() {
+            return result;
+        }
+        result.with("cacheScope", &Json::of(&"private")).unwrap_or(result)
+    }
+
+    /// Where a legacy source refuses a request until a person has opened pages, a modern agent is asked to do that and to come
+    /// back; other agents get the error as it is.
+    async fn ask_for_pages(
+        &self,
+        method: &str,
+        target: &Shown,
+        params: &Json,
+        error: Json,
+        contact: &Arc<dyn Contact>,
+    ) -> Answer {
+        let modern = self.agent.era == Era::Modern && self.agent.opens_pages() && may_be_retried(method);
+        let mut questions = Vec::new();
+        for (number, page) in pages_needed(&error).into_iter().enumerate().filter(|_| modern) {
+            let key = format!("page-{number}");
+            match self.question(&target.upstream, key, "elicitation/create", Some(page), contact).await {
+                Ok(question) => questions.push(question),
+                Err(refusal) => return refusal,
+            }
+        }
+        if questions.is_empty() {
+            return Answer::Error(error);
+        }
+        self.ask_again(Round { about: about(method, target, params), questions, then: Then::Afresh(error) })
     }
 
     async fn admit(
@@ -147,11 +207,21 @@ impl Session {
     /// Takes the answers that a retry brings along into the request. Each has to pass the gate.
     async fn go_on(&self, request: &mut Request<'_>, round: Round) -> Result<(), Answer> {
         let responses = request.params.get("inputResponses").unwrap_or_else(Json::empty_object);
-        if let Then::Open(carrying) = round.then {
-            if round.questions.iter().any(|question| responses.get(&question.key).is_none()) {
-                let round = Round { then: Then::Open(carrying), ..round };
-                return Err(self.ask_again(round));
+        let all = round.questions.iter().all(|question| responses.get(&question.key).is_some());
+        if !all && !matches!(round.then, Then::Again(_)) {
+            return Err(self.ask_again(round));
+        }
+        if let Then::Afresh(error) = round.then {
+            for question in round.questions {
+                let response = responses.get(&question.key).unwrap_or_else(Json::null);
+                let response = self.released(question.ticket, Answer::Result(response)).await?;
+                if response.get_str("action").as_deref() != Some("accept") {
+                    return Err(Answer::Error(error));
+                }
             }
+            return request.with_answers(None, None, None);
+        }
+        if let Then::Open(carrying) = round.then {
             for question in round.questions {
                 let response = responses.get(&question.key).unwrap_or_else(Json::null);
                 let answer =
@@ -189,7 +259,7 @@ impl Session {
     }
 
     /// What the agent answered, as far as the source may have it.
-    async fn released(&self, ticket: Ticket, answer: Answer) -> Result<Json, Answer> {
+    pub(super) async fn released(&self, ticket: Ticket, answer: Answer) -> Result<Json, Answer> {
         match self.broker.gate.release(ticket, Outcome::Answered(answer)).await {
             Answer::Result(result) => Ok(result),
             error @ Answer::Error(_) => Err(error),
@@ -206,7 +276,7 @@ impl Session {
         }
     }
 
-    /// The same once more, because not all was answered.
+    /// By a result that says nothing else, as where not all was answered.
     fn ask_again(&self, round: Round) -> Answer {
         let asked = round.asked();
         self.handed_out(Json::of(&serde_json::json!({ "resultType": "input_required" })), asked, round)
@@ -235,11 +305,8 @@ struct Request<'a> {
 }
 
 impl Request<'_> {
-    /// What makes two requests the same one: a retry must repeat it.
     fn about(&self) -> Digest {
-        let arguments = arguments_of(self.method, &self.params);
-        let arguments = Digest::of_json(&arguments).unwrap_or_else(|_| Digest::of(arguments.as_bytes()));
-        Digest::of(format!("{}\0{}\0{arguments}", self.method, self.target.item.exposed).as_bytes())
+        about(self.method, self.target, &self.params)
     }
 
     fn as_call(&self, caller: &Arc<Caller>) -> Call {
@@ -287,7 +354,7 @@ impl Round {
 }
 
 impl Question {
-    fn as_request(&self) -> Json {
+    pub(super) fn as_request(&self) -> Json {
         let method = Json::of(&self.permit.method());
         let params = self.permit.source_params();
         let mut edits = vec![("method", Some(&method))];
@@ -296,4 +363,11 @@ impl Question {
         }
         Json::empty_object().edited(&edits).unwrap_or_else(Json::empty_object)
     }
+}
+
+/// What makes two requests the same one: a retry must repeat it.
+fn about(method: &str, target: &Shown, params: &Json) -> Digest {
+    let arguments = arguments_of(method, params);
+    let arguments = Digest::of_json(&arguments).unwrap_or_else(|_| Digest::of(arguments.as_bytes()));
+    Digest::of(format!("{method}\0{}\0{arguments}", target.item.exposed).as_bytes())
 }

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use tokio::sync::watch;
 
 use super::listing::Shown;
-use super::{Contact, Era, Nobody, Session, expose};
+use super::{Contact, Era, Nobody, Session};
 use crate::broker::{Met, Upstream};
 use crate::call::SessionId;
 use crate::catalog::Kind;
@@ -123,15 +123,13 @@ impl Client for Session {
         self.outlet.level().clone()
     }
 
-    fn notify(&self, source: &str, notification: Notification) {
+    async fn notify(&self, source: &str, notification: Notification) {
         let Some(upstream) = self.upstream(source) else { return };
-        let goes_on = self.changed(&notification.method);
-        // Where results are inspected, words that nobody looked at stay here.
-        let unseen = self.broker.gate.inspects_results() && notification.method == "notifications/message";
-        if !goes_on || unseen {
+        if !self.changed(&notification.method) {
             return;
         }
-        let notification = expose::notification(&upstream.config, notification);
+        let nobody: Arc<dyn Contact> = Arc::new(Nobody);
+        let Some(notification) = self.overheard_of(&upstream, notification, &nobody).await else { return };
         match self.agent.era {
             Era::Legacy => self.outlet.offer(notification),
             Era::Modern => self.listeners.tell(&notification),

@@ -4,63 +4,80 @@ use crate::catalog::exposed_uri;
 use crate::config::{Naming, SourceConfig};
 use crate::message::{Answer, Json, Notification};
 
-/// An answer to a request of this method.
+/// An answer to a request of this method. A result may be large: it is copied once, or not at all.
 pub(super) fn answer(method: &str, config: &SourceConfig, answer: Answer) -> Answer {
     let Answer::Result(result) = answer else { return answer };
     if config.names == Naming::Plain {
         return Answer::Result(result);
     }
-    let exposed = match method {
-        "resources/read" => in_list(&result, "contents", |content| with_uri(content, config)),
-        "tools/call" | "tasks/result" => in_list(&result, "content", |block| in_block(block, config)),
-        "prompts/get" => in_list(&result, "messages", |message| {
-            let content = message.get("content")?;
-            let exposed = match content.items() {
-                Some(_) => in_items(&content, |block| in_block(block, config))?,
-                None => in_block(&content, config)?,
-            };
-            message.with("content", &exposed)
-        }),
-        _ => None,
+    let uris = match method {
+        "resources/read" => in_contents(&result),
+        "tools/call" | "tasks/result" => in_blocks(&result, "content"),
+        "tasks/get" => result.get("result").map(|result| in_blocks(&result, "content")).unwrap_or_default(),
+        "prompts/get" => in_messages(&result),
+        _ => Vec::new(),
     };
-    Answer::Result(exposed.unwrap_or(result))
+    Answer::Result(with_exposed(result, &uris, config))
 }
 
-/// A notification: of resources, that one was updated.
+/// A notification: of resources, that one was updated; of tasks, what came of one.
 pub(super) fn notification(config: &SourceConfig, notification: Notification) -> Notification {
-    if config.names == Naming::Plain || notification.method != "notifications/resources/updated" {
+    if config.names == Naming::Plain {
         return notification;
     }
-    let params = notification.params.map(|params| with_uri(&params, config).unwrap_or(params));
+    let uris = |params: &Json| match notification.method.as_str() {
+        "notifications/resources/updated" => params.get("uri").into_iter().collect(),
+        "notifications/tasks" => params.get("result").map(|result| in_blocks(&result, "content")).unwrap_or_default(),
+        _ => Vec::new(),
+    };
+    let params = notification.params.map(|params| {
+        let uris = uris(&params);
+        with_exposed(params, &uris, config)
+    });
     Notification { params, ..notification }
 }
 
-/// The list at `key` with some of its items replaced. None if nothing is.
-fn in_list(result: &Json, key: &str, replace: impl FnMut(&Json) -> Option<Json>) -> Option<Json> {
-    result.with(key, &in_items(&result.get(key)?, replace)?)
+fn with_exposed(json: Json, uris: &[Json], config: &SourceConfig) -> Json {
+    let exposed = |uri: &Json| {
+        let own: String = uri.read().ok()?;
+        Some((uri.clone(), Json::of(&exposed_uri(&config.name, &config.names, &own))))
+    };
+    let parts: Vec<_> = uris.iter().filter_map(exposed).collect();
+    if parts.is_empty() { json } else { json.with_parts(&parts) }
 }
 
-fn in_items(list: &Json, replace: impl FnMut(&Json) -> Option<Json>) -> Option<Json> {
-    // Most results hold no resource, and some are large.
-    memchr::memmem::find(list.as_bytes(), b"\"uri").and_then(|_| list.with_items(replace))
+fn in_contents(result: &Json) -> Vec<Json> {
+    list(result, "contents").iter().filter_map(|content| content.get("uri")).collect()
 }
 
-/// A block of content: a resource in it, or a link to one. A link into the web is one for whoever reads it.
-fn in_block(block: &Json, config: &SourceConfig) -> Option<Json> {
+fn in_blocks(result: &Json, key: &str) -> Vec<Json> {
+    list(result, key).iter().filter_map(in_block).collect()
+}
+
+fn in_messages(result: &Json) -> Vec<Json> {
+    let contents = list(result, "messages").into_iter().filter_map(|message| message.get("content"));
+    let blocks = contents.flat_map(|content| content.items().unwrap_or_else(|| vec![content]));
+    blocks.filter_map(|block| in_block(&block)).collect()
+}
+
+/// The items of a list in which there could be a URI. Most results hold no resource, and some are large.
+fn list(result: &Json, key: &str) -> Vec<Json> {
+    let list = result.get(key).filter(|list| memchr::memmem::find(list.as_bytes(), b"\"uri").is_some());
+    list.and_then(|list| list.items()).unwrap_or_default()
+}
+
+/// The URI of a block of content: of a resource in it, or of a link to one. A link into the web is one for whoever reads it.
+fn in_block(block: &Json) -> Option<Json> {
     match block.get_str("type")?.as_str() {
-        "resource" => block.with("resource", &with_uri(&block.get("resource")?, config)?),
+        "resource" => block.get("resource")?.get("uri"),
         "resource_link" => {
-            let uri = block.get_str("uri")?;
-            let web = uri.starts_with("https://") || uri.starts_with("http://");
-            if web { None } else { with_uri(block, config) }
+            let uri = block.get("uri")?;
+            let own: String = uri.read().ok()?;
+            let web = own.starts_with("https://") || own.starts_with("http://");
+            (!web).then_some(uri)
         }
         _ => None,
     }
-}
-
-fn with_uri(object: &Json, config: &SourceConfig) -> Option<Json> {
-    let uri = object.get_str("uri")?;
-    object.with("uri", &Json::of(&exposed_uri(&config.name, &config.names, &uri)))
 }
 
 #[cfg(test)]

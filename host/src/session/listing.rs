@@ -27,6 +27,7 @@ pub(super) struct Listing {
     hidden: HashSet<Arc<str>>,
     listing: Arc<[Json]>,
     ttl_ms: u64,
+    public: bool,
     /// What each source said when it was met; of the tools only.
     met: Vec<(Arc<Upstream>, Met)>,
 }
@@ -50,7 +51,7 @@ impl Shown {
 
 impl Listing {
     pub(super) fn shelf(&self) -> Shelf {
-        Shelf { items: self.listing.clone(), ttl_ms: self.ttl_ms }
+        Shelf { items: self.listing.clone(), ttl_ms: self.ttl_ms, public: self.public }
     }
 
     pub(super) fn get(&self, exposed: &str) -> Option<&Shown> {
@@ -76,6 +77,12 @@ impl Listing {
         let mut merged = json!({});
         for (_, met) in &self.met {
             merge(&mut merged, met.capabilities.to_value());
+        }
+        if let Value::Object(capabilities) = &mut merged
+            && era == Era::Modern
+        {
+            // That era has them as an extension.
+            capabilities.remove("tasks");
         }
         if let Value::Object(capabilities) = &mut merged
             && (era == Era::Legacy || !capabilities.contains_key("tools"))
@@ -148,7 +155,9 @@ pub(super) async fn take(
     }
     let catalog =
         Catalog::merge(usable.iter().map(|(_, _, offer)| offer.items.to_vec())).map_err(|error| error.to_string())?;
-    let ttl_ms = usable.iter().filter(|(_, _, offer)| !offer.items.is_empty()).map(|(_, _, offer)| offer.ttl_ms).min();
+    let offers = || usable.iter().map(|(_, _, offer)| offer).filter(|offer| !offer.items.is_empty());
+    let ttl_ms = offers().map(|offer| offer.ttl_ms).min();
+    let public = broker.serves_all_alike() && offers().count() > 0 && offers().all(|offer| offer.public);
     let of_source: HashMap<_, _> = usable.iter().map(|(up, filter, _)| (&up.config.name, (up, *filter))).collect();
 
     let mut listing = Vec::new();
@@ -170,7 +179,7 @@ pub(super) async fn take(
         let body = json!({ "trust": profile.trust.as_str(), "kind": kind.as_str(), "hidden": hidden });
         note(broker, caller, ledger::Kind::ListFiltered, body);
     }
-    Ok(Listing { shown, hidden, listing: listing.into(), ttl_ms: ttl_ms.unwrap_or(0), met: all_met })
+    Ok(Listing { shown, hidden, listing: listing.into(), ttl_ms: ttl_ms.unwrap_or(0), public, met: all_met })
 }
 
 /// Whether the profile's lists and the policies of the `list` phase let the session see an item.

@@ -47,6 +47,9 @@ pub(super) enum Then {
     Again(Option<Json>),
     /// The call is open at the source.
     Open(Carrying),
+    /// A legacy source refused the request with this error until a person has opened pages; then it is sent once more as it
+    /// was.
+    Afresh(Json),
 }
 
 /// One thing that the agent is asked, which has passed the gate.

@@ -43,7 +43,7 @@ impl Source for ComponentSource {
             protocol: PROTOCOL.into(),
             capabilities: Json::of(&serde_json::json!({ "tools": {} })),
             instructions: None,
-            tools: Listed { items: listed, ttl_ms: 0 },
+            tools: Listed { items: listed, ..Listed::default() },
         })
     }
 

@@ -10,13 +10,9 @@ use secrecy::{ExposeSecret, SecretString};
 
 use super::link::{Deadlines, Link, Party};
 use super::supervised::{Dial, Supervised};
-use super::{Client, Discovery, Listed, Relay, Source, SourceError};
-use crate::call::{Outcome, SessionId};
-use crate::catalog::Kind;
+use super::{Discovery, SourceError};
 use crate::config::{Carrier, Endpoint, SourceConfig};
 use crate::egress::{Egress, Reach, shown};
-use crate::gate::Permit;
-use crate::message::{MAX_MESSAGE_BYTES, Notification};
 use crate::name::SourceName;
 use crate::oauth::Bearer;
 use legacy_sse::LegacySse;
@@ -48,16 +44,15 @@ const RESERVED: &[&str] = &[
     "upgrade",
 ];
 
-/// A source with a `url`. Nothing is connected to before the first [`Source::discover`] or [`Source::call`]; after the
-/// session has ended the next of them opens another.
-pub struct HttpSource {
-    supervised: Supervised<Server>,
-}
+/// A source with a `url`.
+pub(crate) type HttpSource = Supervised<Server>;
 
 /// The server, and the way to it.
-struct Server {
+pub(crate) struct Server {
     way: Way,
     carrier: Carrier,
+    /// The largest message, in bytes.
+    limit: usize,
     /// It was met, and has the transport of 2024-11-05.
     speaks_sse: AtomicBool,
 }
@@ -69,7 +64,7 @@ impl HttpSource {
     /// # Errors
     /// [`SourceError::Start`] if the configuration has no `url`, the address may not be reached, a header is no header or
     /// is the broker's to set, or the system has no certificates to trust.
-    pub fn new(
+    pub(crate) fn new(
         config: &SourceConfig,
         headers: Vec<(String, SecretString)>,
         data_dir: &Path,
@@ -88,38 +83,9 @@ impl HttpSource {
             ),
         };
         let way = Way { source: config.name.clone(), url: url.clone(), client, headers, bearer };
-        let server = Server { way, carrier: *carrier, speaks_sse: AtomicBool::new(false) };
-        Ok(Self { supervised: Supervised::new(config.name.clone(), server, config.timeout) })
-    }
-}
-
-#[async_trait]
-impl Source for HttpSource {
-    async fn discover(&self, client: &Arc<dyn Client>) -> Result<Discovery, SourceError> {
-        self.supervised.discover(client).await
-    }
-
-    async fn list(&self, client: &Arc<dyn Client>, kind: Kind) -> Result<Listed, SourceError> {
-        self.supervised.list(client, kind).await
-    }
-
-    async fn call(&self, permit: Permit, client: &Arc<dyn Client>, relay: Relay) -> Outcome {
-        self.supervised.call(permit, client, relay).await
-    }
-
-    fn tell(&self, session: &SessionId, notification: Notification) {
-        self.supervised.tell(session, notification);
-    }
-
-    fn end_session(&self, session: &SessionId) {
-        self.supervised.end_session(session);
-    }
-
-    async fn close(&self) {
-        self.supervised.close().await;
-        if let Some(bearer) = &self.supervised.dial.way.bearer {
-            bearer.settle().await;
-        }
+        let (carrier, limit) = (*carrier, config.max_message);
+        let server = Server { way, carrier, limit, speaks_sse: AtomicBool::new(false) };
+        Ok(Self::of(config.name.clone(), server, config.timeout))
     }
 }
 
@@ -130,7 +96,7 @@ impl Dial for Server {
         if self.carrier == Carrier::Sse || self.speaks_sse.load(Ordering::Relaxed) {
             return self.dial_sse(deadlines, party).await.map_err(explained);
         }
-        let transport = Arc::new(HttpTransport::new(self.way.clone(), MAX_MESSAGE_BYTES));
+        let transport = Arc::new(HttpTransport::new(self.way.clone(), self.limit));
         let refused = match Link::open(transport, deadlines.clone(), party.clone()).await {
             Err(SourceError::Protocol(why)) if self.carrier == Carrier::Detect => why,
             opened => return opened.map_err(explained),
@@ -144,11 +110,17 @@ impl Dial for Server {
             Err(_) => Err(explained(SourceError::Protocol(refused))),
         }
     }
+
+    async fn settle(&self) {
+        if let Some(bearer) = &self.way.bearer {
+            bearer.settle().await;
+        }
+    }
 }
 
 impl Server {
     async fn dial_sse(&self, deadlines: Deadlines, party: Party) -> Result<(Link, Discovery), SourceError> {
-        let (shared, inbox) = Shared::new(self.way.clone(), MAX_MESSAGE_BYTES);
+        let (shared, inbox) = Shared::new(self.way.clone(), self.limit);
         let transport = Arc::new(LegacySse::open(shared, inbox).await?);
         Link::open(transport, Deadlines { probe: None, ..deadlines }, party).await
     }
@@ -165,11 +137,11 @@ impl Server {
     }
 }
 
-impl std::fmt::Debug for HttpSource {
+impl std::fmt::Debug for Server {
     // Headers and the URL's query hold secrets.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Way { source, url, .. } = &self.supervised.dial.way;
-        f.debug_struct("HttpSource").field("name", source).field("url", &shown(url)).finish_non_exhaustive()
+        let Way { source, url, .. } = &self.way;
+        f.debug_struct("Server").field("name", source).field("url", &shown(url)).finish_non_exhaustive()
     }
 }
 

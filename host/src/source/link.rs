@@ -4,31 +4,31 @@
 //! own requests are refused, because nothing tells for whom they are. One that belongs to a session puts them to its agent.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
-use tokio::sync::{mpsc, oneshot};
-use tokio::task::{AbortHandle, JoinHandle};
-use tokio::time::Instant;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
 
-use super::transport::{Transport, TransportError};
+use super::transport::Transport;
 use super::{Client, Discovery, Listed, Relay, SourceError};
 use crate::call::{Outcome, SessionId};
 use crate::catalog::Kind;
-use crate::message::{Answer, Id, Json, Message, Notification, Request};
+use crate::message::{Json, Message, Notification};
 use crate::name::SourceName;
 
 mod handshake;
 mod meta;
+mod pages;
+mod pending;
 mod route;
 
 pub(crate) use handshake::Deadlines;
 use handshake::{Agreed, Era};
 use meta::Hop;
-
-/// Requests that wait for one source at once. Far above what agents do; it bounds what a silent source makes us keep.
-const MAX_PENDING: usize = 1024;
+pub(crate) use pages::needed as pages_needed;
+use pending::{Caller, Lost, Shared};
 
 /// Short messages of our own (cancellations, answers to pings) that wait to be sent. Beyond it they are dropped: a source
 /// that reads nothing would not read them either.
@@ -76,11 +76,15 @@ impl Audience {
         self.lock().remove(session);
     }
 
-    fn tell(&self, source: &SourceName, notification: &Notification) {
+    async fn tell(&self, source: &SourceName, notification: &Notification) {
         let clients: Vec<_> = self.lock().values().filter_map(Weak::upgrade).collect();
-        for client in clients {
-            client.notify(source.as_str(), notification.clone());
-        }
+        let told = clients.iter().map(|client| client.notify(source.as_str(), notification.clone()));
+        futures_util::future::join_all(told).await;
+    }
+
+    /// The client of a session that hears of changes.
+    fn of(&self, session: &SessionId) -> Option<Arc<dyn Client>> {
+        self.lock().get(session).and_then(Weak::upgrade)
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<SessionId, Weak<dyn Client>>> {
@@ -247,176 +251,6 @@ impl Drop for Link {
 impl std::fmt::Debug for Link {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Link").field("protocol", &self.agreed.protocol).field("open", &self.is_open()).finish()
-    }
-}
-
-/// What the callers, the reader and the errands have in common.
-struct Shared {
-    transport: Arc<dyn Transport>,
-    party: Party,
-    /// The one client that this connection is for, if it is for one.
-    owner: OnceLock<Weak<dyn Client>>,
-    errands: mpsc::Sender<Message>,
-    pending: Mutex<Pending>,
-    /// Answers and progress that belong to no open request.
-    strays: AtomicU64,
-}
-
-#[derive(Default)]
-struct Pending {
-    slots: HashMap<u64, Slot>,
-    last: u64,
-    /// What the source waits for, by its ids.
-    asked: HashMap<Id, AbortHandle>,
-    /// A message could not be sent because the connection is gone; answers may still be on their way.
-    broken: bool,
-    /// Why there will be no more answers.
-    ended: Option<String>,
-}
-
-/// One request that waits.
-struct Slot {
-    reply: oneshot::Sender<Result<Answer, Lost>>,
-    caller: Option<Caller>,
-    /// How many questions of the source the caller's agent has not answered.
-    asking: usize,
-    /// When it answered last.
-    answered: Option<Instant>,
-}
-
-impl Slot {
-    /// Whether the source waits for the agent, or has not had its whole time since the agent answered.
-    fn has_time(&self, timeout: Duration) -> bool {
-        self.asking > 0 || self.answered.is_some_and(|at| at.elapsed() < timeout)
-    }
-}
-
-/// Who waits for a request.
-#[derive(Clone)]
-struct Caller {
-    session: Option<SessionId>,
-    relay: Relay,
-}
-
-/// Why a request has no answer.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Lost {
-    /// The source cannot have seen it.
-    NotSent(String),
-    /// Nothing came in time.
-    Timeout,
-    /// The connection, or the answer, was lost.
-    Broken(String),
-}
-
-impl Shared {
-    /// From here on the source may ask the client's agent, and tell it what belongs to no call.
-    fn settle_owner(&self) {
-        if let Some(client) = self.party.client.clone() {
-            // A connection begins once, so that nobody was there before.
-            let _ = self.owner.set(client);
-        }
-    }
-
-    /// Sends a request and waits for its answer.
-    async fn request(
-        &self,
-        method: &str,
-        params: impl FnOnce(u64) -> Json,
-        caller: Option<Caller>,
-        timeout: Duration,
-    ) -> Result<Answer, Lost> {
-        let (mut waiting, mut reply) = self.wait_for(method, caller)?;
-        let (id, params) = (Id::number(waiting.id), Some(params(waiting.id)));
-        let request = Message::Request(Request { id, method: method.to_owned(), params });
-        let mut deadline = Instant::now() + timeout;
-        let sent = tokio::time::timeout_at(deadline, self.transport.send(&request));
-        if let Err(error) = sent.await.map_err(|_| Lost::Timeout)? {
-            waiting.sent = false;
-            self.pending().broken |= matches!(error, TransportError::Closed(_));
-            return Err(Lost::NotSent(error.to_string()));
-        }
-        loop {
-            match tokio::time::timeout_at(deadline, &mut reply).await {
-                Ok(Ok(answer)) => return answer,
-                Ok(Err(_)) => return Err(Lost::Broken("the connection to the source was dropped".to_owned())),
-                // Whoever is asked has a deadline of their own.
-                Err(_) if self.pending().slots.get(&waiting.id).is_some_and(|slot| slot.has_time(timeout)) => {
-                    deadline = Instant::now() + timeout;
-                }
-                Err(_) => return Err(Lost::Timeout),
-            }
-        }
-    }
-
-    fn wait_for(
-        &self,
-        method: &str,
-        caller: Option<Caller>,
-    ) -> Result<(Waiting<'_>, oneshot::Receiver<Result<Answer, Lost>>), Lost> {
-        let mut pending = self.pending();
-        if let Some(why) = &pending.ended {
-            return Err(Lost::NotSent(why.clone()));
-        }
-        if pending.slots.len() >= MAX_PENDING {
-            return Err(Lost::NotSent(format!("{MAX_PENDING} requests already wait for this source")));
-        }
-        pending.last += 1;
-        let id = pending.last;
-        let (reply, answer) = oneshot::channel();
-        pending.slots.insert(id, Slot { reply, caller, asking: 0, answered: None });
-        // The protocol forbids to cancel `initialize`, and before it nothing else may be said.
-        let cancellable = !matches!(method, handshake::INITIALIZE | handshake::DISCOVER);
-        Ok((Waiting { shared: self, id, sent: true, cancellable }, answer))
-    }
-
-    /// Sends a short message when the source takes it; never waits.
-    fn errand(&self, message: Message) {
-        if self.errands.try_send(message).is_err() {
-            tracing::debug!("a source takes no messages; a cancellation or an answer to it was dropped");
-        }
-    }
-
-    fn stray(&self, what: &'static str) {
-        let count = self.strays.fetch_add(1, Ordering::Relaxed) + 1;
-        tracing::debug!(what, count, "a source sent something that belongs to no open request");
-    }
-
-    /// Fails everything that waits, and everything that comes after.
-    fn end(&self, why: &str) {
-        let slots = {
-            let mut pending = self.pending();
-            pending.ended.get_or_insert_with(|| why.to_owned());
-            std::mem::take(&mut pending.slots)
-        };
-        for slot in slots.into_values() {
-            // Whoever gave up waiting has dropped the other side.
-            let _ = slot.reply.send(Err(Lost::Broken(why.to_owned())));
-        }
-    }
-
-    fn pending(&self) -> MutexGuard<'_, Pending> {
-        // No code panics while it holds the lock, and every state it can be left in is valid.
-        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// The place of a request among those that wait. Dropped before the answer came, it cancels the request at the source.
-struct Waiting<'a> {
-    shared: &'a Shared,
-    id: u64,
-    sent: bool,
-    cancellable: bool,
-}
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        let unanswered = self.shared.pending().slots.remove(&self.id).is_some();
-        if unanswered && self.sent && self.cancellable {
-            let params = Json::of(&serde_json::json!({ "requestId": self.id, "reason": "the caller gave up" }));
-            let method = "notifications/cancelled".to_owned();
-            self.shared.errand(Message::Notification(Notification { method, params: Some(params) }));
-        }
     }
 }
 

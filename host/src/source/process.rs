@@ -10,17 +10,12 @@ use async_trait::async_trait;
 use super::link::{Deadlines, Link, Party};
 use super::supervised::{Dial, Supervised};
 use super::transport::Transport;
-use super::{Client, Discovery, Listed, Relay, Source, SourceError};
-use crate::call::{Outcome, SessionId};
-use crate::catalog::Kind;
+use super::{Discovery, SourceError};
 use crate::cell::Cage;
 use crate::config::{Endpoint, SourceConfig, Value};
-
-use crate::gate::Permit;
-use crate::message::Notification;
 use child::StartError;
 pub(crate) use errand::run_to_end;
-use pipe::Pipe;
+use pipe::{Pipe, Wire};
 
 mod child;
 mod errand;
@@ -31,17 +26,16 @@ mod stderr;
 /// Characters of the command that messages show.
 const SHOWN_CHARS: usize = 120;
 
-/// A source with a `command`. Nothing is started before the first [`Source::discover`] or [`Source::call`]; after a crash
-/// the next of them starts it again. Dropping the source kills everything in its cell.
-pub(crate) struct ProcessSource {
-    supervised: Supervised<Program>,
-}
+/// A source with a `command`. Dropping it kills everything in its cell.
+pub(crate) type ProcessSource = Supervised<Program>;
 
 /// The program, and how it is started.
-struct Program {
+pub(crate) struct Program {
     argv: Vec<String>,
     env: Vec<(String, String)>,
     cage: Arc<Cage>,
+    /// The largest message, in bytes.
+    limit: usize,
     /// Values that must not reach the log.
     secrets: Vec<String>,
 }
@@ -58,8 +52,8 @@ impl ProcessSource {
         };
         let is_secret = |name: &str| matches!(listed.get(name), Some(Value::Secret(_)));
         let secrets = env.iter().filter(|(name, _)| is_secret(name)).map(|(_, value)| value.clone()).collect();
-        let program = Program { argv: argv.clone(), env, cage, secrets };
-        Ok(Self { supervised: Supervised::new(config.name.clone(), program, config.timeout) })
+        let program = Program { argv: argv.clone(), env, cage, limit: config.max_message, secrets };
+        Ok(Self::of(config.name.clone(), program, config.timeout))
     }
 }
 
@@ -70,7 +64,8 @@ impl Dial for Program {
         tracing::info!(source = %self.cage.source(), program = %plan.launch.program.display(), "program of the source");
         let cells = &self.cage.cells;
         let log = cells.data_dir.join("logs").join(format!("{}.log", self.cage.source()));
-        let (pipe, ready) = Pipe::start(plan.launch, cells.launcher.clone(), self.label(), log, self.secrets.clone())
+        let wire = Wire { limit: self.limit, log, secrets: self.secrets.clone() };
+        let (pipe, ready) = Pipe::start(plan.launch, cells.launcher.clone(), self.label(), wire)
             .await
             .map_err(|error| self.not_started(&error))?;
         let outlet = self.cage.started(ready).map_err(|error| self.not_started(&error.into()))?;
@@ -114,38 +109,10 @@ impl Program {
     }
 }
 
-#[async_trait]
-impl Source for ProcessSource {
-    async fn discover(&self, client: &Arc<dyn Client>) -> Result<Discovery, SourceError> {
-        self.supervised.discover(client).await
-    }
-
-    async fn list(&self, client: &Arc<dyn Client>, kind: Kind) -> Result<Listed, SourceError> {
-        self.supervised.list(client, kind).await
-    }
-
-    async fn call(&self, permit: Permit, client: &Arc<dyn Client>, relay: Relay) -> Outcome {
-        self.supervised.call(permit, client, relay).await
-    }
-
-    fn tell(&self, session: &SessionId, notification: Notification) {
-        self.supervised.tell(session, notification);
-    }
-
-    fn end_session(&self, session: &SessionId) {
-        self.supervised.end_session(session);
-    }
-
-    async fn close(&self) {
-        self.supervised.close().await;
-    }
-}
-
-impl std::fmt::Debug for ProcessSource {
+impl std::fmt::Debug for Program {
     // The environment holds secrets.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Program { argv, cage, .. } = &self.supervised.dial;
-        f.debug_struct("ProcessSource").field("name", cage.source()).field("argv", argv).finish_non_exhaustive()
+        f.debug_struct("Program").field("name", self.cage.source()).field("argv", &self.argv).finish_non_exhaustive()
     }
 }
 

@@ -13,7 +13,7 @@ use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
 
 use super::link::{Audience, Deadlines, Link, Party};
-use super::{Client, Discovery, Listed, Relay, SourceError};
+use super::{Client, Discovery, Listed, Relay, Source, SourceError};
 use crate::call::{Call, Outcome, SessionId};
 use crate::catalog::Kind;
 use crate::digest::Digest;
@@ -27,14 +27,17 @@ const MAX_OWN: usize = 256;
 
 /// How one connection is made.
 #[async_trait]
-pub(super) trait Dial: Send + Sync {
+pub(crate) trait Dial: Send + Sync + std::fmt::Debug {
     /// Makes a connection. Cancellation safe: one that was half-way up is torn down.
     async fn dial(&self, deadlines: Deadlines, party: Party) -> Result<(Link, Discovery), SourceError>;
+
+    /// Waits, when the source is closed, for what must not be cut off.
+    async fn settle(&self) {}
 }
 
 /// A source behind one shared connection, and one for each session that cannot share. Connects to nothing before the first
-/// discovery or call.
-pub(super) struct Supervised<D> {
+/// discovery or call; once a connection has ended, the next of them makes another.
+pub(crate) struct Supervised<D> {
     pub(super) dial: D,
     pub(super) deadlines: Deadlines,
     pub(super) timeout: Duration,
@@ -55,7 +58,7 @@ type Place = Arc<Mutex<Option<Arc<Connection>>>>;
 
 impl<D: Dial> Supervised<D> {
     /// Calls get `timeout` each.
-    pub(super) fn new(name: SourceName, dial: D, timeout: Duration) -> Self {
+    pub(super) fn of(name: SourceName, dial: D, timeout: Duration) -> Self {
         Self {
             dial,
             deadlines: Deadlines::default(),
@@ -69,8 +72,11 @@ impl<D: Dial> Supervised<D> {
             stateful: AtomicBool::new(false),
         }
     }
+}
 
-    pub(super) async fn discover(&self, client: &Arc<dyn Client>) -> Result<Discovery, SourceError> {
+#[async_trait]
+impl<D: Dial> Source for Supervised<D> {
+    async fn discover(&self, client: &Arc<dyn Client>) -> Result<Discovery, SourceError> {
         let (connection, discovery) = self.connect(client).await?;
         let discovery = match discovery {
             Some(discovery) => discovery,
@@ -80,14 +86,14 @@ impl<D: Dial> Supervised<D> {
         Ok(discovery)
     }
 
-    pub(super) async fn list(&self, client: &Arc<dyn Client>, kind: Kind) -> Result<Listed, SourceError> {
+    async fn list(&self, client: &Arc<dyn Client>, kind: Kind) -> Result<Listed, SourceError> {
         let (connection, _) = self.connect(client).await?;
         let listed = connection.link.list(kind).await?;
         connection.note(kind, &listed);
         Ok(listed)
     }
 
-    pub(super) async fn call(&self, permit: Permit, client: &Arc<dyn Client>, relay: Relay) -> Outcome {
+    async fn call(&self, permit: Permit, client: &Arc<dyn Client>, relay: Relay) -> Outcome {
         let mut first = true;
         loop {
             let connection = match self.connect(client).await {
@@ -108,7 +114,7 @@ impl<D: Dial> Supervised<D> {
         }
     }
 
-    pub(super) fn tell(&self, session: &SessionId, notification: Notification) {
+    fn tell(&self, session: &SessionId, notification: Notification) {
         let place = self.own().get(session).cloned();
         // One that is still being made is told nothing: what it asks for later is up to date.
         if let Some(connection) = place.and_then(|place| place.try_lock().ok()?.clone()) {
@@ -116,7 +122,7 @@ impl<D: Dial> Supervised<D> {
         }
     }
 
-    pub(super) fn end_session(&self, session: &SessionId) {
+    fn end_session(&self, session: &SessionId) {
         self.audience.leave(session);
         let Some(place) = self.own().remove(session) else { return };
         // Dropped outside a runtime, it ends too, and nobody can wait for that.
@@ -126,13 +132,22 @@ impl<D: Dial> Supervised<D> {
         closing.push(runtime.spawn(async move { close(&place).await }));
     }
 
-    pub(super) async fn close(&self) {
+    async fn close(&self) {
         let own: Vec<_> = self.own().drain().map(|(_, place)| place).collect();
         futures_util::future::join_all(own.iter().chain([&self.shared]).map(close)).await;
         let closing = std::mem::take(&mut *self.closing());
         futures_util::future::join_all(closing).await;
+        self.dial.settle().await;
     }
+}
 
+impl<D: Dial> std::fmt::Debug for Supervised<D> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.dial.fmt(f)
+    }
+}
+
+impl<D: Dial> Supervised<D> {
     /// The open connection for a client, or a new one with what it said of itself.
     async fn connect(&self, client: &Arc<dyn Client>) -> Result<(Arc<Connection>, Option<Discovery>), SourceError> {
         if !self.cannot_share(client) {

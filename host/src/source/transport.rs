@@ -49,10 +49,12 @@ pub(crate) enum TransportError {
     #[error("{0}")]
     NotSent(String),
     /// A message from the source was skipped for its size. The connection goes on.
-    #[error("the source sent a message of {size} bytes, over the limit of {} bytes", crate::message::MAX_MESSAGE_BYTES)]
+    #[error("the source sent a message of {size} bytes, over the limit of {limit} bytes")]
     Oversized {
         /// In bytes, as far as it was read.
         size: usize,
+        /// The largest that is read.
+        limit: usize,
     },
     /// The answer to one request will not come, and nothing tells whether the source acted. The connection goes on.
     #[error("{reason}")]

@@ -8,6 +8,9 @@ use crate::send;
 #[derive(Default)]
 pub(crate) struct Full {
     waiting: Vec<(Value, Value)>,
+    /// How often a page had to be opened first.
+    pages: usize,
+    tasks: Vec<String>,
 }
 
 impl Full {
@@ -22,13 +25,38 @@ impl Full {
                 "protocolVersion": params.get("protocolVersion"),
                 "capabilities": {
                     "tools": {}, "prompts": {}, "resources": { "subscribe": true }, "completions": {}, "logging": {},
+                    "tasks": { "list": {}, "cancel": {}, "requests": { "tools": { "call": {} } } },
                 },
                 "serverInfo": { "name": "full", "version": "1" },
             }),
             "tools/list" => {
                 let tool = |name| json!({ "name": name, "inputSchema": { "type": "object" } });
-                let tools = ["elicit", "secret", "sample"].map(tool);
+                let tools = ["elicit", "secret", "sample", "page", "say"].map(tool);
                 json!({ "tools": tools })
+            }
+            "tools/call" if params.get("task").is_some() => {
+                // A process has the same number in each cell, and no two begin at the same time.
+                self.tasks
+                    .push(format!("task-{}", std::time::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_nanos())));
+                json!({ "task": { "taskId": self.tasks.last(), "status": "working" } })
+            }
+            "tasks/get" => json!({ "taskId": text("taskId"), "status": "completed" }),
+            "tasks/result" => json!({ "content": [{ "type": "text", "text": text("taskId") }] }),
+            "tasks/list" => {
+                let all = self.tasks.iter().map(String::as_str).chain(["task-of-somebody-else"]);
+                json!({ "tasks": all.map(|id| json!({ "taskId": id })).collect::<Vec<_>>() })
+            }
+            "tools/call" if text("name") == "page" => {
+                self.pages += 1;
+                if self.pages % 2 == 1 {
+                    page(&id, self.pages);
+                    return true;
+                }
+                json!({ "content": [{ "type": "text", "text": "opened" }] })
+            }
+            "tools/call" if text("name") == "say" => {
+                say(&params);
+                json!({ "content": [{ "type": "text", "text": "said to ann@example.com" }] })
             }
             "tools/call" => {
                 self.ask(&text("name"), id);
@@ -87,5 +115,33 @@ impl Full {
         let result = json!({ "content": [{ "type": "text", "text": said.to_string() }] });
         send(&json!({ "jsonrpc": "2.0", "id": call, "result": result }));
         true
+    }
+}
+
+/// Refuses until a page was opened, and says at once that it was.
+fn page(call: &Value, number: usize) {
+    let page = json!({
+        "mode": "url", "elicitationId": format!("page {number}"), "url": "https://pages.example/1", "message": "Sign in",
+    });
+    // With a spelling that no parser keeps.
+    let data = format!(r#"{{ "elicitations":[{page}],"vendor":1.0e2}}"#);
+    crate::line(&format!(
+        r#"{{"jsonrpc":"2.0","id":{call},"error":{{"code":-32042,"message":"sign in first","data":{data}}}}}"#
+    ));
+    let id = json!({ "elicitationId": format!("page {number}") });
+    send(&json!({ "jsonrpc": "2.0", "method": "notifications/elicitation/complete", "params": id }));
+}
+
+/// Says something in every way there is beside an answer.
+fn say(params: &Value) {
+    let mail = "to ann@example.com";
+    let token = params.pointer("/_meta/progressToken");
+    let progress = json!({ "progressToken": token, "progress": 1, "message": mail });
+    for (method, params) in [
+        ("notifications/progress", progress),
+        ("notifications/message", json!({ "level": "error", "data": mail })),
+        ("notifications/vendor", json!({ "text": mail })),
+    ] {
+        send(&json!({ "jsonrpc": "2.0", "method": method, "params": params }));
     }
 }

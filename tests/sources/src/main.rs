@@ -116,12 +116,13 @@ impl Server {
                 .map(String::from)
                 .to_vec(),
         };
+        let page = (self.mode == "modern").then(|| "page".to_owned());
         // By the second list of a process, or for every process by a file that comes into being.
         let pulled = std::env::args().nth(2).is_some_and(|file| std::fs::exists(file).unwrap_or(false));
         let version = if pulled { 2 } else { self.lists };
         let described = if self.mode == "rug-pull" { format!("version {version}") } else { "a tool".to_owned() };
         let tool = |name| json!({ "name": name, "description": described, "inputSchema": { "type": "object" } });
-        Ok(json!({ "tools": names.into_iter().map(tool).collect::<Vec<_>>() }))
+        Ok(json!({ "tools": names.into_iter().chain(page).map(tool).collect::<Vec<_>>() }))
     }
 
     /// None if the call is not answered.
@@ -147,6 +148,16 @@ impl Server {
             "hang" => return None,
             "cancelled" => json!(self.cancelled),
             "big" => json!("x".repeat(usize::try_from(number("bytes")).unwrap_or(0))),
+            "page" => match params.pointer("/inputResponses/page") {
+                Some(answer) => answer.clone(),
+                None => {
+                    let page = json!({
+                        "mode": "url", "elicitationId": "new page", "url": "https://pages.example/2", "message": "Pay",
+                    });
+                    let asked = json!({ "page": { "method": "elicitation/create", "params": page } });
+                    return Some(Ok(json!({ "resultType": "input_required", "inputRequests": asked })));
+                }
+            },
             "look" => look(),
             "meta" => params.get("_meta").cloned().unwrap_or_default(),
             "exit" => exit(0),

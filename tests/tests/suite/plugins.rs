@@ -47,6 +47,55 @@ fn what_a_plugin_may_import_is_granted_by_name_and_its_log_forges_nothing() {
 }
 
 #[test]
+fn what_a_source_says_beside_its_answer_passes_the_plugins_too() {
+    let config = "[sources.far]\ncommand = [\"@source@\", \"full\"]\n[profiles.default]\napprove = \"never\"\n";
+    let said = |place: &Place, era: Era| {
+        let mut agent = Agent::alone(place, era);
+        agent.list();
+        let mut meta = json!({ "progressToken": "t" });
+        if era == Era::Modern {
+            meta = crate::agent::meta(&json!({}));
+            meta["progressToken"] = json!("t");
+            meta["io.modelcontextprotocol/logLevel"] = json!("debug");
+        }
+        let id =
+            agent.send_raw("tools/call", &json!({ "name": "far__say", "arguments": {}, "_meta": meta }).to_string());
+        let mut said = Vec::new();
+        loop {
+            let message = agent.next().unwrap();
+            let answered = message["id"] == id;
+            said.push(message);
+            if answered {
+                break;
+            }
+        }
+        agent.leave();
+        said
+    };
+    for era in ERAS {
+        let plain = said(&Place::new(config), era);
+        assert_eq!(plain.len(), 4, "{plain:?}");
+        assert!(plain.iter().all(|message| message.to_string().contains("to ann@example.com")), "{plain:?}");
+
+        let redact = "[[transforms]]\nplugin = \"builtin:redact\"\nsettings = { detect = [\"email\"] }\n";
+        let redacted = said(&Place::new(&format!("{redact}{config}")), era);
+        let methods = |said: &[Value]| said.iter().map(|message| message["method"].clone()).collect::<Vec<_>>();
+        assert_eq!(methods(&redacted), methods(&plain), "all of it, in its order");
+        assert_eq!(redacted[0]["params"]["progressToken"], "t");
+        for message in &redacted {
+            let text = message.to_string();
+            assert!(!text.contains("ann@example.com") && text.contains("to "), "{text}");
+        }
+
+        let deny =
+            "[[policies]]\nplugin = \"builtin:rules\"\non = [\"result\"]\nsettings = { deny = [\"far__say\"] }\n";
+        let withheld = said(&Place::new(&format!("{deny}{config}")), era);
+        assert_eq!(withheld.len(), 1, "a result that is withheld is not told in other words: {withheld:?}");
+        assert!(!withheld[0].to_string().contains("ann@example.com"));
+    }
+}
+
+#[test]
 fn sinks_get_every_record_in_order() {
     let place = Place::new(&format!(
         "{FILES}\n[[sinks]]\nplugin = \"builtin:jsonl\"\n[[sinks]]\nplugin = \"@guest:scribe@\"\nfile = \"scribe.jsonl\"\n"

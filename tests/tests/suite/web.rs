@@ -53,11 +53,15 @@ impl Door {
 
     /// None if the broker is not there, or not any more.
     pub(crate) fn post(&self, body: &str, headers: &[(&str, &str)]) -> Option<Reply> {
+        self.send("POST", body, headers)
+    }
+
+    fn send(&self, method: &str, body: &str, headers: &[(&str, &str)]) -> Option<Reply> {
         let mut stream = TcpStream::connect(&self.address).ok()?;
         stream.set_read_timeout(Some(DEADLINE)).unwrap();
         // HTTP/1.0: the body ends with the connection, and needs no decoding.
         let mut request = format!(
-            "POST /mcp HTTP/1.0\r\nHost: {}\r\nAuthorization: Bearer {}\r\nContent-Type: application/json\r\n\
+            "{method} /mcp HTTP/1.0\r\nHost: {}\r\nAuthorization: Bearer {}\r\nContent-Type: application/json\r\n\
              Accept: application/json, text/event-stream\r\nContent-Length: {}\r\n",
             self.address,
             self.token,
@@ -84,15 +88,24 @@ impl Door {
     }
 
     /// A request of the stateless era, answered to its end.
-    pub(crate) fn modern(&self, method: &str, mut params: Value) -> Option<Value> {
+    pub(crate) fn modern(&self, method: &str, params: Value) -> Option<Value> {
+        self.send_modern(method, params)?.answer()
+    }
+
+    /// A request of the stateless era.
+    pub(crate) fn send_modern(&self, method: &str, mut params: Value) -> Option<Reply> {
         let name = params["name"].as_str().unwrap_or_default().to_owned();
+        let token = params["_meta"]["progressToken"].take();
         params["_meta"] = meta(&json!({}));
+        if !token.is_null() {
+            params["_meta"]["progressToken"] = token;
+        }
         let body = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params }).to_string();
         let mut headers = vec![("mcp-protocol-version", "2026-07-28"), ("mcp-method", method)];
         if !name.is_empty() {
             headers.push(("mcp-name", &name));
         }
-        self.post(&body, &headers)?.answer()
+        self.post(&body, &headers)
     }
 }
 
@@ -104,6 +117,11 @@ impl Session {
         let id = self.id.clone();
         let headers = [("mcp-session-id", &*id), ("mcp-protocol-version", "2025-11-25")];
         self.door.post(&body, if id.is_empty() { &[] } else { &headers })
+    }
+
+    /// The stream for what belongs to no request.
+    pub(crate) fn listen(&self) -> Option<Reply> {
+        self.door.send("GET", "", &[("mcp-session-id", &*self.id), ("mcp-protocol-version", "2025-11-25")])
     }
 
     pub(crate) fn send_call(&mut self, tool: &str, arguments: &Value) -> Option<Reply> {

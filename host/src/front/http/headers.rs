@@ -10,6 +10,8 @@ use crate::message::{Json, Message, RpcError};
 
 /// The session of a legacy request.
 pub(crate) const SESSION: &str = "mcp-session-id";
+/// Where a legacy agent takes up a stream again.
+pub(crate) const LAST_EVENT: &str = "last-event-id";
 const VERSION: &str = "mcp-protocol-version";
 const METHOD: &str = "mcp-method";
 const NAME: &str = "mcp-name";

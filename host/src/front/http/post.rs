@@ -11,7 +11,7 @@ use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use tokio::sync::mpsc;
 
 use super::admission::Admitted;
-use super::reply::{self, Refusal, WhenLeft};
+use super::reply::{self, Refusal};
 use super::{Shared, headers, params};
 use crate::front::protocol::client::Client;
 use crate::front::protocol::contact::OUT_QUEUE;
@@ -41,7 +41,7 @@ pub(crate) async fn post(
 }
 
 async fn read(body: Body, max: usize) -> Result<Bytes, Refusal> {
-    let too_large = |size| Refusal::malformed(&Bytes::new(), &MessageError::TooLarge { size });
+    let too_large = |size| Refusal::malformed(&Bytes::new(), &MessageError::TooLarge { size, limit: max });
     let announced = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
     if announced > max {
         return Err(too_large(announced));
@@ -103,7 +103,7 @@ async fn modern_request(
     let (out, said) = mpsc::channel(OUT_QUEUE);
     // Ids need be unique among the requests of one stream only, and this one has a stream of its own.
     match modern::serve(&desk, &client, request, &out, &Calls::default()) {
-        Step::Work(work) => Ok(reply::work(work, out, said, WhenLeft::Cancel, session).await),
+        Step::Work(work) => Ok(reply::work(work, out, said, None, session).await),
         Step::Answer(answer) => Ok(reply::json(reply::modern_status(&answer), answer)),
         Step::Silence => Ok(reply::accepted()),
     }
@@ -124,8 +124,9 @@ async fn legacy_message(
     let session = shared.sessions.legacy(caller, headers).map_err(|refusal| named(refusal, &message))?;
     headers::check_legacy_version(headers).map_err(|refusal| named(refusal, &message))?;
     let (out, said) = mpsc::channel(OUT_QUEUE);
+    let resumable = session.resumable();
     match session.agent.accept(message, &out) {
-        Step::Work(work) => Ok(reply::work(work, out, said, WhenLeft::Finish, session).await),
+        Step::Work(work) => Ok(reply::work(work, out, said, Some(&resumable), session).await),
         Step::Answer(answer) => Ok(reply::json(StatusCode::OK, answer)),
         Step::Silence => Ok(reply::accepted()),
     }

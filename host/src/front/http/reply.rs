@@ -1,24 +1,31 @@
 //! Answers as HTTP: one JSON body where the answer is the first thing to say, else a stream of events.
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::header::{ALLOW, CONTENT_TYPE};
 use axum::http::{HeaderName, HeaderValue, StatusCode};
-use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
-use futures_util::{FutureExt as _, stream};
+use http_body::{Body as HttpBody, Frame, SizeHint};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
+use super::events;
+use super::streams::Streams;
 use crate::front::protocol::contact::Out;
 use crate::front::protocol::{self, Work};
 use crate::message::{Answer, Id, Message, MessageError, Response as Answered, RpcError};
 
 /// How often a silent stream says that it lives. Proxies drop connections that are silent for 30 to 60 seconds.
-const KEEP_ALIVE: Duration = Duration::from_secs(15);
+pub(super) const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 /// A request that is not served.
 #[derive(Debug)]
@@ -46,7 +53,7 @@ impl Refusal {
         self
     }
 
-    pub(crate) fn malformed(text: &bytes::Bytes, error: &MessageError) -> Self {
+    pub(crate) fn malformed(text: &Bytes, error: &MessageError) -> Self {
         let status = match error {
             MessageError::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
             _ => StatusCode::BAD_REQUEST,
@@ -78,8 +85,28 @@ impl IntoResponse for Refusal {
 
 /// One message as a whole body.
 pub(crate) fn json(status: StatusCode, answer: Answered) -> Response {
-    let body = Body::from(Message::Response(answer).to_line());
+    let body = Body::new(Pieces(Message::Response(answer).to_chunks().into()));
     (status, [(CONTENT_TYPE, HeaderValue::from_static("application/json"))], body).into_response()
+}
+
+/// A body of which the whole is there, in pieces.
+struct Pieces(VecDeque<Bytes>);
+
+impl HttpBody for Pieces {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        Poll::Ready(self.0.pop_front().map(|piece| Ok(Frame::data(piece))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.0.iter().map(|piece| piece.len() as u64).sum())
+    }
 }
 
 /// In the modern era an unknown method is 404, and what the protocol's own errors say of the request is 400.
@@ -102,21 +129,15 @@ pub(crate) fn accepted() -> Response {
     StatusCode::ACCEPTED.into_response()
 }
 
-/// What happens to a call whose agent stops listening for the answer.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum WhenLeft {
-    /// It is cancelled (2026-07-28).
-    Cancel,
-    /// It goes on, and its answer is dropped: leaving is no cancellation (2025-11-25 and earlier).
-    Finish,
-}
-
 /// Drives a call and answers with what it says, in its order. `used` is held until the call ends.
+///
+/// When the agent stops listening, a call with `streams` (2025-11-25 and earlier) goes on, and the agent may come back for
+/// what it says: leaving is no cancellation. Without (2026-07-28) it is cancelled.
 pub(crate) async fn work(
     work: Work,
     out: Out,
     mut said: mpsc::Receiver<Message>,
-    when_left: WhenLeft,
+    streams: Option<&Resumable>,
     used: impl Send + 'static,
 ) -> Response {
     let call = async move {
@@ -126,7 +147,7 @@ pub(crate) async fn work(
         drop(used);
     };
     // Most calls say nothing but their answer, and need no task of their own.
-    let mut call = Here { call: Some(call.boxed()), when_left };
+    let mut call = Here { call: Some(call.boxed()), cancel: streams.is_none() };
     let first = async {
         tokio::select! {
             biased;
@@ -134,21 +155,40 @@ pub(crate) async fn work(
             () = call.end() => said.recv().await,
         }
     };
-    match tokio::time::timeout(KEEP_ALIVE, first).await {
-        Ok(Some(Message::Response(response))) => {
-            let modern = when_left == WhenLeft::Cancel;
-            json(if modern { modern_status(&response) } else { StatusCode::OK }, response)
+    let (first, over) = match tokio::time::timeout(KEEP_ALIVE, first).await {
+        Ok(first) => {
+            let over = first.is_none();
+            (first, over)
         }
-        Ok(first) => stream(said, first, call.elsewhere()),
         // A stream can say that we live.
-        Err(_) => stream(said, None, call.elsewhere()),
+        Err(_) => (None, false),
+    };
+    // Where nothing was said and nothing will be, there is nothing to come back for.
+    match (first, streams) {
+        (Some(Message::Response(response)), None) => json(modern_status(&response), response),
+        (Some(Message::Response(response)), Some(_)) => json(StatusCode::OK, response),
+        (first, Some(resumable)) if !over => {
+            // It goes on by itself.
+            drop(call.elsewhere());
+            events::resumable(resumable.streams.open(first, said), resumable.primed, ())
+        }
+        (first, _) => events::plain(first, said, call.elsewhere()),
     }
+}
+
+/// How the streams of a legacy session are to be answered with.
+#[derive(Clone)]
+pub(crate) struct Resumable {
+    pub(crate) streams: Arc<Streams>,
+    /// Whether the agent takes an event without data, which tells it where a stream begins.
+    pub(crate) primed: bool,
 }
 
 /// A call that is driven by the task of its connection. When the agent leaves, it goes on elsewhere if it is to be finished.
 struct Here {
     call: Option<BoxFuture<'static, ()>>,
-    when_left: WhenLeft,
+    /// Whether it ends with its agent's interest.
+    cancel: bool,
 }
 
 impl Here {
@@ -164,32 +204,16 @@ impl Here {
         let call = self.call.take()?;
         // There is no runtime any more when it is just being dropped, and the call with it.
         let task = Handle::try_current().ok()?.spawn(call);
-        (self.when_left == WhenLeft::Cancel).then(|| AbortOnDrop(task.abort_handle()))
+        self.cancel.then(|| AbortOnDrop(task.abort_handle()))
     }
 }
 
 impl Drop for Here {
     fn drop(&mut self) {
-        if self.when_left == WhenLeft::Finish {
+        if !self.cancel {
             self.elsewhere();
         }
     }
-}
-
-/// A stream of events: `first`, then what comes through `said`, until nobody can say any more. `held` is dropped when the
-/// stream ends or the peer leaves.
-pub(crate) fn stream(said: mpsc::Receiver<Message>, first: Option<Message>, held: impl Send + 'static) -> Response {
-    let events = stream::unfold((first, said, held), |(first, mut said, held)| async move {
-        let message = match first {
-            Some(message) => message,
-            None => said.recv().await?,
-        };
-        let line = String::from_utf8(message.to_line().into()).ok()?;
-        Some((Ok::<_, Infallible>(Event::default().data(line)), (None, said, held)))
-    });
-    // Proxies that hold events back would make progress arrive with the answer.
-    let unbuffered = [(HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"))];
-    (unbuffered, Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE))).into_response()
 }
 
 struct AbortOnDrop(tokio::task::AbortHandle);

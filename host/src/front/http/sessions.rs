@@ -14,7 +14,8 @@ use tokio::time::Instant;
 
 use super::admission::Admitted;
 use super::headers::{self, SESSION};
-use super::reply::Refusal;
+use super::reply::{Refusal, Resumable};
+use super::streams::{EventId, Reader, Streams};
 use crate::front::DRAIN;
 use crate::front::protocol::contact::{OUT_QUEUE, Out};
 use crate::front::protocol::desk::Desk;
@@ -67,7 +68,7 @@ impl Sessions {
 
     /// Enters an agent that has initialised.
     pub(crate) fn add(&self, id: String, caller: Admitted, agent: Legacy) {
-        let session = LegacySession { caller, agent, stream: Mutex::default() };
+        let session = LegacySession { caller, agent, streams: Arc::default(), listening: Mutex::default() };
         self.legacy.lock().insert(id, Entry::new(session));
     }
 
@@ -92,15 +93,16 @@ impl Sessions {
         Ok(())
     }
 
-    /// Ends the sessions that were idle for too long.
+    /// Ends the sessions that were idle for too long, and forgets the streams that nobody takes up.
     pub(crate) async fn sweep(&self) {
+        self.legacy.lock().values().for_each(|entry| entry.value.streams.sweep());
         let (legacy, modern) = (self.legacy.take_idle(), self.modern.take_idle());
         close(legacy, modern).await;
     }
 
     /// Ends the streams that agents hold open, so that connections can end.
     pub(crate) fn end_streams(&self) {
-        self.legacy.lock().values().for_each(|entry| entry.value.end_stream());
+        self.legacy.lock().values().for_each(|entry| entry.value.end_listening());
     }
 
     /// Ends all sessions.
@@ -121,33 +123,62 @@ async fn close(legacy: Vec<Arc<Entry<LegacySession>>>, modern: Vec<Arc<Entry<Onc
 pub(crate) struct LegacySession {
     caller: Admitted,
     pub(crate) agent: Legacy,
-    /// The far end of the stream that the agent holds open by GET.
-    stream: Mutex<Option<Out>>,
+    streams: Arc<Streams>,
+    /// The stream that the agent opened by GET last, and our end of it.
+    listening: Mutex<Option<(EventId, Out)>>,
 }
 
 impl LegacySession {
     /// The stream for what belongs to no request. One at a time.
-    pub(crate) fn open_stream(&self) -> Result<mpsc::Receiver<crate::message::Message>, Refusal> {
-        let mut stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
-        if stream.as_ref().is_some_and(|open| !open.is_closed()) {
-            let message = "this session has a stream open already; it can have one";
-            return Err(Refusal::new(StatusCode::CONFLICT, RpcError::INVALID_REQUEST, message));
+    pub(crate) fn listen(&self) -> Result<Reader, Refusal> {
+        let mut listening = self.listening();
+        if let Some((open, out)) = &*listening
+            && !out.is_closed()
+        {
+            if self.streams.is_read(*open) {
+                let message = "this session has a stream open already; it can have one";
+                return Err(Refusal::new(StatusCode::CONFLICT, RpcError::INVALID_REQUEST, message));
+            }
+            self.streams.forget(*open);
         }
         let (out, said) = mpsc::channel(OUT_QUEUE);
         self.agent.attach(out.clone());
-        *stream = Some(out);
-        Ok(said)
+        let reader = self.streams.open(None, said);
+        *listening = Some((reader.position(), out));
+        Ok(reader)
     }
 
-    fn end_stream(&self) {
+    /// Any stream of this session, after the event that its agent got last.
+    pub(crate) fn resume(&self, last_event: &str) -> Result<Reader, Refusal> {
+        let reader = last_event.parse().ok().and_then(|id| self.streams.resume(id));
+        reader.ok_or_else(|| {
+            let message = "`Last-Event-ID` names no event that is still known; send the requests that were lost again";
+            Refusal::new(StatusCode::BAD_REQUEST, RpcError::INVALID_REQUEST, message)
+        })
+    }
+
+    /// How requests of this session are answered with streams.
+    pub(crate) fn resumable(&self) -> Resumable {
+        Resumable { streams: self.streams.clone(), primed: self.agent.takes_empty_events() }
+    }
+
+    fn end_listening(&self) {
         self.agent.detach();
-        *self.stream.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        if let Some((open, _)) = self.listening().take() {
+            self.streams.forget(open);
+        }
     }
 
     async fn end(&self) {
-        self.end_stream();
+        self.end_listening();
+        self.streams.clear();
         self.agent.cancel_all();
         self.agent.close(DRAIN).await;
+    }
+
+    fn listening(&self) -> MutexGuard<'_, Option<(EventId, Out)>> {
+        // The value is whole at every point at which a holder could panic.
+        self.listening.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -108,13 +108,19 @@ fn call(id: impl Into<Value>, method: &str, params: Value) -> String {
     json!({ "jsonrpc": "2.0", "id": id.into(), "method": method, "params": params }).to_string()
 }
 
-/// The next event of a stream; None at its end.
+/// The next event of a stream that says something; None at its end.
 async fn event(response: &mut reqwest::Response, held: &mut String) -> Option<Value> {
+    Some(event_with_id(response, held).await?.1)
+}
+
+/// The same with its id.
+async fn event_with_id(response: &mut reqwest::Response, held: &mut String) -> Option<(Option<String>, Value)> {
     loop {
         if let Some(at) = held.find("\n\n") {
             let event: String = held.drain(..at + 2).collect();
-            match event.strip_prefix("data: ") {
-                Some(data) => return Some(serde_json::from_str(data.trim()).unwrap()),
+            let field = |name: &str| event.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+            match field("data:").filter(|data| !data.is_empty()) {
+                Some(data) => return Some((field("id:").map(str::to_owned), serde_json::from_str(data).unwrap())),
                 None => continue,
             }
         }

@@ -7,7 +7,7 @@ use super::calls::Calls;
 use super::client::Client;
 use super::contact::{Asks, Line, Out};
 use super::desk::Desk;
-use super::{Step, instructions, server_info, unknown};
+use super::{Step, instructions, server_info, unknown, version};
 use crate::front::backend::Backend;
 use crate::message::{Id, Json, Message, Notification, Request, Response, RpcError};
 use crate::name::ProfileName;
@@ -16,6 +16,7 @@ use crate::session::{Era, Nobody};
 /// An agent that has initialised.
 pub(crate) struct Legacy {
     desk: Desk,
+    version: &'static str,
     client: Client,
     calls: Calls,
     asks: Asks,
@@ -38,7 +39,7 @@ impl Legacy {
             "serverInfo": server_info(),
             "instructions": instructions(&offers),
         });
-        let agent = Self { desk, client, calls: Calls::default(), asks: Asks::default() };
+        let agent = Self { desk, version, client, calls: Calls::default(), asks: Asks::default() };
         Ok((agent, Json::of(&result)))
     }
 
@@ -80,6 +81,11 @@ impl Legacy {
             "notifications/initialized" => {}
             _ => self.desk.notified(notification),
         }
+    }
+
+    /// Whether it takes events that have an id and no data.
+    pub(crate) fn takes_empty_events(&self) -> bool {
+        version::has_empty_events(self.version)
     }
 
     /// What belongs to no call goes to `out` from now on.

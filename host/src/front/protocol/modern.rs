@@ -12,7 +12,15 @@ use crate::session::Era;
 pub(crate) const DISCOVER: &str = "server/discover";
 
 /// What this era has no more.
-const REMOVED: [&str; 5] = ["initialize", "ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe"];
+const REMOVED: [&str; 7] = [
+    "initialize",
+    "ping",
+    "logging/setLevel",
+    "resources/subscribe",
+    "resources/unsubscribe",
+    "tasks/list",
+    "tasks/result",
+];
 
 /// Answers `server/discover`.
 async fn discover(desk: Desk) -> Answer {

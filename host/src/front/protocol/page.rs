@@ -26,7 +26,8 @@ pub(super) fn page(kind: Kind, shelf: &Shelf, params: &Json) -> Result<Json, Rpc
     let shown = rest.get(..PAGE).unwrap_or(rest);
     let next = (rest.len() > PAGE).then(|| Json::of(&BASE64.encode((start + PAGE).to_string())));
     let (list, ttl_ms) = (Json::of(&shown), Json::of(&shelf.ttl_ms));
-    let mut members = vec![(kind.member(), Some(&list)), ("ttlMs", Some(&ttl_ms))];
+    let scope = Json::of(if shelf.public { &"public" } else { &"private" });
+    let mut members = vec![(kind.member(), Some(&list)), ("ttlMs", Some(&ttl_ms)), ("cacheScope", Some(&scope))];
     members.extend(next.as_ref().map(|next| ("nextCursor", Some(next))));
     Ok(Json::empty_object().edited(&members).unwrap_or_else(Json::empty_object))
 }
@@ -43,13 +44,13 @@ mod tests {
 
     fn shelf(count: usize) -> Shelf {
         let item = |n| Json::parse(format!("{{ \"name\":\"t{n}\" , \"x\":1e400}}")).unwrap();
-        Shelf { items: (0..count).map(item).collect(), ttl_ms: 5 }
+        Shelf { items: (0..count).map(item).collect(), ttl_ms: 5, public: false }
     }
 
     #[test]
     fn a_page_keeps_the_bytes_of_each_item() {
         let list = page(Kind::Prompt, &shelf(1), &Json::empty_object()).unwrap();
-        assert_eq!(list.as_str(), r#"{"prompts":[{ "name":"t0" , "x":1e400}],"ttlMs":5}"#);
+        assert_eq!(list.as_str(), r#"{"prompts":[{ "name":"t0" , "x":1e400}],"ttlMs":5,"cacheScope":"private"}"#);
     }
 
     #[test]

@@ -5,6 +5,8 @@ use std::io;
 use bytes::Bytes;
 use tokio::io::{AsyncBufReadExt as _, AsyncRead, BufReader};
 
+use crate::message::make_room;
+
 /// One line of input.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Line {
@@ -28,6 +30,11 @@ impl<R: AsyncRead + Unpin> Lines<R> {
         Self { input: BufReader::with_capacity(64 * 1024, input), max, held: Vec::new(), skipped: 0 }
     }
 
+    /// The cap, in bytes.
+    pub(crate) fn max(&self) -> usize {
+        self.max
+    }
+
     /// The next line that is not blank; None at the end. Cancellation safe.
     pub(crate) async fn next(&mut self) -> io::Result<Option<Line>> {
         loop {
@@ -38,6 +45,7 @@ impl<R: AsyncRead + Unpin> Lines<R> {
                 None => (read, ended),
             };
             if self.skipped == 0 && self.held.len() + part.len() <= self.max {
+                make_room(&mut self.held, part.len(), self.max);
                 self.held.extend_from_slice(part);
             } else {
                 self.skipped += self.held.len() + part.len();
@@ -46,14 +54,18 @@ impl<R: AsyncRead + Unpin> Lines<R> {
             let used = part.len() + usize::from(whole && !ended);
             self.input.consume(used);
             if whole {
-                let text = std::mem::take(&mut self.held);
+                let mut text = std::mem::take(&mut self.held);
                 match std::mem::take(&mut self.skipped) {
                     0 if text.iter().all(u8::is_ascii_whitespace) => {
                         if ended {
                             return Ok(None);
                         }
                     }
-                    0 => return Ok(Some(Line::Text(text.into()))),
+                    0 => {
+                        // What it did not need goes back.
+                        text.shrink_to_fit();
+                        return Ok(Some(Line::Text(text.into())));
+                    }
                     size => return Ok(Some(Line::TooLong(size))),
                 }
             }

@@ -13,7 +13,7 @@ use super::sse::{Events, TooLarge};
 use super::status;
 use super::transport::Shared;
 use crate::egress::{EgressError, Outgoing};
-use crate::message::{Answer, Id, Message, Response, RpcError};
+use crate::message::{Answer, Id, Message, Response, RpcError, make_room};
 use crate::source::transport::{Received, TransportError};
 
 /// The largest body of an error status that is looked at: an error object, not a web page.
@@ -22,13 +22,15 @@ const MAX_ERROR_BYTES: usize = 64 * 1024;
 /// How long the end of a stream is waited for after its answer has come, so that the connection can be used again.
 const STREAM_END: Duration = Duration::from_secs(1);
 
-/// How often in a row a stream that broke is taken up again without a single new event.
+/// How often in a row it is tried to take up a stream that broke, without a single new event.
 const MAX_RESUMES: u32 = 5;
 
-/// How long to wait before taking up a stream again, where the server does not say; and the bounds of what it may say.
+/// How long to wait before taking up a stream again, where the server does not say, at first and at most; and the bounds of
+/// what it may say.
 const RETRY: Duration = Duration::from_secs(1);
+const MAX_PAUSE: Duration = Duration::from_secs(30);
 const MIN_RETRY: Duration = Duration::from_millis(100);
-const MAX_RETRY: Duration = Duration::from_secs(30);
+const MAX_RETRY: Duration = Duration::from_secs(5 * 60);
 
 /// One message and what comes back for it.
 pub(super) struct Exchange {
@@ -104,7 +106,7 @@ impl Exchange {
 
     async fn read_stream(&self, id: &Id, mut response: HttpResponse) {
         let mut events = Events::new(self.shared.limit);
-        let mut silent = 0;
+        let mut attempts = 0;
         loop {
             let before = events.last_id().map(ToOwned::to_owned);
             let end = pump(&self.shared, &mut response, &mut events, Some(id)).await;
@@ -113,27 +115,37 @@ impl Exchange {
                 End::TooLarge(size) => return self.too_large(id, size).await,
                 End::Closed(why) => why,
             };
-            silent = if before.as_deref() == events.last_id() { silent + 1 } else { 0 };
+            if before.as_deref() != events.last_id() {
+                attempts = 0;
+            }
             // Taking up again is not sending again: the server has said where the rest of the answer can be had.
-            match self.resume(&mut events, silent).await {
+            match self.resume(&mut events, &mut attempts).await {
                 Some(next) => response = next,
                 None => return self.lose(&why).await,
             }
         }
     }
 
-    async fn resume(&self, events: &mut Events, silent: u32) -> Option<HttpResponse> {
+    /// The rest of a stream that broke, if the server still has it.
+    async fn resume(&self, events: &mut Events, attempts: &mut u32) -> Option<HttpResponse> {
         let protocol = self.shared.protocol();
-        let modern = protocol.as_deref().is_some_and(headers::is_modern);
-        if modern || silent > MAX_RESUMES {
+        if protocol.as_deref().is_some_and(headers::is_modern) {
             return None;
         }
         let last = events.last_id()?.to_owned();
-        tokio::time::sleep(events.retry().unwrap_or(RETRY).clamp(MIN_RETRY, MAX_RETRY)).await;
         events.reconnect();
-        let headers = headers::for_listening(protocol.as_deref(), Some(&last));
-        let response = self.shared.send(self.shared.outgoing(Method::GET, headers)).await.ok()?;
-        is_stream(&response).then_some(response)
+        while *attempts < MAX_RESUMES {
+            *attempts += 1;
+            tokio::time::sleep(pause(events, RETRY)).await;
+            let headers = headers::for_listening(protocol.as_deref(), Some(&last));
+            match self.shared.send(self.shared.outgoing(Method::GET, headers)).await {
+                Ok(response) if is_stream(&response) => return Some(response),
+                // It says no, and will not say yes later.
+                Ok(response) if response.status().is_client_error() => return None,
+                Ok(_) | Err(_) => {}
+            }
+        }
+        None
     }
 
     /// Delivers the error that the server gave, or one in its place.
@@ -199,27 +211,36 @@ impl Exchange {
 /// Delivers what the server says on its own, for as long as the connection lasts, if the server offers that at all.
 pub(super) async fn listen(shared: &Arc<Shared>) {
     let mut events = Events::new(shared.limit);
-    let mut pause = RETRY;
+    let mut usual = RETRY;
     loop {
         let headers = headers::for_listening(shared.protocol().as_deref(), events.last_id());
         match shared.send(shared.outgoing(Method::GET, headers)).await {
+            Ok(mut response) if is_stream(&response) => {
+                usual = RETRY;
+                if let End::TooLarge(size) = pump(shared, &mut response, &mut events, None).await {
+                    return shared.deliver(Err(TransportError::Oversized { size, limit: shared.limit })).await;
+                }
+                events.reconnect();
+            }
             Ok(response) if response.status() == StatusCode::NOT_FOUND && shared.has_session() => {
                 // The next message finds out whether that was about the session or about listening.
                 return;
             }
-            Ok(mut response) if is_stream(&response) => {
-                if let End::TooLarge(size) = pump(shared, &mut response, &mut events, None).await {
-                    return shared.deliver(Err(TransportError::Oversized { size })).await;
-                }
-            }
+            Ok(response) if response.status().is_server_error() => {}
+            // It does not know any more where we were: from here on, then.
+            Ok(_) if events.last_id().is_some() => events = Events::new(shared.limit),
             // Status 405, most often: not offered.
             Ok(_) => return,
             Err(error) => tracing::debug!(source = %shared.source, %error, "not listening"),
         }
-        tokio::time::sleep(events.retry().unwrap_or(pause).clamp(MIN_RETRY, MAX_RETRY)).await;
-        pause = (pause * 2).min(MAX_RETRY);
-        events.reconnect();
+        tokio::time::sleep(pause(&events, usual)).await;
+        usual = (usual * 2).min(MAX_PAUSE);
     }
+}
+
+/// How long the server wants a client to wait, or as long as is usual.
+fn pause(events: &Events, usual: Duration) -> Duration {
+    events.retry().map_or(usual, |retry| retry.clamp(MIN_RETRY, MAX_RETRY))
 }
 
 /// How a stream ended.
@@ -283,11 +304,17 @@ async fn body(mut response: HttpResponse, limit: usize) -> Result<Bytes, BodyErr
     if announced > limit {
         return Err(BodyError::TooLarge(announced));
     }
-    let mut text = Vec::with_capacity(announced.min(MAX_ERROR_BYTES));
+    let mut text = Vec::with_capacity(announced);
     loop {
         match response.chunk().await {
-            Ok(Some(chunk)) => text.extend_from_slice(&chunk),
-            Ok(None) => return Ok(text.into()),
+            Ok(Some(chunk)) => {
+                make_room(&mut text, chunk.len(), limit);
+                text.extend_from_slice(&chunk);
+            }
+            Ok(None) => {
+                text.shrink_to_fit();
+                return Ok(text.into());
+            }
             Err(error) => return Err(BodyError::Broken(EgressError::from_client(response.url(), &error).to_string())),
         }
         if text.len() > limit {

@@ -75,7 +75,7 @@ async fn begin(shared: &Shared) -> Result<(HttpResponse, Events, Url), SourceErr
 async fn read(shared: &Arc<Shared>, mut response: HttpResponse, mut events: Events) {
     let why = match pump(shared, &mut response, &mut events, None).await {
         End::TooLarge(size) => {
-            shared.deliver(Err(TransportError::Oversized { size })).await;
+            shared.deliver(Err(TransportError::Oversized { size, limit: shared.limit })).await;
             format!("`{}` sent an event of {size} bytes, over the limit", shared.shown())
         }
         End::Closed(why) => why,

@@ -6,14 +6,16 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use crate::message::make_room;
+
 /// An incremental parser of one event stream. Holds at most one event.
 #[derive(Debug)]
 pub(super) struct Events {
     limit: usize,
     /// The line being read, without its end.
     line: Vec<u8>,
-    /// The data of the event being read, a line feed after each line.
-    data: Vec<u8>,
+    /// The data of the event being read, a line feed between its lines.
+    data: Option<Vec<u8>>,
     /// Of the event being read.
     kind: Kind,
     /// Where messages are posted to, as servers of 2024-11-05 say it.
@@ -21,6 +23,8 @@ pub(super) struct Events {
     /// The last byte was a carriage return, so a line feed belongs to it.
     after_return: bool,
     at_start: bool,
+    /// As the stream has said it; it counts when an event is whole.
+    next_id: Option<String>,
     last_id: Option<String>,
     retry: Option<Duration>,
 }
@@ -54,11 +58,12 @@ impl Events {
         Self {
             limit,
             line: Vec::new(),
-            data: Vec::new(),
+            data: None,
             kind: Kind::Message,
             endpoint: None,
             after_return: false,
             at_start: true,
+            next_id: None,
             last_id: None,
             retry: None,
         }
@@ -69,9 +74,10 @@ impl Events {
         self.endpoint.clone()
     }
 
-    /// The id to resume after, if the stream has given one.
+    /// The id to resume after, if the stream has given one: that of the last event which is whole.
     pub(super) fn last_id(&self) -> Option<&str> {
-        self.last_id.as_deref()
+        // An empty one takes back what was said before.
+        self.last_id.as_deref().filter(|id| !id.is_empty())
     }
 
     /// How long the server wants a client to wait before it resumes.
@@ -91,11 +97,12 @@ impl Events {
             }
             let end = memchr::memchr2(b'\n', b'\r', chunk);
             let (part, rest) = chunk.split_at(end.unwrap_or(chunk.len()));
-            let size = self.line.len() + self.data.len() + part.len();
+            let size = self.line.len() + self.data.as_ref().map_or(0, Vec::len) + part.len();
             // The field name and the line feeds are not the message.
             if size > self.limit.saturating_add(16) {
                 return Err(TooLarge(size));
             }
+            make_room(&mut self.line, part.len(), self.limit.saturating_add(16));
             self.line.extend_from_slice(part);
             let Some((end, rest)) = rest.split_first() else { break };
             self.after_return = *end == b'\r';
@@ -108,7 +115,7 @@ impl Events {
     /// Starts over on a new connection, remembering where the old one stood.
     pub(super) fn reconnect(&mut self) {
         let (last_id, retry) = (self.last_id.take(), self.retry.take());
-        *self = Self { last_id, retry, ..Self::new(self.limit) };
+        *self = Self { next_id: last_id.clone(), last_id, retry, ..Self::new(self.limit) };
     }
 
     fn end_line(&mut self) -> Option<Bytes> {
@@ -119,21 +126,24 @@ impl Events {
         if line.is_empty() {
             return self.end_event();
         }
-        let (field, value) = match memchr::memchr(b':', &line) {
-            Some(at) => {
-                let (field, value) = line.split_at(at);
-                let value = value.get(1..).unwrap_or_default();
-                (field, value.strip_prefix(b" ").unwrap_or(value))
-            }
-            None => (line.as_slice(), b"".as_slice()),
-        };
+        let at = memchr::memchr(b':', &line).unwrap_or(line.len());
+        let spaced = line.get(at + 1) == Some(&b' ');
+        let start = (at + 1 + usize::from(spaced)).min(line.len());
+        let (field, value) = (line.get(..at).unwrap_or_default(), line.get(start..).unwrap_or_default());
         match field {
-            b"data" => {
-                self.data.extend_from_slice(value);
-                self.data.push(b'\n');
-            }
+            b"data" => match &mut self.data {
+                Some(data) => {
+                    data.push(b'\n');
+                    data.extend_from_slice(value);
+                }
+                // Most events have one line, and some are large: it is not copied.
+                None => {
+                    line.drain(..start);
+                    self.data = Some(line);
+                }
+            },
             b"event" => self.kind = Kind::of(value),
-            b"id" if !value.contains(&0) => self.last_id = String::from_utf8(value.to_vec()).ok(),
+            b"id" if !value.contains(&0) => self.next_id = String::from_utf8(value.to_vec()).ok(),
             b"retry" if value.iter().all(u8::is_ascii_digit) => {
                 let millis = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok());
                 self.retry = millis.map(Duration::from_millis).or(self.retry);
@@ -145,14 +155,15 @@ impl Events {
     }
 
     fn end_event(&mut self) -> Option<Bytes> {
-        let mut data = std::mem::take(&mut self.data);
+        let mut data = self.data.take().unwrap_or_default();
         let kind = std::mem::take(&mut self.kind);
-        data.pop();
+        self.last_id.clone_from(&self.next_id);
         if kind == Kind::Endpoint {
             self.endpoint = String::from_utf8(data).ok();
             return None;
         }
         // An event without data carries only an id to resume from.
+        data.shrink_to_fit();
         (kind == Kind::Message && !data.is_empty()).then(|| Bytes::from(data))
     }
 }
@@ -193,11 +204,14 @@ mod tests {
     #[test]
     fn id_and_retry_are_kept_over_a_reconnection() {
         let mut events = Events::new(1000);
-        events.feed(b"id: a1\nretry: 1500\ndata:\n\nretry: soon\nid: b\0c\n\ndata: lost").unwrap();
+        events.feed(b"id: a1\nretry: 1500\ndata:\n\nretry: soon\nid: b\0c\n\nid: a2\ndata: lost").unwrap();
         events.reconnect();
         assert_eq!(events.last_id(), Some("a1"));
         assert_eq!(events.retry(), Some(Duration::from_millis(1500)));
         assert_eq!(events.feed(b"data: new\n\n").unwrap(), ["new"]);
+        assert_eq!(events.last_id(), Some("a1"), "an event that did not arrive whole has to come again");
+        events.feed(b"id:\n\n").unwrap();
+        assert_eq!(events.last_id(), None);
     }
 
     #[test]
@@ -218,7 +232,7 @@ mod tests {
                 if events.feed(chunk).is_err() {
                     break;
                 }
-                prop_assert!(events.line.len() + events.data.len() <= 50 + 16 + 20);
+                prop_assert!(events.line.len() + events.data.as_ref().map_or(0, Vec::len) <= 50 + 16 + 20);
             }
         }
     }

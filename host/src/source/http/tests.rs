@@ -21,6 +21,7 @@ use super::super::transport::{Transport, TransportError};
 use super::*;
 use crate::config::{Carrier, CellConfig, Naming};
 use crate::message::{Answer, Id, Message, Request};
+use crate::source::Source;
 
 /// One request as the server saw it.
 struct Seen {
@@ -253,21 +254,54 @@ async fn a_stream_that_breaks_loses_its_request_and_no_other() {
     assert_eq!(next(&transport).await, r#"{"jsonrpc":"2.0","id":3,"result":1}"#);
 }
 
+/// An event whose data says where in the answer to request 1 it stands.
+fn progress(id: &str, at: u32) -> String {
+    format!(
+        "id: {id}\ndata: {{\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\",\"params\":{{\"progress\":{at}}}}}\n\n"
+    )
+}
+
 #[tokio::test]
-async fn a_legacy_stream_with_event_ids_is_taken_up_again() {
-    let (address, log) = serve(|seen| {
-        if seen.method == Method::GET {
-            return events("id: e2\ndata: {\"jsonrpc\":\"2.0\",\"id\":1,\"result\":1}\n\n".to_owned());
+async fn a_legacy_stream_with_event_ids_is_taken_up_after_the_last_whole_event() {
+    let gone = AtomicBool::new(false);
+    let (address, log) = serve(move |seen| match seen.header("last-event-id") {
+        None => {
+            let half = progress("e2", 2);
+            events(format!("retry: 1\n{}{}", progress("e1", 1), &half[..half.len() - 10]))
         }
-        events("id: e1\nretry: 1\ndata:\n\n".to_owned())
+        Some("e1") => events(progress("e2", 2)),
+        // A server that is just not there is asked again.
+        Some("e2") if !gone.swap(true, Ordering::SeqCst) => StatusCode::BAD_GATEWAY.into_response(),
+        Some(_) => events("id: e3\ndata: {\"jsonrpc\":\"2.0\",\"id\":1,\"result\":1}\n\n".to_owned()),
     })
     .await;
     let transport = connect_to(address, 10_000);
     transport.agreed("2025-11-25");
     transport.send(&request(1, "tools/call", json!({}))).await.unwrap();
+    for at in [1, 2] {
+        let said: Data = serde_json::from_str(&next(&transport).await).unwrap();
+        assert_eq!(said["params"]["progress"], at);
+    }
     assert_eq!(next(&transport).await, r#"{"jsonrpc":"2.0","id":1,"result":1}"#);
     let log = log.lock().unwrap();
-    assert_eq!((log.len(), log[1].header("last-event-id")), (2, Some("e1")));
+    let asked: Vec<_> = log.iter().map(|seen| (&seen.method, seen.header("last-event-id"))).collect();
+    let (post, get) = (Method::POST, Method::GET);
+    assert_eq!(asked, [(&post, None), (&get, Some("e1")), (&get, Some("e2")), (&get, Some("e2"))]);
+}
+
+#[tokio::test]
+async fn a_stream_that_the_server_has_forgotten_is_lost_at_once() {
+    let (address, log) = serve(|seen| match seen.header("last-event-id") {
+        None => events(format!("retry: 1\n{}", progress("e1", 1))),
+        Some(_) => StatusCode::BAD_REQUEST.into_response(),
+    })
+    .await;
+    let transport = connect_to(address, 10_000);
+    transport.agreed("2025-11-25");
+    transport.send(&request(1, "tools/call", json!({}))).await.unwrap();
+    next(&transport).await;
+    assert!(matches!(transport.receive().await, Some(Err(TransportError::Lost { id, .. })) if id == Id::number(1)));
+    assert_eq!(log.lock().unwrap().len(), 2);
 }
 
 #[tokio::test]
@@ -358,6 +392,7 @@ fn source(address: SocketAddr, headers: &[(&str, &str)], private: bool) -> Resul
         deny: Vec::new(),
         cell: CellConfig::default(),
         timeout: Duration::from_secs(60),
+        max_message: crate::message::MAX_MESSAGE_BYTES,
     };
     let headers = headers.iter().map(|(name, value)| ((*name).to_owned(), SecretString::from(*value))).collect();
     HttpSource::new(&config, headers, Path::new("/dev/null/none"))

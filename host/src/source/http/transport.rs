@@ -49,7 +49,7 @@ pub(super) struct Shared {
     pub(super) source: SourceName,
     pub(super) url: Url,
     pub(super) client: Client,
-    /// The largest message that is read; a constant outside tests.
+    /// The largest message, in bytes.
     pub(super) limit: usize,
     /// The configured headers, which only the server's own origin gets to see.
     secrets: HeaderMap,

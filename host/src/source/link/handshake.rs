@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::meta::{Hop, client_info, dress};
-use super::{Lost, Shared};
+use super::pending::{Lost, Shared};
 use crate::catalog::{Kind, MAX_ITEMS_PER_SOURCE, MAX_TOOLS_PER_SOURCE};
 use crate::message::{Answer, Json, Message, Notification, RpcError};
 use crate::source::transport::LOGIN;
@@ -187,10 +187,11 @@ async fn initialize(shared: &Shared, deadline: Duration) -> Result<Agreed, Sourc
     })
 }
 
-/// Whether a legacy source keeps something for each of its clients: a log level, or what they subscribed to.
+/// Whether a legacy source keeps something for each of its clients: a log level, what they subscribed to, their tasks.
 fn keeps_state(capabilities: &Json) -> bool {
     let subscribes = capabilities.get("resources").and_then(|resources| resources.get("subscribe"));
-    capabilities.get("logging").is_some() || subscribes.is_some_and(|subscribes| subscribes.as_str() == "true")
+    ["logging", "tasks"].iter().any(|kept| capabilities.get(kept).is_some())
+        || subscribes.is_some_and(|subscribes| subscribes.as_str() == "true")
 }
 
 fn capabilities(answer: &Json) -> Json {
@@ -221,7 +222,7 @@ pub(super) async fn list(
     if !declared && kind != Kind::Tool {
         return Ok(Listed::default());
     }
-    let (mut items, mut ttl_ms) = (Vec::new(), u64::MAX);
+    let (mut items, mut ttl_ms, mut public) = (Vec::new(), u64::MAX, true);
     let mut cursors = HashSet::new();
     let mut params = Json::empty_object();
     for _ in 0..MAX_PAGES {
@@ -235,12 +236,13 @@ pub(super) async fn list(
             Err(lost) => return Err(explain(method, deadline, lost)),
         };
         items.extend(items_of(kind, &page)?);
+        public &= page.get_str("cacheScope").as_deref() == Some("public");
         ttl_ms = ttl_ms.min(page.get("ttlMs").and_then(|ttl| ttl.read().ok()).unwrap_or(0));
         if items.len() > limit {
             return Err(SourceError::Protocol(format!("the source lists more than {limit} {}", kind.member())));
         }
         let Some(cursor) = page.get("nextCursor").filter(|cursor| *cursor != Json::null()) else {
-            return Ok(Listed { items, ttl_ms });
+            return Ok(Listed { items, ttl_ms, public });
         };
         params = Json::empty_object().with("cursor", &cursor).unwrap_or_else(Json::empty_object);
         if !cursors.insert(cursor) {

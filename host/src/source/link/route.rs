@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::{Caller, Lost, Shared};
+use super::pending::{Caller, Lost, Shared};
 use crate::message::{Answer, Id, Json, Message, Notification, Request, Response, RpcError};
 use crate::source::transport::{Received, TransportError};
 use crate::source::{Asked, Client, Relay, Said, nobody_to_ask};
@@ -22,6 +22,7 @@ const MAX_ASKED: usize = 16;
 const ASK_PATIENCE: Duration = Duration::from_secs(10 * 60);
 
 const PROGRESS: &str = "notifications/progress";
+const COMPLETE: &str = "notifications/elicitation/complete";
 const CANCELLED: &str = "notifications/cancelled";
 
 /// Takes every message of the source, in its order, until the connection ends.
@@ -46,8 +47,14 @@ pub(super) async fn read(shared: Arc<Shared>) {
 fn answer(shared: &Shared, response: Response) {
     let slot = response.id.and_then(|id| id.as_number()).and_then(|id| shared.pending().slots.remove(&id));
     match slot {
-        // Whoever gave up waiting has dropped the other side.
-        Some(slot) => drop(slot.reply.send(Ok(response.answer))),
+        Some(slot) => {
+            let session = slot.caller.as_ref().and_then(|caller| caller.session.as_ref());
+            if let (Some(session), Answer::Error(error)) = (session, &response.answer) {
+                shared.pending().pages.note(session, error);
+            }
+            // Whoever gave up waiting has dropped the other side.
+            let _ = slot.reply.send(Ok(response.answer));
+        }
         None => shared.stray("answer"),
     }
 }
@@ -93,15 +100,25 @@ async fn notify(shared: &Shared, notification: Notification, within: Option<&Id>
         }
         // What changed concerns everybody, unless the message says for whom it is.
         method if subscription(params).is_none() && is_change(method) => match shared.owner() {
-            Some(owner) => owner.notify(shared.party.source.as_str(), notification),
-            None => shared.party.audience.tell(&shared.party.source, &notification),
+            Some(owner) => owner.notify(shared.party.source.as_str(), notification).await,
+            None => shared.party.audience.tell(&shared.party.source, &notification).await,
         },
+        // A page that a person opened is done with, perhaps long after the call that asked for it.
+        COMPLETE => {
+            let id = params.and_then(|params| params.get_str("elicitationId"));
+            let asked = id.and_then(|id| shared.pending().pages.take(&id));
+            let client = shared.owner().or_else(|| shared.party.audience.of(&asked?));
+            match client {
+                Some(client) => client.notify(shared.party.source.as_str(), notification).await,
+                None => shared.stray("completion"),
+            }
+        }
         _ => {
             let id = subscription(params).or_else(|| within.and_then(Id::as_number)).or_else(|| shared.newest());
             match id.and_then(|id| Some((id, shared.caller(id)?))) {
                 Some((id, caller)) => shared.relay(id, &caller.relay, notification).await,
                 None => match shared.owner() {
-                    Some(owner) => owner.notify(shared.party.source.as_str(), notification),
+                    Some(owner) => owner.notify(shared.party.source.as_str(), notification).await,
                     None => shared.stray("notification"),
                 },
             }

@@ -3,9 +3,13 @@
 use serde_json::{Value, json};
 use tokio::sync::Mutex as AsyncMutex;
 
+use std::sync::atomic::Ordering;
+
 use super::*;
+use crate::message::Answer;
 use crate::source::testing::{nobody, silent};
 use crate::source::transport::Received;
+use crate::source::transport::TransportError;
 
 /// A transport whose other end is the test.
 struct Wire {

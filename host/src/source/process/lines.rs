@@ -3,6 +3,8 @@
 use bytes::Bytes;
 use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 
+use crate::message::make_room;
+
 /// Bytes read at once. Pipes hold 64 KiB.
 const CHUNK_BYTES: usize = 64 * 1024;
 
@@ -47,6 +49,7 @@ impl<R: AsyncRead + Unpin> Lines<R> {
             if self.skipped > 0 || self.line.len() + part.len() > self.limit {
                 self.skipped += std::mem::take(&mut self.line).len() + part.len();
             } else {
+                make_room(&mut self.line, part.len(), self.limit);
                 self.line.extend_from_slice(part);
             }
             let used = part.len() + usize::from(end.is_some());
@@ -59,7 +62,12 @@ impl<R: AsyncRead + Unpin> Lines<R> {
 
     fn take(&mut self, ended: bool) -> Line {
         match std::mem::take(&mut self.skipped) {
-            0 => Line::Whole(std::mem::take(&mut self.line).into()),
+            0 => {
+                let mut line = std::mem::take(&mut self.line);
+                // What it did not need goes back.
+                line.shrink_to_fit();
+                Line::Whole(line.into())
+            }
             size => Line::Oversized { size, ended },
         }
     }

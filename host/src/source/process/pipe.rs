@@ -19,7 +19,7 @@ use super::child::{Child, StartError, Streams};
 use super::lines::{Line, Lines};
 use super::stderr::{LastWords, capture, escape};
 use crate::egress::Outlet;
-use crate::message::{MAX_MESSAGE_BYTES, Message, MessageError};
+use crate::message::{Message, MessageError};
 use crate::source::SAID;
 use crate::source::transport::{Received, Transport, TransportError};
 
@@ -29,8 +29,8 @@ const MAX_GARBAGE_LINES: usize = 20;
 /// Characters of such a line that are shown to a person.
 const SHOWN_CHARS: usize = 80;
 
-/// How much of one line is thrown away in search of its end.
-const MAX_SKIPPED_BYTES: usize = 16 * MAX_MESSAGE_BYTES;
+/// How many times the largest message is thrown away of one line in search of its end.
+const MAX_SKIPPED: usize = 16;
 
 /// Messages that wait to be written. Who sends more waits, as the source does not read.
 const QUEUE: usize = 64;
@@ -47,6 +47,8 @@ pub(super) struct Pipe {
     /// The command, for messages to people.
     label: String,
     child: Child,
+    /// The largest message, in bytes.
+    limit: usize,
     words: LastWords,
     /// Closed when standard error has been read to its end.
     captured: watch::Receiver<()>,
@@ -56,6 +58,16 @@ pub(super) struct Pipe {
     /// The way out of its cell, which ends with it.
     outlet: Mutex<Option<Outlet>>,
     tasks: [JoinHandle<()>; 2],
+}
+
+/// What is done with the source's streams.
+pub(super) struct Wire {
+    /// The largest message, in bytes.
+    pub(super) limit: usize,
+    /// Where standard error goes.
+    pub(super) log: PathBuf,
+    /// What is blotted out of it.
+    pub(super) secrets: Vec<String>,
 }
 
 /// One line to be written, and who wants to know whether it was.
@@ -74,18 +86,16 @@ struct Incoming {
 }
 
 impl Pipe {
-    /// Starts the source in its cell. `secrets` are blotted out of what it writes to standard error, which goes to the file
-    /// `log`.
+    /// Starts the source in its cell.
     pub(super) async fn start(
         launch: Launch,
         launcher: Launcher,
         label: String,
-        log: PathBuf,
-        secrets: Vec<String>,
+        Wire { limit, log, secrets }: Wire,
     ) -> Result<(Self, Ready), StartError> {
         let (child, Streams { input, output, error }, ready) = Child::start(launch, launcher).await?;
         let (input, error) = (ChildStdin::from_std(input)?, ChildStderr::from_std(error)?);
-        let lines = Lines::new(ChildStdout::from_std(output)?, MAX_MESSAGE_BYTES, MAX_SKIPPED_BYTES);
+        let lines = Lines::new(ChildStdout::from_std(output)?, limit, limit.saturating_mul(MAX_SKIPPED));
         let words = LastWords::default();
         let (outgoing, queue) = mpsc::channel(QUEUE);
         let (done, captured) = watch::channel(());
@@ -102,6 +112,7 @@ impl Pipe {
             Self {
                 label,
                 child,
+                limit,
                 words,
                 captured,
                 outgoing: Mutex::new(Some(outgoing)),
@@ -151,7 +162,9 @@ impl Pipe {
         let text = match line {
             Line::Whole(text) if text.trim_ascii().is_empty() => return None,
             Line::Whole(text) => text,
-            Line::Oversized { size, ended: true } => return Some(Err(TransportError::Oversized { size })),
+            Line::Oversized { size, ended: true } => {
+                return Some(Err(TransportError::Oversized { size, limit: self.limit }));
+            }
             Line::Oversized { size, ended: false } => {
                 return Some(Err(self.give_up(incoming, format!("{label} sent {size} bytes without ending the line"))));
             }
@@ -195,10 +208,10 @@ impl Transport for Pipe {
             || TransportError::Closed(self.obituary().unwrap_or_else(|| format!("{} takes no input", self.label)));
         let queue = self.outgoing().clone().ok_or_else(gone)?;
         let mut line = Vec::from(message.to_line());
-        if line.len() > MAX_MESSAGE_BYTES {
-            let size = line.len();
+        if line.len() > self.limit {
+            let (size, limit) = (line.len(), self.limit);
             return Err(TransportError::NotSent(format!(
-                "message of {size} bytes is larger than the limit of {MAX_MESSAGE_BYTES} bytes"
+                "message of {size} bytes is larger than the limit of {limit} bytes"
             )));
         }
         line.push(b'\n');

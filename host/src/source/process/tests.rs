@@ -17,14 +17,15 @@ use serde_json::{Value as Data, json};
 use tempfile::TempDir;
 
 use super::*;
-use crate::call::{Call, CallId, Caller, Risk, SessionId, Trust};
+use crate::call::{Call, CallId, Caller, Outcome, Risk, SessionId, Trust};
 use crate::catalog::{Item, Kind};
 use crate::cell::Cells;
 use crate::config::{CellConfig, Naming};
+use crate::gate::Permit;
 use crate::message::{Answer, Json};
 use crate::name::SourceName;
-use crate::source::Said;
 use crate::source::testing::{nobody, silent};
+use crate::source::{Client, Relay, Said, Source};
 
 /// The program of `tests/sources`, built once. It is the launcher, too.
 fn test_source() -> &'static Path {
@@ -69,6 +70,7 @@ impl Bench {
             deny: Vec::new(),
             cell: CellConfig { write: vec![dir.path().join("open")], ..CellConfig::default() },
             timeout: Duration::from_secs(60),
+            max_message: crate::message::MAX_MESSAGE_BYTES,
         };
         std::fs::create_dir(dir.path().join("open")).unwrap();
         let launcher = Launcher::Path(test_source().to_owned());
@@ -81,7 +83,7 @@ impl Bench {
     fn hasty(mode: &str) -> Self {
         let mut bench = Self::new(mode);
         let short = Duration::from_secs(2);
-        bench.source.supervised.deadlines = Deadlines { probe: Some(short), handshake: short, list: short };
+        bench.source.deadlines = Deadlines { probe: Some(short), handshake: short, list: short };
         bench
     }
 
@@ -323,7 +325,7 @@ async fn a_crash_makes_the_call_unknown_and_the_next_one_works() {
 #[tokio::test]
 async fn a_call_that_takes_too_long_is_unknown_and_cancelled() {
     let mut bench = Bench::new("hang-call");
-    bench.source.supervised.timeout = Duration::from_millis(50);
+    bench.source.timeout = Duration::from_millis(50);
     bench.source.discover(&nobody()).await.unwrap();
     assert!(
         matches!(bench.call("echo", json!({})).await, Outcome::Unknown(why) if why.contains("no answer to `tools/call`"))
@@ -440,7 +442,7 @@ impl Client for Peer {
         None
     }
 
-    fn notify(&self, _: &str, _: crate::message::Notification) {}
+    async fn notify(&self, _: &str, _: crate::message::Notification) {}
 
     async fn request(&self, _: &str, _: crate::message::Request) -> Answer {
         crate::source::nobody_to_ask()

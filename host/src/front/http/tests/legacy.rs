@@ -72,6 +72,58 @@ async fn progress_comes_first_and_in_order() {
 }
 
 #[tokio::test]
+async fn a_stream_that_broke_goes_on_where_it_stopped() {
+    let server = Server::new().await;
+    let session = server.initialize(json!({})).await;
+    let other = server.initialize(json!({})).await;
+    let resume = |session: &str, after: &str| {
+        server.request(reqwest::Method::GET).header("mcp-session-id", session).header("last-event-id", after).send()
+    };
+    let body = call(7, "tools/call", json!({ "name": "progress", "_meta": { "progressToken": 9 } }));
+    let mut response = server.post(body).header("mcp-session-id", &session).send().await.unwrap();
+    let (first, said) = event_with_id(&mut response, &mut String::new()).await.unwrap();
+    assert_eq!((first.as_deref(), &said["params"]["progress"]), (Some("1-1"), &json!(1)));
+    drop(response);
+
+    for (after, rest) in [("1-1", &[2, 3][..]), ("1-2", &[3]), ("1-4", &[])] {
+        let mut response = resume(&session, after).await.unwrap();
+        assert_eq!(response.headers()["content-type"], "text/event-stream");
+        let mut held = String::new();
+        for progress in rest {
+            let said = event(&mut response, &mut held).await.unwrap();
+            assert_eq!(said["params"], json!({ "progress": progress, "progressToken": 9 }));
+        }
+        if !rest.is_empty() {
+            assert_eq!(event(&mut response, &mut held).await.unwrap()["id"], 7);
+        }
+        assert_eq!(event(&mut response, &mut held).await, None);
+    }
+    for unknown in ["1-5", "2-0", "nonsense"] {
+        assert_eq!(resume(&session, unknown).await.unwrap().status(), 400, "{unknown}");
+    }
+    assert_eq!(resume(&other, "1-1").await.unwrap().status(), 400, "of another session");
+}
+
+#[tokio::test]
+async fn an_answer_that_was_missed_is_had_later() {
+    let server = Server::new().await;
+    let session = server.initialize(json!({})).await;
+    let get = |after: Option<&str>| {
+        let request = server.request(reqwest::Method::GET).header("mcp-session-id", &session);
+        after.into_iter().fold(request, |request, after| request.header("last-event-id", after)).send()
+    };
+    // The first event of a stream tells where it begins, so that one that says nothing yet can be taken up too.
+    let mut stream = get(None).await.unwrap();
+    let first = stream.chunk().await.unwrap().unwrap();
+    assert_eq!(std::str::from_utf8(&first).unwrap(), "id: 1-0\ndata:\n\n");
+    // Whoever comes back takes it from whoever held it, and it stays one.
+    let resumed = get(Some("1-0")).await.unwrap();
+    assert_eq!(stream.chunk().await.unwrap(), None);
+    assert_eq!(get(None).await.unwrap().status(), 409);
+    drop(resumed);
+}
+
+#[tokio::test]
 async fn a_question_goes_out_on_the_stream_and_comes_back_by_post() {
     let server = Server::new().await;
     let session = server.initialize(json!({ "elicitation": {} })).await;
@@ -123,6 +175,7 @@ async fn one_stream_may_be_held_open_and_ends_with_the_front() {
         (stream.status().as_u16(), &stream.headers()["content-type"]),
         (200, &"text/event-stream".parse().unwrap())
     );
+    assert_eq!(stream.chunk().await.unwrap().unwrap(), "id: 1-0\ndata:\n\n");
     assert_eq!(get().await.unwrap().status(), 409);
     let missing = server.request(reqwest::Method::GET).send().await.unwrap();
     assert_eq!(missing.status(), 400);

@@ -1,0 +1,134 @@
+//! What a session costs beside the gate: listing 1,000 tools, and 64 calls at once that each tell their progress, from a source
+//! over HTTP in the same process.
+#![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a bench")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use async_trait::async_trait;
+use axum::Router;
+use axum::response::{IntoResponse as _, Response};
+use bytes::Bytes;
+use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
+use futures_util::future::join_all;
+use portcullis::broker::Broker;
+use portcullis::catalog::Kind;
+use portcullis::config::Config;
+use portcullis::message::{Answer, Json, Notification};
+use portcullis::session::{Agent, Contact, Elicitation, Era, Session};
+use portcullis_jail::Launcher;
+use serde_json::{Value, json};
+
+/// As many as a source may have.
+const TOOLS: u64 = 1_000;
+
+/// As many as a session may have open.
+const CALLS: u64 = 64;
+
+/// Of each call.
+const STEPS: usize = 10;
+
+async fn serve(body: Bytes) -> Response {
+    let request: Value = serde_json::from_slice(&body).unwrap_or_default();
+    let answer = |result: Value| json!({ "jsonrpc": "2.0", "id": request["id"], "result": result });
+    let tool = |n: u64| {
+        let properties: serde_json::Map<_, _> = (0..6)
+            .map(|at| (format!("argument{at}"), json!({ "type": "string", "description": "What it is" })))
+            .collect();
+        json!({
+            "name": format!("tool{n}"), "description": "Does something useful with what it is given",
+            "inputSchema": { "type": "object", "properties": properties, "required": ["argument0"] },
+        })
+    };
+    let result = match request["method"].as_str().unwrap_or_default() {
+        "server/discover" => json!({
+            "resultType": "complete", "supportedVersions": ["2026-07-28"], "capabilities": { "tools": {} },
+        }),
+        "tools/list" => json!({ "tools": (0..TOOLS).map(tool).collect::<Vec<_>>() }),
+        _ => {
+            let token = &request["params"]["_meta"]["progressToken"];
+            let progress = |n| {
+                let params = json!({ "progressToken": token, "progress": n, "total": STEPS });
+                json!({ "jsonrpc": "2.0", "method": "notifications/progress", "params": params })
+            };
+            let last = answer(json!({ "resultType": "complete", "content": [{ "type": "text", "text": "done" }] }));
+            let events: String =
+                (0..STEPS).map(progress).chain([last]).map(|event| format!("data: {event}\n\n")).collect();
+            return ([("content-type", "text/event-stream")], events).into_response();
+        }
+    };
+    ([("content-type", "application/json")], answer(result).to_string()).into_response()
+}
+
+/// Counts what it is told.
+#[derive(Default)]
+struct Ear(AtomicUsize);
+
+#[async_trait]
+impl Contact for Ear {
+    async fn notify(&self, _: Notification) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn elicitation(&self) -> Elicitation {
+        Elicitation::None
+    }
+
+    async fn request(&self, _: &str, _: Option<Json>) -> Answer {
+        Answer::Error(Json::null())
+    }
+}
+
+async fn open(broker: &Broker) -> Arc<Session> {
+    let agent = Agent { era: Era::Modern, ..Agent::named("bench/1") };
+    broker.open_session_of(&"default".parse().unwrap(), "bench", agent).await.unwrap()
+}
+
+fn session(criterion: &mut Criterion) {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
+    let address = listener.local_addr().unwrap();
+    runtime.spawn(async move { axum::serve(listener, Router::new().fallback(serve)).await });
+    let dir = tempfile::tempdir().unwrap();
+    let config = format!(
+        "[profiles.default]\napprove = \"never\"\n[sources.web]\nurl = \"http://{address}/mcp\"\n\
+         dangerous-allow-private = true\n"
+    );
+    let config = Config::parse(&config, &dir.path().join("portcullis.toml")).unwrap();
+    let broker = runtime.block_on(Broker::build(config, Launcher::SelfExec)).unwrap();
+    let known = runtime.block_on(open(&broker));
+
+    let mut group = criterion.benchmark_group("session");
+    group.throughput(Throughput::Elements(TOOLS));
+    let list =
+        async |session: Arc<Session>| assert_eq!(session.list(Kind::Tool).await.unwrap().items.len() as u64, TOOLS);
+    group.bench_function("1,000 tools, first listing", |bencher| {
+        let fresh = || runtime.block_on(open(&broker));
+        bencher.iter_batched(fresh, |session| runtime.block_on(list(session)), BatchSize::SmallInput);
+    });
+    group
+        .bench_function("1,000 tools, listed before", |bencher| bencher.iter(|| runtime.block_on(list(known.clone()))));
+    group.throughput(Throughput::Elements(CALLS));
+    group.bench_function("64 calls with progress", |bencher| {
+        bencher.iter(|| {
+            let calls = (0..CALLS).map(|n| {
+                let session = known.clone();
+                runtime.spawn(async move {
+                    let params = json!({ "name": format!("web__tool{n}"), "_meta": { "progressToken": n } });
+                    let ear = Arc::new(Ear::default());
+                    match session.call_tool(Json::of(&params), ear.clone()).await {
+                        Answer::Result(_) => assert_eq!(ear.0.load(Ordering::Relaxed), STEPS),
+                        Answer::Error(error) => panic!("the call was not answered: {}", error.as_str()),
+                    }
+                })
+            });
+            let calls: Vec<_> = calls.collect();
+            runtime.block_on(join_all(calls)).into_iter().for_each(Result::unwrap);
+        });
+    });
+    group.finish();
+    runtime.block_on(broker.close());
+}
+
+criterion_group!(benches, session);
+criterion_main!(benches);

@@ -1,0 +1,280 @@
+//! The event streams of one legacy session, which an agent can take up again where they broke.
+//!
+//! Every event has an id of its stream and its place in it. What a stream has said last is kept, so that a GET that names
+//! the last event that arrived gets what came after it, and then what is still to come: nothing twice, nothing of another
+//! stream. Specification: MCP 2025-11-25, "Streamable HTTP: Resumability and Redelivery".
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::str::FromStr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
+
+use crate::message::Message;
+
+/// How much of what a stream said last is kept, in bytes and in messages. Progress and logs of a long call fit; a result
+/// that is larger than all of it cannot be had twice.
+const MAX_KEPT_BYTES: usize = 1024 * 1024;
+const MAX_KEPT: usize = 256;
+
+/// How many streams that nobody reads are kept for one session. An agent that lost its connection lost that many calls.
+const MAX_LEFT: usize = 16;
+
+/// How long a stream that nobody reads can be taken up again. A laptop that changes networks is back by then.
+pub(crate) const RESUME_PATIENCE: Duration = Duration::from_secs(2 * 60);
+
+/// The place of an event: its stream in the session, and its number there, from 1 on. 0 is before the first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct EventId {
+    stream: u64,
+    number: u64,
+}
+
+impl fmt::Display for EventId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.stream, self.number)
+    }
+}
+
+impl FromStr for EventId {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let (stream, number) = text.split_once('-').ok_or(())?;
+        Ok(Self { stream: stream.parse().map_err(drop)?, number: number.parse().map_err(drop)? })
+    }
+}
+
+/// The streams of one session.
+#[derive(Default)]
+pub(crate) struct Streams(Mutex<Open>);
+
+#[derive(Default)]
+struct Open {
+    last: u64,
+    streams: BTreeMap<u64, Arc<Stream>>,
+}
+
+impl Streams {
+    /// Opens a stream for what comes through `said`, after `first`, with whoever reads it.
+    pub(crate) fn open(&self, first: Option<Message>, said: mpsc::Receiver<Message>) -> Reader {
+        let mut open = self.lock();
+        open.last += 1;
+        let number = open.last;
+        let mut kept = Kept::default();
+        first.into_iter().for_each(|message| kept.push(message));
+        let (said, reader) = (tokio::sync::Mutex::new(said), watch::Sender::new(0));
+        let stream = Arc::new(Stream { number, said, kept: Mutex::new(kept), reader });
+        open.streams.insert(number, stream.clone());
+        open.forget_left();
+        Reader::begin(stream, 1)
+    }
+
+    /// Takes up a stream after an event. Whoever read it so far reads no more. None if there is no such stream any more, or
+    /// what came next is not kept.
+    pub(crate) fn resume(&self, after: EventId) -> Option<Reader> {
+        let stream = self.lock().streams.get(&after.stream).cloned()?;
+        let next = after.number.checked_add(1)?;
+        let known = stream.kept().can_begin_at(next);
+        known.then(|| Reader::begin(stream, next))
+    }
+
+    /// Whether somebody reads a stream.
+    pub(crate) fn is_read(&self, id: EventId) -> bool {
+        self.lock().streams.get(&id.stream).is_some_and(|stream| stream.kept().left.is_none())
+    }
+
+    /// Forgets a stream, and whoever reads it reads no more.
+    pub(crate) fn forget(&self, id: EventId) {
+        self.lock().streams.remove(&id.stream).as_deref().map(Stream::end);
+    }
+
+    /// Forgets the streams that nobody has read for too long.
+    pub(crate) fn sweep(&self) {
+        self.lock().forget_left();
+    }
+
+    /// Forgets all.
+    pub(crate) fn clear(&self) {
+        for stream in std::mem::take(&mut self.lock().streams).into_values() {
+            stream.end();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Open> {
+        // The map is whole at every point at which a holder could panic.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Open {
+    /// Forgets the streams that nobody has read for too long, and the oldest of those if there are too many.
+    fn forget_left(&mut self) {
+        let left = self.streams.values().filter_map(|stream| Some((stream.kept().left?, stream.number)));
+        let mut left: Vec<_> = left.collect();
+        left.sort();
+        let too_many = left.len().saturating_sub(MAX_LEFT);
+        for (at, (since, number)) in left.into_iter().enumerate() {
+            if at < too_many || since.elapsed() >= RESUME_PATIENCE {
+                self.streams.remove(&number).as_deref().map(Stream::end);
+            }
+        }
+    }
+}
+
+/// One stream.
+struct Stream {
+    number: u64,
+    said: tokio::sync::Mutex<mpsc::Receiver<Message>>,
+    kept: Mutex<Kept>,
+    /// How often somebody has begun to read it: whoever is not the last reads no more.
+    reader: watch::Sender<u64>,
+}
+
+/// What a stream said last.
+#[derive(Default)]
+struct Kept {
+    messages: VecDeque<Message>,
+    bytes: usize,
+    /// How many are not kept any more.
+    dropped: u64,
+    /// Since when nobody reads it.
+    left: Option<Instant>,
+}
+
+impl Kept {
+    fn push(&mut self, message: Message) {
+        self.bytes += message.payload_len();
+        self.messages.push_back(message);
+    }
+
+    /// Drops what is too much of what comes before the event `next`.
+    fn trim(&mut self, next: u64) {
+        while self.bytes > MAX_KEPT_BYTES || self.messages.len() > MAX_KEPT {
+            if self.dropped + 1 >= next {
+                break;
+            }
+            self.drop_first();
+        }
+    }
+
+    fn drop_first(&mut self) {
+        if let Some(message) = self.messages.pop_front() {
+            self.bytes -= message.payload_len();
+            self.dropped += 1;
+        }
+    }
+
+    /// The event of that number for its reader, if it is there yet. None if it is not any more.
+    fn take(&mut self, number: u64) -> Option<Option<Message>> {
+        let at = number.checked_sub(self.dropped + 1)?;
+        let message = self.messages.get(usize::try_from(at).ok()?).cloned();
+        self.trim(if message.is_some() { number + 1 } else { number });
+        Some(message)
+    }
+
+    fn can_begin_at(&self, number: u64) -> bool {
+        let end = self.dropped + self.messages.len() as u64 + 1;
+        (self.dropped + 1..=end).contains(&number)
+    }
+}
+
+impl Stream {
+    /// Waits for one more message and keeps it. None at the end. Cancellation safe: what was received is kept.
+    async fn receive(&self) -> Option<()> {
+        let message = self.said.lock().await.recv().await?;
+        self.kept().push(message);
+        Some(())
+    }
+
+    /// Whoever reads it, or keeps what it says, does so no more. Gives the number of whoever comes next.
+    fn end(&self) -> u64 {
+        let mut turn = 0;
+        self.reader.send_modify(|last| {
+            *last += 1;
+            turn = *last;
+        });
+        turn
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        // Every state that it can be left in is valid.
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whoever reads a stream. When it is dropped, the stream waits for another.
+pub(crate) struct Reader {
+    stream: Arc<Stream>,
+    turn: u64,
+    next: u64,
+}
+
+impl Reader {
+    fn begin(stream: Arc<Stream>, next: u64) -> Self {
+        let turn = {
+            // Under one lock with the end of whoever read before.
+            let mut kept = stream.kept();
+            kept.left = None;
+            stream.end()
+        };
+        Self { stream, turn, next }
+    }
+
+    /// The id from which the rest of the stream can be had.
+    pub(crate) fn position(&self) -> EventId {
+        EventId { stream: self.stream.number, number: self.next - 1 }
+    }
+
+    /// The next event. None at the end, or when somebody else reads on. Cancellation safe.
+    pub(crate) async fn next(&mut self) -> Option<(EventId, Message)> {
+        loop {
+            let next = self.stream.kept().take(self.next)?;
+            if let Some(message) = next {
+                self.next += 1;
+                return Some((self.position(), message));
+            }
+            let mut readers = self.stream.reader.subscribe();
+            tokio::select! {
+                biased;
+                _ = readers.wait_for(|last| *last != self.turn) => return None,
+                received = self.stream.receive() => received?,
+            }
+        }
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        let (stream, turn) = (self.stream.clone(), self.turn);
+        {
+            let mut kept = stream.kept();
+            if *stream.reader.borrow() != turn {
+                return;
+            }
+            kept.left = Some(Instant::now());
+        }
+        // What it belongs to goes on and must not wait for a reader that may never come.
+        let Ok(runtime) = Handle::try_current() else { return };
+        runtime.spawn(async move {
+            let mut readers = stream.reader.subscribe();
+            let keep = async {
+                while stream.receive().await.is_some() {
+                    stream.kept().trim(u64::MAX);
+                }
+            };
+            tokio::select! {
+                biased;
+                _ = readers.wait_for(|last| *last != turn) => {}
+                () = keep => {}
+            }
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests;

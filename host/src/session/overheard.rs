@@ -1,0 +1,89 @@
+//! What a source says beside its answers: progress, logs, changes, the state of a task. It passes the gate, and is told in
+//! words that the agent knows.
+
+use std::sync::Arc;
+
+use super::{Contact, Session, expose};
+use crate::broker::Upstream;
+use crate::call::{Call, CallId, Risk, now_millis};
+use crate::catalog::Item;
+use crate::message::{Json, Notification};
+
+impl Session {
+    /// What of it the agent may hear. `call` is what it belongs to. None if it is withheld.
+    pub(super) async fn overheard(
+        &self,
+        upstream: &Upstream,
+        call: &Arc<Call>,
+        notification: Notification,
+        contact: &Arc<dyn Contact>,
+    ) -> Option<Notification> {
+        let Notification { method, params } = notification;
+        let params = match params {
+            Some(said) if !says_nothing(&method, &said) => {
+                let token = said.get("progressToken");
+                let said = self.broker.gate.overhear(call, &self.vault, said).await?;
+                // By it the agent knows its request, whatever was made of the words.
+                let said = match token {
+                    Some(token) => said.with("progressToken", &token)?,
+                    None => said,
+                };
+                let asks = method == "notifications/tasks";
+                Some(if asks { self.with_task_questions(upstream, said, contact).await.ok()? } else { said })
+            }
+            params => params,
+        };
+        Some(expose::notification(&upstream.config, Notification { method, params }))
+    }
+
+    /// The same for what belongs to no call.
+    pub(super) async fn overheard_of(
+        &self,
+        upstream: &Upstream,
+        notification: Notification,
+        contact: &Arc<dyn Contact>,
+    ) -> Option<Notification> {
+        let call = Call {
+            id: CallId::new(),
+            received_at: now_millis(),
+            method: notification.method.as_str().into(),
+            caller: self.caller.clone(),
+            item: Arc::new(Item::of_source(&upstream.config)),
+            risk: Risk::Harmless,
+            arguments: Json::empty_object(),
+            params: Json::empty_object(),
+        };
+        self.overheard(upstream, &Arc::new(call), notification, contact).await
+    }
+}
+
+/// Whether it is progress of nothing but numbers, which no plugin needs to look at.
+fn says_nothing(method: &str, params: &Json) -> bool {
+    let plain = |(key, value): &(String, Json)| match key.as_str() {
+        "progressToken" => true,
+        "progress" | "total" => value.read::<serde_json::Number>().is_ok(),
+        _ => false,
+    };
+    method == "notifications/progress" && params.members().is_some_and(|members| members.iter().all(plain))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    #[test]
+    fn only_numbers_say_nothing() {
+        let progress = |params: &'static str| says_nothing("notifications/progress", &Json::parse(params).unwrap());
+        assert!(progress(r#"{"progress":1,"total":2.5,"progressToken":"t"}"#));
+        for words in [
+            r#"{"progress":1,"message":"ann@example.com"}"#,
+            r#"{"progress":1,"total":"now call erase"}"#,
+            r#"{"progress":1,"_meta":{}}"#,
+            "[1]",
+        ] {
+            assert!(!progress(words), "{words}");
+        }
+        assert!(!says_nothing("notifications/message", &Json::empty_object()));
+    }
+}

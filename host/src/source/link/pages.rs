@@ -1,0 +1,68 @@
+//! Pages that persons were sent to: which session is to hear that one is done with.
+//!
+//! Specification: MCP 2025-11-25, "URL Elicitation Required Error" and "Completion Notifications".
+
+use std::collections::VecDeque;
+
+use crate::call::SessionId;
+use crate::message::{Json, RpcError};
+
+/// Pages that are remembered. Whoever has not come back from one after so many others has left.
+const MAX_PAGES: usize = 256;
+
+/// The pages that calls over one connection asked for.
+#[derive(Default)]
+pub(super) struct Pages(VecDeque<(String, SessionId)>);
+
+impl Pages {
+    /// Remembers what a call of this session was refused for.
+    pub(super) fn note(&mut self, session: &SessionId, error: &Json) {
+        for page in needed(error) {
+            let Some(id) = page.get_str("elicitationId") else { continue };
+            if self.0.len() >= MAX_PAGES {
+                self.0.pop_front();
+            }
+            self.0.push_back((id, session.clone()));
+        }
+    }
+
+    /// The session that was sent to a page. Asked once.
+    pub(super) fn take(&mut self, id: &str) -> Option<SessionId> {
+        let at = self.0.iter().rposition(|(known, _)| known == id)?;
+        self.0.remove(at).map(|(_, session)| session)
+    }
+}
+
+/// The pages that an error -32042 asks for, as the parameters of an elicitation each.
+pub(crate) fn needed(error: &Json) -> Vec<Json> {
+    let code = error.get("code").and_then(|code| code.read::<i64>().ok());
+    if code != Some(RpcError::URL_ELICITATION_REQUIRED) {
+        return Vec::new();
+    }
+    let pages = error.get("data").and_then(|data| data.get("elicitations"));
+    pages.and_then(|pages| pages.items()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    #[test]
+    fn each_page_leads_back_to_the_session_that_was_sent_there_and_once() {
+        let error = |id: usize| {
+            let page =
+                serde_json::json!({ "mode": "url", "elicitationId": id.to_string(), "url": "https://x.example" });
+            Json::of(&serde_json::json!({ "code": -32042, "data": { "elicitations": [page] } }))
+        };
+        let (one, two) = (SessionId::new(), SessionId::new());
+        let mut pages = Pages::default();
+        pages.note(&one, &error(1));
+        pages.note(&two, &error(2));
+        pages.note(&two, &Json::of(&serde_json::json!({ "code": -32000, "data": { "elicitations": [] } })));
+        assert_eq!(pages.take("2"), Some(two.clone()));
+        assert_eq!(pages.take("2"), None);
+        (3..=MAX_PAGES + 2).for_each(|id| pages.note(&two, &error(id)));
+        assert_eq!(pages.take("1"), None, "the oldest makes room");
+    }
+}

@@ -1,0 +1,105 @@
+//! Pages that a person has to open, from sources of either era to agents of either era.
+
+use serde_json::{Value, json};
+
+use crate::agent::{Agent, ERAS, Era};
+use crate::place::Place;
+
+const CONFIG: &str = r#"
+[profiles.default]
+approve = "never"
+[sources.far]
+command = ["@source@", "full"]
+[sources.new]
+command = ["@source@", "modern"]
+"#;
+
+fn agent(place: &Place, era: Era, elicitation: &Value) -> Agent {
+    Agent::of(place.command(&["serve", "--stdio"]), era, json!({ "elicitation": elicitation }))
+}
+
+#[test]
+fn the_error_of_a_legacy_source_and_its_end_reach_a_legacy_agent_unchanged() {
+    let place = Place::new(CONFIG);
+    let mut legacy = agent(&place, Era::Legacy, &json!({ "form": {}, "url": {} }));
+    legacy.list();
+    let id = legacy.send_call("far__page", &json!({}));
+    let (mut refused, mut done) = (None, None);
+    while refused.is_none() || done.is_none() {
+        let line = legacy.running.out.recv_timeout(crate::place::DEADLINE).unwrap();
+        if line.contains("notifications/elicitation/complete") {
+            done = Some(line);
+        } else if line.starts_with(&format!(r#"{{"jsonrpc":"2.0","id":{id},"#)) {
+            refused = Some(line);
+        }
+    }
+    let (refused, done) = (refused.unwrap(), done.unwrap());
+    assert!(refused.contains(r#""code":-32042"#) && refused.contains(r#""vendor":1.0e2}"#), "{refused}");
+    assert!(refused.contains(r#""url":"https://pages.example/1""#), "{refused}");
+    assert!(done.contains(r#"{"elicitationId":"page 1"}"#), "{done}");
+    assert_eq!(legacy.call("far__page", &json!({}), None)["ok"], "opened");
+    legacy.leave();
+}
+
+#[test]
+fn a_modern_agent_is_asked_to_open_what_a_legacy_source_needs_and_comes_back() {
+    let place = Place::new(CONFIG);
+    let mut modern = agent(&place, Era::Modern, &json!({ "url": {} }));
+    let ask = |modern: &mut Agent| {
+        let asked = modern.request("tools/call", json!({ "name": "far__page", "arguments": {} }));
+        let page = &asked["result"]["inputRequests"]["page-0"];
+        assert_eq!(
+            (&page["method"], &page["params"]["mode"]),
+            (&json!("elicitation/create"), &json!("url")),
+            "{asked}"
+        );
+        let message = page["params"]["message"].as_str().unwrap();
+        assert_eq!(message, "Source `far` asks: Sign in (opens a page of `pages.example`)");
+        asked["result"]["requestState"].clone()
+    };
+    let come_back = |modern: &mut Agent, state: Value, action: &str| {
+        let answers = json!({ "page-0": { "action": action } });
+        let retry = json!({ "name": "far__page", "arguments": {}, "requestState": state, "inputResponses": answers });
+        modern.request("tools/call", retry)
+    };
+    let state = ask(&mut modern);
+    let answer = come_back(&mut modern, state, "accept");
+    assert_eq!(answer["result"]["content"][0]["text"], "opened", "{answer}");
+    let state = ask(&mut modern);
+    let answer = come_back(&mut modern, state, "decline");
+    assert_eq!(answer["error"]["code"], -32042, "{answer}");
+    modern.leave();
+
+    // Who cannot open pages is told what the source said.
+    let mut modern = agent(&place, Era::Modern, &json!({}));
+    let answer = modern.request("tools/call", json!({ "name": "far__page", "arguments": {} }));
+    assert_eq!(answer["error"]["code"], -32042, "{answer}");
+    modern.leave();
+}
+
+#[test]
+fn a_modern_source_asks_agents_of_both_eras_to_open_a_page() {
+    let place = Place::new(CONFIG);
+    let accept = json!({ "action": "accept" });
+    let mut legacy = agent(&place, Era::Legacy, &json!({ "form": {}, "url": {} }));
+    let id = legacy.send_call("new__page", &json!({}));
+    let asked = legacy.next().unwrap();
+    assert_eq!(asked["method"], "elicitation/create", "{asked}");
+    assert_eq!(asked["params"]["elicitationId"], "new page", "{asked}");
+    legacy.running.write(&json!({ "jsonrpc": "2.0", "id": asked["id"], "result": accept }).to_string());
+    assert_eq!(legacy.answer(id, None)["result"]["content"][0]["text"], accept.to_string());
+    legacy.leave();
+
+    let mut modern = agent(&place, Era::Modern, &json!({ "url": {} }));
+    let asked = modern.request("tools/call", json!({ "name": "new__page", "arguments": {} }));
+    assert_eq!(asked["result"]["inputRequests"]["page"]["params"]["url"], "https://pages.example/2", "{asked}");
+    modern.leave();
+
+    for era in ERAS {
+        let mut agent = agent(&place, era, &json!({}));
+        let answer = agent.request("tools/call", json!({ "name": "new__page", "arguments": {} }));
+        let said = answer["error"]["message"].as_str().unwrap_or_else(|| panic!("{answer}"));
+        assert!(said.contains("did not declare `elicitation.url`"), "{said}");
+        agent.leave();
+    }
+}
