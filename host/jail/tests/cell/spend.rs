@@ -11,7 +11,7 @@ fn limits_hold() {
     each(|_| {
         let mut launch = shell(
             "head -c 20M /dev/zero > big; head -c 20M /dev/zero > /tmp/big; ls -s --block-size=M big /tmp/big; \
-             ulimit -n; ulimit -c; nproc; ulimit -s; ulimit -r; dd if=/dev/zero of=/dev/null bs=100M count=1; \
+             ulimit -n; ulimit -c; nproc; ulimit -Hs; ulimit -r; dd if=/dev/zero of=/dev/null bs=100M count=1; \
              i=0; while [ $i -lt 30 ]; do sleep 1000 & i=$((i+1)); done; kill 0",
         );
         let limits =
@@ -32,7 +32,7 @@ fn what_all_processes_hold_together_ends_the_cell_and_says_so() {
     each(|_| {
         // None of them alone is near its limit.
         let mut launch =
-            shell("for n in 1 2 3 4 5 6 7 8; do perl -e '$x = \"x\" x (16 << 20); sleep 1000' & done; wait; echo done");
+            shell("for n in 1 2 3 4 5 6 7 8; do perl -e '$x = \"x\" x (16 << 20); sleep 30' & done; wait; echo done");
         launch.cell.limits.memory = 64 << 20;
         let (said, status) = output(&launch);
         assert_eq!(status.signal(), Some(9), "{said}");
