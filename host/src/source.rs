@@ -5,6 +5,7 @@
 mod component;
 mod http;
 mod link;
+mod pipe;
 mod process;
 mod supervised;
 #[cfg(test)]
@@ -22,6 +23,7 @@ use crate::gate::Permit;
 use crate::message::{Answer, Json, Notification, Request, RpcError};
 
 pub use component::ComponentSource;
+pub(crate) use component::{CommandSource, Program};
 pub use http::HttpSource;
 pub(crate) use process::{ProcessSource, run_to_end};
 

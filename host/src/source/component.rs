@@ -1,4 +1,6 @@
-//! A source that is a WebAssembly component: no process, no network, nothing to reach but what it is granted.
+//! Sources that are WebAssembly components: no process, nothing to reach but what is granted.
+//!
+//! One of tools is called, instance by instance. One that is a program ([`CommandSource`]) is spoken to like a process.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,6 +14,10 @@ use crate::gate::Permit;
 use crate::message::{Answer, Json, RpcError};
 use crate::plugin::{Failure, ToolFailure, Tools};
 
+mod command;
+
+pub(crate) use command::{CommandSource, Program};
+
 /// What [`Discovery::protocol`] says of a component: there is no wire, and so no revision.
 const PROTOCOL: &str = "component";
 
@@ -20,13 +26,25 @@ const PROTOCOL: &str = "component";
 pub struct ComponentSource {
     tools: Tools,
     timeout: Duration,
+    /// Whether it can change nothing and tell nobody.
+    sealed: bool,
 }
 
 impl ComponentSource {
     /// Makes a source of a loaded component. Calls get `timeout` each, where the host's own limits leave them that long.
     #[must_use]
     pub fn new(tools: Tools, timeout: Duration) -> Self {
-        Self { tools, timeout }
+        let sealed = tools.is_sealed();
+        Self { tools, timeout, sealed }
+    }
+
+    /// What became of a call that has no answer.
+    fn broken(&self, why: &str) -> Outcome {
+        match self.sealed {
+            // It can reach nothing outside itself, so that nothing has happened: the outcome is known.
+            true => failed(why),
+            false => Outcome::Unknown(format!("{why}; it may have acted or not")),
+        }
     }
 }
 
@@ -64,15 +82,14 @@ impl Source for ComponentSource {
         let called = self.tools.call(&permit.call().caller.session, &tool, &arguments);
         // Dropping the call ends the guest.
         let Ok(called) = tokio::time::timeout(self.timeout, called).await else {
-            return failed(&format!("the component did not answer within {} s", self.timeout.as_secs_f32()));
+            return self.broken(&format!("the component did not answer within {} s", self.timeout.as_secs_f32()));
         };
         match called {
             Ok(Ok(result)) => Outcome::Answered(Answer::Result(result)),
             Ok(Err(ToolFailure::UnknownTool)) => error(RpcError::INVALID_PARAMS, format!("unknown tool: {tool}")),
             Ok(Err(ToolFailure::InvalidArguments(text))) => error(RpcError::INVALID_PARAMS, text),
             Ok(Err(ToolFailure::Failed(text))) => failed(&text),
-            // A component can reach nothing outside itself, so that nothing has happened: the outcome is known.
-            Err(Failure { code, detail }) => failed(&format!("the component failed ({code}): {detail}")),
+            Err(Failure { code, detail }) => self.broken(&format!("the component failed ({code}): {detail}")),
         }
     }
 

@@ -1,0 +1,119 @@
+//! Components that are programs: MCP servers for `wasm32-wasip2`, run in this process over pipes and spoken to like any other.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio::time::Instant;
+
+use crate::call::{Outcome, SessionId};
+use crate::catalog::Kind;
+use crate::gate::Permit;
+use crate::message::Notification;
+use crate::name::SourceName;
+use crate::plugin::{Command, Running, Streams};
+use crate::source::link::{Deadlines, Link, Party};
+use crate::source::pipe::{self, Body, Pipe};
+use crate::source::supervised::{Dial, Supervised};
+use crate::source::transport::Transport;
+use crate::source::{Client, Discovery, Listed, Relay, Source, SourceError};
+
+/// A component that is a program. Nothing of it runs before the first [`Source::discover`] or [`Source::call`]; after its end
+/// the next of them starts it again. Dropping the source ends it.
+pub(crate) struct CommandSource {
+    supervised: Supervised<Program>,
+}
+
+/// The program, and what is noted of it.
+pub(crate) struct Program {
+    pub(crate) command: Command,
+    /// Where its standard error goes.
+    pub(crate) log: PathBuf,
+    /// Values that must not reach the log.
+    pub(crate) secrets: Vec<String>,
+    /// Told of each start.
+    pub(crate) started: Box<dyn Fn() + Send + Sync>,
+}
+
+impl CommandSource {
+    /// Describes the source; runs nothing. Calls get `timeout` each.
+    pub(crate) fn new(name: SourceName, program: Program, timeout: Duration) -> Self {
+        Self { supervised: Supervised::new(name, program, timeout) }
+    }
+}
+
+#[async_trait]
+impl Dial for Program {
+    async fn dial(&self, deadlines: Deadlines, party: Party) -> Result<(Link, Discovery), SourceError> {
+        let label = format!("`{}`", pipe::escape(&self.command.identity().name));
+        let started = self.command.start().await;
+        let (running, Streams { input, output, error }) =
+            started.map_err(|failure| SourceError::Start(format!("{label} could not be started: {failure}")))?;
+        (self.started)();
+        let streams = pipe::Streams { input: Box::new(input), output: Box::new(output), error: Box::new(error) };
+        let pipe = Arc::new(Pipe::with(Box::new(running), streams, label, self.log.clone(), self.secrets.clone()));
+        let transport: Arc<dyn Transport> = Arc::<Pipe>::clone(&pipe);
+        Link::open(transport, deadlines, party).await.map_err(|error| pipe.explain(error))
+    }
+}
+
+#[async_trait]
+impl Body for Running {
+    async fn wait(&self) -> Instant {
+        Running::wait(self).await
+    }
+
+    /// A component has no signals: that there is no more input was the polite way.
+    fn terminate(&self) {
+        self.stop();
+    }
+
+    fn kill(&self) {
+        self.stop();
+    }
+
+    fn fate(&self) -> Option<String> {
+        Running::fate(self)
+    }
+
+    fn feed(&self) {
+        self.refresh();
+    }
+}
+
+#[async_trait]
+impl Source for CommandSource {
+    async fn discover(&self, client: &Arc<dyn Client>) -> Result<Discovery, SourceError> {
+        self.supervised.discover(client).await
+    }
+
+    async fn list(&self, client: &Arc<dyn Client>, kind: Kind) -> Result<Listed, SourceError> {
+        self.supervised.list(client, kind).await
+    }
+
+    async fn call(&self, permit: Permit, client: &Arc<dyn Client>, relay: Relay) -> Outcome {
+        self.supervised.call(permit, client, relay).await
+    }
+
+    fn tell(&self, session: &SessionId, notification: Notification) {
+        self.supervised.tell(session, notification);
+    }
+
+    fn end_session(&self, session: &SessionId) {
+        self.supervised.end_session(session);
+    }
+
+    async fn close(&self) {
+        self.supervised.close().await;
+    }
+}
+
+impl std::fmt::Debug for CommandSource {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CommandSource").field("command", &self.supervised.dial.command).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;
