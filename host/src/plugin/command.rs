@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, duplex};
 use tokio::sync::{OwnedSemaphorePermit, watch};
@@ -38,6 +39,8 @@ pub(crate) struct Running {
     ended: watch::Receiver<Option<(Instant, String)>>,
     stop: CancellationToken,
     meter: Meter,
+    /// It was told something, and has said nothing since.
+    owes: AtomicBool,
 }
 
 /// The host's ends of its standard streams.
@@ -105,7 +108,7 @@ impl Command {
             drop::<OwnedSemaphorePermit>(slot);
             let _ = tell.send(Some((Instant::now(), fate)));
         });
-        Ok((Running { ended, stop, meter }, Streams { input, output, error }))
+        Ok((Running { ended, stop, meter, owes: AtomicBool::new(false) }, Streams { input, output, error }))
     }
 
     async fn instance<I, O>(&self, streams: Streams<I, O>) -> Result<(Store<State>, Program), Failure>
@@ -135,8 +138,17 @@ impl fmt::Debug for Command {
 }
 
 impl Running {
-    /// A request comes: it has its whole processor time again.
-    pub(crate) fn refresh(&self) {
+    /// It is told something. If it owes no word it has its whole processor time for that; one that is busy gets none on top, so
+    /// that more calls do not keep alive what hangs.
+    pub(crate) fn told(&self) {
+        if !self.owes.swap(true, Ordering::Relaxed) {
+            self.meter.reset();
+        }
+    }
+
+    /// It has said something: its processor time begins anew.
+    pub(crate) fn heard(&self) {
+        self.owes.store(false, Ordering::Relaxed);
         self.meter.reset();
     }
 
@@ -170,7 +182,7 @@ fn fate(result: Result<wasmtime::Result<Result<(), ()>>, OutOfTime>) -> String {
     match result {
         Err(OutOfTime) => {
             let limit = Limits::TOOL.deadline.as_secs();
-            format!("was ended: it ran for {limit} s of processor time without being asked anything further")
+            format!("was ended: it ran for {limit} s of processor time without a word")
         }
         Ok(Ok(Ok(()))) => "exited with status 0".to_owned(),
         Ok(Ok(Err(()))) => "exited with status 1".to_owned(),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::access::{self, Access, Enclosure, Opened};
 use super::load::{self, Allowed, Manifest, Wasm, interface, listed};
 use super::v0_1::{PACKAGE, TRACK, ToolsWorld, World as _};
-use super::{Command, Identity, PluginError, Plugins, Tools, blocking};
+use super::{Command, Functions, Identity, PluginError, Plugins, Tools, blocking};
 use crate::config::PluginRef;
 use crate::message::Json;
 
@@ -25,6 +25,8 @@ pub enum Kind {
     Tools(Tools),
     /// A program that speaks MCP over its standard streams.
     Command(Command),
+    /// Anything else that exports functions.
+    Functions(Functions),
 }
 
 /// What the exports of a component make it.
@@ -32,6 +34,7 @@ pub enum Kind {
 pub(super) enum Shape {
     Tools,
     Command,
+    Functions,
 }
 
 impl Component {
@@ -59,12 +62,17 @@ impl Component {
                 let (identity, stock) = plugins.load::<ToolsWorld>(wasm, settings, allowed, &plugins.0.tools).await?;
                 Kind::Tools(Tools::start(identity, stock).await?)
             }
-            Shape::Command => {
+            Shape::Command | Shape::Functions => {
                 let settings = no_settings(&wasm, settings)?;
                 let host = Arc::clone(&plugins.0);
                 let identity = Identity::new(&wasm, &settings);
-                let load = move || Command::load(&host, &wasm, &manifest, &allowed, enclosure, identity);
-                Kind::Command(blocking(load).await?)
+                let load = move || match shape {
+                    Shape::Functions => {
+                        Functions::load(&host, &wasm, &manifest, &allowed, enclosure, identity).map(Kind::Functions)
+                    }
+                    _ => Command::load(&host, &wasm, &manifest, &allowed, enclosure, identity).map(Kind::Command),
+                };
+                blocking(load).await?
             }
         };
         Ok(Self { kind, imports })
@@ -78,6 +86,7 @@ impl Kind {
         match self {
             Self::Tools(tools) => tools.identity(),
             Self::Command(command) => command.identity(),
+            Self::Functions(functions) => functions.identity(),
         }
     }
 
@@ -87,6 +96,7 @@ impl Kind {
         match self {
             Self::Tools(_) => Shape::Tools.as_str(),
             Self::Command(_) => Shape::Command.as_str(),
+            Self::Functions(_) => Shape::Functions.as_str(),
         }
     }
 }
@@ -96,6 +106,7 @@ impl Shape {
         match self {
             Self::Tools => "tools",
             Self::Command => "command",
+            Self::Functions => "functions",
         }
     }
 
@@ -105,7 +116,11 @@ impl Shape {
         if has(&|name| interface(name) == Some(ToolsWorld::EXPORT)) {
             return Some(Self::Tools);
         }
-        has(&|name| access::wasi(name) == Some(("cli", "run"))).then_some(Self::Command)
+        if has(&|name| access::wasi(name) == Some(("cli", "run"))) {
+            return Some(Self::Command);
+        }
+        let foreign = |name: &str| interface(name).is_none() && !name.starts_with("wasi:");
+        has(&foreign).then_some(Self::Functions)
     }
 
     fn of(wasm: &Wasm, manifest: &Manifest) -> Result<Self, PluginError> {
@@ -117,14 +132,12 @@ impl Shape {
                     format!("it is a plugin that exports `{interface}`, which stands under another table")
                 }
                 None if http => "it is a server for HTTP; run it under one and configure its `url`".to_owned(),
-                None => {
-                    let exports = listed(&manifest.exports);
-                    format!(
-                        "it exports {exports}; a source exports `{PACKAGE}/{}@{TRACK}`, or `wasi:cli/run@0.2` and \
-                         speaks MCP over its standard streams",
-                        ToolsWorld::EXPORT
-                    )
-                }
+                None => format!(
+                    "it exports {}; a source exports `{PACKAGE}/{}@{TRACK}`, `wasi:cli/run@0.2` (and speaks MCP over its \
+                     standard streams), or functions",
+                    listed(&manifest.exports),
+                    ToolsWorld::EXPORT,
+                ),
             }
         };
         Self::found(&manifest.exports).ok_or_else(|| PluginError::NoSource { plugin: wasm.plugin.clone(), why: why() })

@@ -174,7 +174,7 @@ fn link<W: World>(
     settings: Option<String>,
 ) -> Result<Linked<W>, PluginError> {
     let plugin = wasm.plugin.clone();
-    let Manifest { imports, exports } = Manifest::of(engine, component);
+    let Manifest { imports, exports, .. } = Manifest::of(engine, component);
     if let Some(name) = imports.iter().chain(&exports).find(|name| other_track(name)) {
         return Err(PluginError::OtherTrack { plugin, package: package(name), served: TRACK });
     }
@@ -236,13 +236,15 @@ fn refusal<'a>(import: &'a str, free: &[&str], Allowed { grant, enclosure }: &Al
 pub(crate) struct Manifest {
     pub(crate) imports: Vec<String>,
     pub(crate) exports: Vec<String>,
+    /// Its section of documentation.
+    pub(crate) docs: Option<Vec<u8>>,
 }
 
 impl Manifest {
     /// Of a component that is not compiled yet.
     pub(crate) fn scan(wasm: &Wasm) -> Result<Self, PluginError> {
         let bytes = component_bytes(wasm)?;
-        let mut manifest = Self { imports: Vec::new(), exports: Vec::new() };
+        let mut manifest = Self { imports: Vec::new(), exports: Vec::new(), docs: None };
         let mut depth = 0;
         let scanned = Parser::new(0).parse_all(&bytes).try_for_each(|payload| {
             match payload? {
@@ -257,6 +259,9 @@ impl Manifest {
                     for export in section {
                         manifest.exports.push(export?.name.name.to_owned());
                     }
+                }
+                Payload::CustomSection(section) if depth == 1 && section.name() == "package-docs" => {
+                    manifest.docs = Some(section.data().to_vec());
                 }
                 _ => {}
             }
@@ -274,6 +279,7 @@ impl Manifest {
         Self {
             imports: kind.imports(engine).map(|(name, _)| name.to_owned()).collect(),
             exports: kind.exports(engine).map(|(name, _)| name.to_owned()).collect(),
+            docs: None,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Sources that are WebAssembly components: no process, nothing to reach but what is granted.
 //!
-//! One of tools is called, instance by instance. One that is a program ([`CommandSource`]) is spoken to like a process.
+//! One of tools or functions is called, instance by instance. One that is a program ([`CommandSource`]) is spoken to like a process.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::call::{Outcome, SessionId};
 use crate::catalog::Kind;
 use crate::gate::Permit;
 use crate::message::{Answer, Json, RpcError};
-use crate::plugin::{Failure, ToolFailure, Tools};
+use crate::plugin::{Failure, Functions, ToolFailure, Tools};
 
 mod command;
 
@@ -21,10 +21,17 @@ pub(crate) use command::{CommandSource, Program};
 /// What [`Discovery::protocol`] says of a component: there is no wire, and so no revision.
 const PROTOCOL: &str = "component";
 
+/// What is called.
+#[derive(Debug)]
+enum Callee {
+    Tools(Tools),
+    Functions(Functions),
+}
+
 /// A component as a source: loaded and configured, no instance running.
 #[derive(Debug)]
 pub struct ComponentSource {
-    tools: Tools,
+    tools: Callee,
     timeout: Duration,
     /// Whether it can change nothing and tell nobody.
     sealed: bool,
@@ -35,7 +42,14 @@ impl ComponentSource {
     #[must_use]
     pub fn new(tools: Tools, timeout: Duration) -> Self {
         let sealed = tools.is_sealed();
-        Self { tools, timeout, sealed }
+        Self { tools: Callee::Tools(tools), timeout, sealed }
+    }
+
+    /// The same of a component of functions.
+    #[must_use]
+    pub fn of_functions(functions: Functions, timeout: Duration) -> Self {
+        let sealed = functions.is_sealed();
+        Self { tools: Callee::Functions(functions), timeout, sealed }
     }
 
     /// What became of a call that has no answer.
@@ -51,8 +65,10 @@ impl ComponentSource {
 #[async_trait]
 impl Source for ComponentSource {
     async fn discover(&self, _: &Arc<dyn Client>) -> Result<Discovery, SourceError> {
-        let identity = self.tools.identity();
-        let listed = self.tools.definitions().await;
+        let (identity, listed) = match &self.tools {
+            Callee::Tools(tools) => (tools.identity(), tools.definitions().await),
+            Callee::Functions(functions) => (functions.identity(), Ok(functions.definitions())),
+        };
         let listed =
             listed.map_err(|failure| SourceError::Protocol(format!("{} lists no tools: {failure}", identity.name)))?;
         let server = serde_json::json!({ "name": identity.name, "version": identity.digest });
@@ -79,7 +95,12 @@ impl Source for ComponentSource {
             return error(RpcError::INVALID_PARAMS, "`name` is missing or no string".into());
         };
         let arguments = params.get("arguments").unwrap_or(Json::empty_object());
-        let called = self.tools.call(&permit.call().caller.session, &tool, &arguments);
+        let called = async {
+            match &self.tools {
+                Callee::Tools(tools) => tools.call(&permit.call().caller.session, &tool, &arguments).await,
+                Callee::Functions(functions) => functions.call(&tool, &arguments).await,
+            }
+        };
         // Dropping the call ends the guest.
         let Ok(called) = tokio::time::timeout(self.timeout, called).await else {
             return self.broken(&format!("the component did not answer within {} s", self.timeout.as_secs_f32()));
@@ -94,11 +115,15 @@ impl Source for ComponentSource {
     }
 
     fn end_session(&self, session: &SessionId) {
-        self.tools.end_session(session);
+        if let Callee::Tools(tools) = &self.tools {
+            tools.end_session(session);
+        }
     }
 
     async fn close(&self) {
-        self.tools.end_all();
+        if let Callee::Tools(tools) = &self.tools {
+            tools.end_all();
+        }
     }
 }
 

@@ -54,7 +54,9 @@ pub(super) trait Body: Send + Sync {
     /// How it ended, if it has: "exited with status 1".
     fn fate(&self) -> Option<String>;
     /// A message is about to be given to it.
-    fn feed(&self) {}
+    fn told(&self) {}
+    /// A message came from it.
+    fn heard(&self) {}
     /// Lets go of what served it as long as it ran.
     fn settled(&self) {}
 }
@@ -177,6 +179,7 @@ impl Pipe {
         };
         match Message::parse(text.clone()) {
             Ok(message) => {
+                self.body.heard();
                 (incoming.garbage, incoming.first) = (0, None);
                 Some(Ok(message))
             }
@@ -221,7 +224,7 @@ impl Transport for Pipe {
             )));
         }
         line.push(b'\n');
-        self.body.feed();
+        self.body.told();
         let (tell, written) = oneshot::channel();
         queue.send((line.into(), tell)).await.map_err(|_| gone())?;
         written.await.unwrap_or_else(|_| Err(gone()))

@@ -120,6 +120,11 @@ async fn inspection_shows_what_a_plugin_wants() {
     assert!(import.grant.is_none() && import.refused.is_some());
     assert_eq!(inspect("old-abi").await.world, "policy");
     assert_eq!(inspect("counter").await.world, "tools");
+    assert_eq!(inspect("shapes").await.world, "functions");
+    let server = inspect("server").await;
+    assert!(server.world == "command" && server.imports.iter().all(|import| import.refused.is_none()), "{server:?}");
+    let dialer = inspect("dialer").await;
+    assert!(dialer.imports.iter().any(|import| import.refused.is_some() && import.name.starts_with("wasi:sockets/")));
 }
 
 fn entries(folder: &Path) -> Vec<PathBuf> {

@@ -77,8 +77,12 @@ impl Body for Running {
         Running::fate(self)
     }
 
-    fn feed(&self) {
-        self.refresh();
+    fn told(&self) {
+        Running::told(self);
+    }
+
+    fn heard(&self) {
+        Running::heard(self);
     }
 }
 
