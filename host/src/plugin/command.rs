@@ -192,3 +192,29 @@ fn fate(result: Result<wasmtime::Result<Result<(), ()>>, OutOfTime>) -> String {
         },
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plugin::limits::TICK;
+    use crate::plugin::meter::tests::work;
+
+    #[tokio::test]
+    async fn a_command_has_its_time_from_message_to_message_and_none_on_top() {
+        let (_tell, ended) = watch::channel(None);
+        let meter = Meter::new(TICK * 50, 1.0);
+        let running = Running { ended, stop: CancellationToken::new(), meter, owes: AtomicBool::new(false) };
+        let works = async || running.meter.run(work(30)).await;
+        // Each of these is more than the budget has left without the one before it.
+        for _ in 0..3 {
+            running.told();
+            assert_eq!(works().await, Ok(()), "asked");
+            running.heard();
+            assert_eq!(works().await, Ok(()), "after a word of its own");
+        }
+        running.told();
+        assert_eq!(works().await, Ok(()));
+        running.told();
+        assert_eq!(works().await, Err(OutOfTime), "it still owes a word");
+    }
+}

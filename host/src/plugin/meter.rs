@@ -102,12 +102,12 @@ fn on_processor() -> Duration {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use super::*;
 
     /// Works for so many turns of a millisecond on the processor, and gives way after each.
-    async fn work(turns: u32) {
+    pub(in crate::plugin) async fn work(turns: u32) {
         for _ in 0..turns {
             let begin = on_processor();
             while on_processor() - begin < TICK {
