@@ -355,7 +355,7 @@ async fn upstreams(
 ) -> Result<BTreeMap<SourceName, Arc<Upstream>>, BuildError> {
     let mut upstreams = BTreeMap::new();
     for source in config.sources.values() {
-        let upstream = Upstream::new(source, secrets, plugins, cells).await?;
+        let upstream = Upstream::new(source, secrets, plugins, cells, &config.data_dir).await?;
         upstreams.insert(source.name.clone(), Arc::new(upstream));
     }
     Ok(upstreams)

@@ -4,8 +4,10 @@
 //! files, programs and hosts exist is not asked here.
 
 mod build;
+mod callers;
 mod error;
 pub mod import;
+mod oauth;
 mod raw;
 mod raw_source;
 mod search;
@@ -140,8 +142,40 @@ pub struct ServeConfig {
     pub hosts: Vec<String>,
     /// Web origins that may call.
     pub origins: Vec<String>,
+    /// Callers with a token and a profile of their own, by name.
+    pub callers: BTreeMap<String, CallerConfig>,
+    /// Whose tokens count too.
+    pub jwt: Option<JwtConfig>,
     /// No token is asked for.
     pub dangerous_no_token: bool,
+}
+
+/// `[serve.callers.NAME]`
+#[derive(Debug, Clone)]
+pub struct CallerConfig {
+    /// What the caller brings.
+    pub token: Value,
+    /// Under which profile the caller calls.
+    pub profile: ProfileName,
+}
+
+/// `[serve.jwt]`
+#[derive(Debug, Clone)]
+pub struct JwtConfig {
+    /// Who issues tokens, as in their `iss`.
+    pub issuer: String,
+    /// The address under which callers know `/mcp`.
+    pub resource: url::Url,
+    /// For whom tokens are, as in their `aud`.
+    pub audience: String,
+    /// Where the issuer publishes its keys (JWKS).
+    pub keys: url::Url,
+    /// The claim that says who calls.
+    pub principal: String,
+    /// The claim whose values lead to profiles; a caller whom it leads to none is refused. None means one profile for all.
+    pub profiles: Option<(String, BTreeMap<String, ProfileName>)>,
+    /// The keys may be at a loopback or private address.
+    pub dangerous_allow_private: bool,
 }
 
 /// A value that is written down, or kept by `portcullis secret`.
@@ -198,6 +232,8 @@ pub enum Endpoint {
         url: url::Url,
         /// Sent with every request.
         headers: BTreeMap<String, Value>,
+        /// How a person logs in to it, where it wants that.
+        oauth: OAuthConfig,
         /// Loopback and private addresses may be reached.
         dangerous_allow_private: bool,
         /// How messages are carried.
@@ -214,6 +250,19 @@ pub enum Endpoint {
         /// All the variables that it sees.
         env: BTreeMap<String, Value>,
     },
+}
+
+/// `oauth` of a source with a `url`: what a login does not find out by itself.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct OAuthConfig {
+    /// The one authorization server that is trusted, by its issuer identifier; always there if `client` is.
+    pub issuer: Option<String>,
+    /// A client that was registered there by hand, and its secret.
+    pub client: Option<(String, Option<Value>)>,
+    /// Where a client id metadata document of ours is published; `https`, and with a path.
+    pub document: Option<url::Url>,
+    /// Asked for instead of what the source suggests.
+    pub scopes: Option<Vec<String>>,
 }
 
 /// How messages are carried to a `url`.

@@ -121,6 +121,25 @@ impl Client {
     }
 }
 
+impl Client {
+    /// Sends a request whose body is for its address alone, such as a code or a token: no redirect is followed.
+    ///
+    /// # Errors
+    /// [`EgressError`]; [`EgressError::Redirect`] for each redirect.
+    pub(crate) async fn send_here(&self, mut request: Outgoing) -> Result<Response, EgressError> {
+        target::check(&request.url, self.reach)?;
+        let hop = request.hop();
+        let response = self.http.execute(hop).await.map_err(|error| EgressError::from_client(&request.url, &error))?;
+        match redirect(&request, &response)? {
+            None => Ok(response),
+            Some(to) => Err(EgressError::Redirect {
+                url: shown(&request.url),
+                what: format!("what this request carries is not for `{}`", shown(&to)),
+            }),
+        }
+    }
+}
+
 /// Where the response sends the request, if anywhere.
 fn redirect(request: &Outgoing, response: &Response) -> Result<Option<Url>, EgressError> {
     let keeps_method = match response.status() {

@@ -70,6 +70,7 @@ mod seal;
 
 pub mod egress;
 mod header;
+pub mod oauth;
 pub mod source;
 
 pub mod visible;

@@ -1,4 +1,4 @@
-//! Sealing state that travels through somebody else's hands.
+//! Sealing state that travels through somebody else's hands, or lies in a file.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -7,8 +7,8 @@ use chacha20poly1305::{XChaCha20Poly1305, XNonce};
 
 const NONCE_BYTES: usize = 24;
 
-/// Authenticated encryption under a key of this process, for one purpose. What one process sealed no other opens: a broker
-/// that restarts asks again.
+/// Authenticated encryption for one purpose. Under a fresh key, what one process sealed no other opens: a broker that restarts
+/// asks again.
 pub(crate) struct Seal {
     cipher: Option<XChaCha20Poly1305>,
     purpose: &'static str,
@@ -26,6 +26,11 @@ impl Seal {
         let mut key = [0; 32];
         let cipher = getrandom::fill(&mut key).is_ok().then(|| XChaCha20Poly1305::new(&key.into()));
         Self { cipher, purpose }
+    }
+
+    /// Under a key that is kept somewhere.
+    pub(crate) fn with_key(key: &[u8; 32], purpose: &'static str) -> Self {
+        Self { cipher: Some(XChaCha20Poly1305::new(key.into())), purpose }
     }
 
     /// The sealed form, URL-safe text. Empty, which never opens, if the system has no randomness.

@@ -66,6 +66,9 @@ pub enum SecretError {
     /// Not what this version wrote.
     #[error("{0} is damaged: restore it, or remove it and set the secrets anew")]
     Damaged(String),
+    /// A login that this version did not write, or whose key is gone.
+    #[error("{0} is damaged: run `portcullis logout {1}`, then `portcullis login {1}`")]
+    Login(String, String),
     /// The system said no.
     #[error("{path}: {error}")]
     Io {
@@ -179,18 +182,8 @@ impl Secrets {
         }
     }
 
-    /// The file, opened and found private; None if there is none.
     fn open_file(&self) -> Result<Option<File>, SecretError> {
-        let path = self.folder.join(FILE);
-        let no_follow = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
-        let file = match File::options().read(true).custom_flags(no_follow).open(&path) {
-            Ok(file) => file,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(io(&path, error)),
-        };
-        let metadata = file.metadata().map_err(|error| io(&path, error))?;
-        check_private(&path, &metadata, 0o600)?;
-        Ok(Some(file))
+        open_private(&self.folder.join(FILE))
     }
 
     fn read(&self) -> Result<BTreeMap<String, SecretString>, SecretError> {
@@ -202,32 +195,53 @@ impl Secrets {
         serde_json::from_slice(&bytes).map_err(|_| SecretError::Damaged(path.display().to_string()))
     }
 
-    /// A whole new file in the place of the old one: a reader sees one or the other.
     fn replace(&self, secrets: &BTreeMap<String, SecretString>) -> Result<(), SecretError> {
         let path = self.folder.join(FILE);
         let exposed: BTreeMap<&str, &str> =
             secrets.iter().map(|(name, value)| (name.as_str(), value.expose_secret())).collect();
         let json = serde_json::to_vec(&exposed).map_err(|error| io(&path, error.into()))?;
-        let json = Zeroizing::new(json);
-        // Temporary files are made 0600.
-        let write = || {
-            let mut file = tempfile::NamedTempFile::new_in(&self.folder)?;
-            file.write_all(&json)?;
-            file.as_file().sync_all()?;
-            file.persist(&path)?;
-            File::open(&self.folder)?.sync_all()
-        };
-        write().map_err(|error: std::io::Error| io(&path, error))
+        replace_private(&path, &Zeroizing::new(json))
     }
 
-    /// Held until dropped. Waits for another command that holds it, which is a matter of milliseconds.
+    /// Waits for another command that holds it, which is a matter of milliseconds.
     fn lock(&self) -> Result<File, SecretError> {
-        let path = self.folder.join(LOCK);
-        let file = File::options().create(true).truncate(false).write(true).mode(0o600).open(&path);
-        let file = file.map_err(|error| io(&path, error))?;
-        file.lock().map_err(|error| io(&path, error))?;
-        Ok(file)
+        lock_private(&self.folder.join(LOCK))
     }
+}
+
+/// A file of the data folder, opened and found private; None if there is none.
+pub(crate) fn open_private(path: &Path) -> Result<Option<File>, SecretError> {
+    let no_follow = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
+    let file = match File::options().read(true).custom_flags(no_follow).open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(io(path, error)),
+    };
+    let metadata = file.metadata().map_err(|error| io(path, error))?;
+    check_private(path, &metadata, 0o600)?;
+    Ok(Some(file))
+}
+
+/// A whole new private file in the place of the old one: a reader sees one or the other.
+pub(crate) fn replace_private(path: &Path, bytes: &[u8]) -> Result<(), SecretError> {
+    let folder = path.parent().unwrap_or(Path::new("."));
+    // Temporary files are made 0600.
+    let write = || {
+        let mut file = tempfile::NamedTempFile::new_in(folder)?;
+        file.write_all(bytes)?;
+        file.as_file().sync_all()?;
+        file.persist(path)?;
+        File::open(folder)?.sync_all()
+    };
+    write().map_err(|error: std::io::Error| io(path, error))
+}
+
+/// A lock that is held until it is dropped. Blocks while somebody else holds it.
+pub(crate) fn lock_private(path: &Path) -> Result<File, SecretError> {
+    let file = File::options().create(true).truncate(false).write(true).mode(0o600).open(path);
+    let file = file.map_err(|error| io(path, error))?;
+    file.lock().map_err(|error| io(path, error))?;
+    Ok(file)
 }
 
 fn check_private(path: &Path, metadata: &std::fs::Metadata, wanted: u32) -> Result<(), SecretError> {
@@ -239,7 +253,7 @@ fn check_private(path: &Path, metadata: &std::fs::Metadata, wanted: u32) -> Resu
     if mode & 0o077 == 0 { Ok(()) } else { Err(SecretError::Open { path, mode, wanted }) }
 }
 
-fn io(path: &Path, error: std::io::Error) -> SecretError {
+pub(crate) fn io(path: &Path, error: std::io::Error) -> SecretError {
     SecretError::Io { path: path.display().to_string(), error }
 }
 

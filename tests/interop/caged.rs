@@ -60,8 +60,7 @@ fn configuration(place: &Path) -> String {
 async fn servers_of_npx_and_uvx_are_installed_in_one_cell_and_run_in_another() {
     let place = Place::new("").await;
     std::fs::write(place.at("portcullis.toml"), configuration(place.path())).unwrap();
-    std::fs::create_dir(place.at("home/.ssh")).unwrap();
-    std::fs::write(place.at("home/.ssh/id_rsa"), "the key").unwrap();
+    keep_a_key(&place);
 
     let report = place.json(&["check"]).await;
     for (name, package, tools) in NPM.into_iter().chain(PYPI) {
@@ -78,6 +77,38 @@ async fn servers_of_npx_and_uvx_are_installed_in_one_cell_and_run_in_another() {
     let locked = place.json(&["lock", "show"]).await;
     assert_eq!(locked["packages"].as_array().unwrap().len(), NPM.len() + PYPI.len());
 
+    keeps_to_what_is_granted(&place).await;
+    place.verify(None).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn servers_that_are_started_directly_are_kept_to_the_same() {
+    let place = Place::new("[profiles.default]\napprove = \"never\"\n").await;
+    // As in the other configuration, the file server itself allows all.
+    let toml = std::fs::read_to_string(place.at("portcullis.toml")).unwrap();
+    let docs = format!(",{:?}]", place.at("docs"));
+    assert!(toml.contains(&docs), "{toml}");
+    std::fs::write(place.at("portcullis.toml"), toml.replace(&docs, ",\"/\"]")).unwrap();
+    keep_a_key(&place);
+
+    let report = place.json(&["check"]).await;
+    for (name, tools) in installed::TOOLS {
+        let source = source(&report, name);
+        assert_eq!(source["tools"], tools, "{source}");
+        assert_eq!(source["cell"]["isolation"]["tier"], "full", "{source}");
+        assert!(source["cell"]["package"].is_null(), "{source}");
+    }
+    keeps_to_what_is_granted(&place).await;
+    place.verify(None).await;
+}
+
+fn keep_a_key(place: &Place) {
+    std::fs::create_dir(place.at("home/.ssh")).unwrap();
+    std::fs::write(place.at("home/.ssh/id_rsa"), "the key").unwrap();
+}
+
+/// What the servers do with `docs`, `repo` and `memory`, and do not do beside them.
+async fn keeps_to_what_is_granted(place: &Place) {
     let call =
         async |tool: &str, arguments: Value| output(place.portcullis(&["call", tool, &arguments.to_string()])).await;
     let said = |output: &std::process::Output| {
@@ -102,8 +133,49 @@ async fn servers_of_npx_and_uvx_are_installed_in_one_cell_and_run_in_another() {
     assert!(table.status.success() && Path::new(&place.at("memory/db")).exists(), "{}", said(&table));
     let page = call("fetch__fetch", json!({ "url": "https://example.com/" })).await;
     assert!(!said(&page).contains("Example Domain"), "{}", said(&page));
+}
 
-    place.verify(None).await;
+/// A registry that wants to know who asks. Everything that it hears is sent on.
+fn locked_registry() -> (u16, std::sync::mpsc::Receiver<String>) {
+    use std::io::{Read as _, Write as _};
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let (sender, heard) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let mut request = [0; 4096];
+            let size = stream.read(&mut request).unwrap_or_default();
+            let _ = sender.send(String::from_utf8_lossy(&request[..size]).into_owned());
+            let _ = stream.write_all(b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+        }
+    });
+    (port, heard)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_registry_that_wants_credentials_gets_none_and_the_refusal_says_so() {
+    let (port, heard) = locked_registry();
+    let uvx = installed::python("uvx").display().to_string();
+    for (command, variable) in [
+        (json!(["npx", "-y", "some-server"]), None),
+        (json!([uvx, "some-server"]), Some(("UV_INDEX_URL", format!("http://me:hunter2@127.0.0.1:{port}/simple")))),
+    ] {
+        let place = Place::bare(&format!("[sources.locked]\ncommand = {command}\n"));
+        let npmrc = format!("registry=http://127.0.0.1:{port}/\n//127.0.0.1:{port}/:_authToken=hunter2\n");
+        std::fs::write(place.at("home/.npmrc"), npmrc).unwrap();
+        let mut check = place.portcullis(&["check"]);
+        check.envs(variable);
+        let ran = output(check).await;
+        let said = String::from_utf8_lossy(&ran.stdout);
+        assert!(!ran.status.success());
+        assert!(said.contains("credentials for this registry are kept out of the cell"), "{said}");
+        assert!(said.contains("install it yourself and name its program"), "{said}");
+        assert!(!said.contains("hunter2"), "{said}");
+        let heard = heard.try_iter().collect::<String>();
+        assert!(heard.contains("some-server"), "{heard}");
+        assert!(!heard.to_ascii_lowercase().contains("authorization"), "{heard}");
+        place.verify(None).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -128,6 +200,9 @@ async fn a_package_that_is_not_what_was_pinned_does_not_start() {
 
     let renewed = place.json(&["lock", "accept", "--packages"]).await;
     assert_eq!(renewed[0]["now"]["version"], "2026.10.19", "{renewed}");
+    let store = std::fs::read_dir(place.at(".portcullis/sources/time/packages")).unwrap().flatten();
+    let trees = store.filter(|entry| entry.file_type().unwrap().is_dir()).count();
+    assert_eq!(trees, 1, "what is pinned, and nothing older");
     let accepted = place.json(&["check"]).await;
     assert_eq!(source(&accepted, "time")["tools"], 2);
     place.verify(None).await;

@@ -57,7 +57,7 @@ async fn server_scenarios(era: &str, revision: &str) {
     place.verify(None).await;
 }
 
-/// What the suite wants of a client that concerns a broker. Not among them: `auth/*`, which is `portcullis login`.
+/// All that each requirement set wants of a client, beside the logins of [`LOGINS`].
 const CLIENT: [(&str, &[&str]); 2] = [
     ("2025-11-25", &["initialize", "tools_call", "elicitation-sep1034-client-defaults", "sse-retry"]),
     (
@@ -74,12 +74,57 @@ const CLIENT: [(&str, &[&str]); 2] = [
     ),
 ];
 
+/// Logins that both revisions want, and those that came with 2026-07-28; each is `auth/NAME`.
+const LOGINS: [&str; 14] = [
+    "metadata-default",
+    "metadata-var1",
+    "metadata-var2",
+    "metadata-var3",
+    "basic-cimd",
+    "scope-from-www-authenticate",
+    "scope-from-scopes-supported",
+    "scope-omitted-when-undefined",
+    "scope-step-up",
+    "scope-retry-limit",
+    "token-endpoint-auth-basic",
+    "token-endpoint-auth-post",
+    "token-endpoint-auth-none",
+    "pre-registration",
+];
+const MODERN_LOGINS: [&str; 11] = [
+    "resource-mismatch",
+    "offline-access-scope",
+    "offline-access-not-supported",
+    "authorization-server-migration",
+    "iss-supported",
+    "iss-not-advertised",
+    "iss-supported-missing",
+    "iss-wrong-issuer",
+    "iss-unexpected",
+    "iss-normalized",
+    "metadata-issuer-mismatch",
+];
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_upstream_side_as_the_suites_client() {
+    client_scenarios(
+        CLIENT.map(|(revision, scenarios)| (revision, scenarios.iter().map(ToString::to_string).collect())),
+    )
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_login_as_the_suites_client() {
+    let names = |some: &[&str]| some.iter().map(|name| format!("auth/{name}")).collect::<Vec<_>>();
+    let modern = [names(&LOGINS), names(&MODERN_LOGINS)].concat();
+    client_scenarios([("2025-11-25", names(&LOGINS)), ("2026-07-28", modern)]).await;
+}
+
+async fn client_scenarios(wanted: [(&str, Vec<String>); 2]) {
     let place = Place::bare("");
     let agent = installed::example("conformance-agent");
-    for (revision, scenarios) in CLIENT {
-        for scenario in scenarios {
+    for (revision, scenarios) in wanted {
+        for scenario in &scenarios {
             let mut suite = place.command(&installed::node());
             suite.arg(installed::conformance()).arg("client").arg("--command").arg(&agent);
             suite.args(["--scenario", scenario, "--spec-version", revision, "-o", "results"]);

@@ -4,8 +4,16 @@ use std::path::{Path, PathBuf};
 
 /// The servers by the name that their source has in these tests, and how many tools each shows to a client that declares
 /// no capabilities.
-pub(crate) const TOOLS: [(&str, usize); 7] =
-    [("everything", 13), ("fetch", 1), ("files", 14), ("git", 12), ("memory", 9), ("thinking", 1), ("time", 2)];
+pub(crate) const TOOLS: [(&str, usize); 8] = [
+    ("everything", 13),
+    ("fetch", 1),
+    ("files", 14),
+    ("git", 12),
+    ("memory", 9),
+    ("sqlite", 6),
+    ("thinking", 1),
+    ("time", 2),
+];
 
 /// Whether a server shows as many tools as it should. `everything` has one more for each thing that it could ask the client.
 pub(crate) fn shows(server: &str, tools: usize) -> bool {
@@ -22,6 +30,7 @@ pub(crate) fn command(server: &str, place: &Path) -> Vec<String> {
         "files" => vec![node(), npm("filesystem"), place.join("docs")],
         "memory" => vec![node(), npm("memory")],
         "git" => vec![python("mcp-server-git"), "--repository".into(), place.join("repo")],
+        "sqlite" => vec![root().join("old/bin/mcp-server-sqlite"), "--db-path".into(), place.join("memory/db")],
         "thinking" => vec![node(), npm("sequential-thinking")],
         "time" => vec![python("python"), "-m".into(), "mcp_server_time".into(), "--local-timezone=UTC".into()],
         other => panic!("no server {other:?} is installed"),
@@ -37,7 +46,7 @@ pub(crate) fn cell(server: &str, place: &Path) -> Vec<[String; 2]> {
         "everything" => vec![["--network".to_owned(), "nowhere.invalid:443".to_owned()]],
         "files" => write("docs"),
         "git" => write("repo"),
-        "memory" => write("memory"),
+        "memory" | "sqlite" => write("memory"),
         _ => Vec::new(),
     }
 }

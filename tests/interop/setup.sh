@@ -2,13 +2,14 @@
 # Installs the real servers and the real client that `tests/interop` drives, into target/interop and nowhere else:
 #   target/interop/node     npm packages, with a Node.js of their own (the Inspector wants 22)
 #   target/interop/python   a virtual environment
+#   target/interop/old      another, for the one server that wants the protocol's older library
 # Needs npm (any version that understands the lock file) and python3 with venv. Does nothing when nothing has changed.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$here/../.." && pwd)
 into=${CARGO_TARGET_DIR:-$root/target}/interop
-wanted=$(cat "$here/package.json" "$here/package-lock.json" "$here/requirements.txt" "${BASH_SOURCE[0]}" | sha256sum)
+wanted=$(cat "$here/package.json" "$here/package-lock.json" "$here/"requirements*.txt "${BASH_SOURCE[0]}" | sha256sum)
 
 if [[ -f $into/installed && $(<"$into/installed") == "$wanted" ]]; then
     echo "interop: servers are installed in $into"
@@ -23,8 +24,12 @@ cp "$here/package.json" "$here/package-lock.json" "$into/node/"
 (cd "$into/node" && npm ci --ignore-scripts --no-audit --no-fund --no-update-notifier)
 
 echo "interop: python packages"
-python3 -m venv "$into/python"
-"$into/python/bin/pip" install --quiet --disable-pip-version-check -r "$here/requirements.txt"
+venv() {
+    python3 -m venv "$into/$1"
+    "$into/$1/bin/pip" install --quiet --disable-pip-version-check -r "$here/$2"
+}
+venv python requirements.txt
+venv old requirements-old.txt
 
 echo "$wanted" >"$into/installed"
 echo "interop: installed in $into"

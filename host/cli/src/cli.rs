@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use crate::command::{
-    approvals, audit, call, check, completions, demo, import, lock, plugin, schema, secret, serve, status, tools, wrap,
+    approvals, audit, call, check, completions, demo, import, lock, login, plugin, schema, secret, serve, status,
+    tools, wrap,
 };
 
 /// A deny-by-default broker for the Model Context Protocol.
@@ -62,6 +63,8 @@ pub(crate) enum Command {
     Plugin(plugin::Args),
     Import(import::Args),
     Secret(secret::Args),
+    Login(login::Args),
+    Logout(login::LogoutArgs),
     Schema(schema::Args),
     Completions(completions::Args),
 }

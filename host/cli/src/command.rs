@@ -8,6 +8,7 @@ pub(crate) mod completions;
 pub(crate) mod demo;
 pub(crate) mod import;
 pub(crate) mod lock;
+pub(crate) mod login;
 pub(crate) mod plugin;
 pub(crate) mod schema;
 pub(crate) mod secret;
@@ -37,6 +38,8 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Plugin(args) => plugin::run(&args, &global),
         Command::Import(args) => import::run(&args, &global),
         Command::Secret(args) => secret::run(&args, &global),
+        Command::Login(args) => login::run(&args, &global),
+        Command::Logout(args) => login::logout(&args, &global),
         Command::Schema(args) => schema::run(&args),
         Command::Completions(args) => completions::run(&args),
     }

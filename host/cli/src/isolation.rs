@@ -62,10 +62,8 @@ pub(crate) fn print_cell(cell: &Data) -> anyhow::Result<()> {
         let (subject, strength) = (plain(&aspect["subject"]), plain(&aspect["strength"]));
         line("", &format!("{subject:11}  {strength:16}  {}", plain(&aspect["mechanism"])))?;
     }
-    for leak in list(&isolation["leaks"]) {
-        line("", &format!("{:11}  {:16}  {}", "known leak", "", plain(leak)))?;
-    }
-    Ok(())
+    let leaks: Vec<_> = list(&isolation["leaks"]).iter().map(plain).collect();
+    line("", &format!("{:11}  it sees {}", "known leaks", leaks.join("; ")))
 }
 
 fn print_program(cell: &Data) -> anyhow::Result<()> {

@@ -1,48 +1,85 @@
-//! What a cell costs: `true` started plainly, in the reduced tier and in the full one, up to its end, with the processor
-//! time that the launcher takes of it; and a runtime up to its first word.
+//! What a cell costs. `true` to its end, plainly and in each tier, with the processor time that the launcher takes, as a program
+//! of its own and as the command line's second face; real servers from their start to the list of their tools, paired; and
+//! fifty of them at once. The servers are those of `tests/interop/setup.sh`, the command line is that of `cargo build --release`.
 #![allow(missing_docs, clippy::unwrap_used, clippy::disallowed_methods, reason = "a bench")]
 
-use std::io::{Read, Write};
-use std::path::Path;
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use portcullis_jail::{Cell, Launch, Launcher, Mount, Tier};
 
-const TRUE: (&str, &[&str]) = ("/usr/bin/true", &[]);
-/// Runtimes that answer when they are asked something, as servers do.
-const RUNTIMES: [(&str, &[&str]); 2] = [
-    ("/usr/bin/node", &["-e", "process.stdin.once('data', () => { console.log('up'); process.exit(0) })"]),
-    ("/usr/bin/python3", &["-c", "import json, asyncio; input(); print('up')"]),
-];
+/// Runs of each of a pair, in turn.
+const PAIRS: usize = 21;
 
-/// Runs it to its end, after its first word if it has one.
-fn plain((program, arguments): (&str, &[&str])) {
-    let mut command = Command::new(program);
-    let pipes = command.args(arguments).env_clear().stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = pipes.spawn().unwrap();
-    ask(child.stdin.take().unwrap(), child.stdout.take().unwrap());
-    assert!(child.wait().unwrap().success());
+/// Sources that are started together.
+const TOGETHER: usize = 50;
+
+const QUESTIONS: &str = concat!(
+    r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"bench","version":"1"}}}"#,
+    "\n",
+    r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#,
+    "\n",
+    r#"{"jsonrpc":"2.0","id":2,"method":"tools/list","params":{}}"#,
+    "\n"
+);
+
+fn own() -> Launcher {
+    Launcher::Path(env!("CARGO_BIN_EXE_portcullis-jail").into())
 }
 
-fn caged(launch: &Launch) {
-    let mut started = launch.start(&Launcher::Path(env!("CARGO_BIN_EXE_portcullis-jail").into())).unwrap();
-    started.control.ready().unwrap();
-    ask(started.input, started.output);
-    assert!(started.process.wait().unwrap().success());
+/// `target`, of `target/release/portcullis-jail`.
+fn target() -> PathBuf {
+    Path::new(env!("CARGO_BIN_EXE_portcullis-jail")).ancestors().nth(2).unwrap().to_owned()
 }
 
-fn ask(mut input: impl Write, mut output: impl Read) {
+/// Asks and reads until the list of tools has come, or the program has ended.
+fn ask(mut input: impl Write, output: impl Read) {
     // A program that does not listen has ended.
-    let _ = input.write_all(b"speak\n");
-    output.read_to_end(&mut Vec::new()).unwrap();
+    let _ = input.write_all(QUESTIONS.as_bytes());
+    for line in BufReader::new(output).lines().map_while(Result::ok) {
+        if line.contains(r#""id":2"#) {
+            assert!(line.contains(r#""tools""#), "{line}");
+            return;
+        }
+    }
 }
 
-fn launch((program, arguments): (&str, &[&str])) -> Launch {
+/// Starts it without a cell; gives the time until it has answered.
+fn plain(launch: &Launch) -> Duration {
+    let begun = Instant::now();
+    let mut command = Command::new(&launch.program);
+    command.args(&launch.arguments).env_clear().stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut child = command.spawn().unwrap();
+    ask(child.stdin.as_mut().unwrap(), child.stdout.as_mut().unwrap());
+    let took = begun.elapsed();
+    drop(child.stdin.take());
+    let _ = child.kill();
+    child.wait().unwrap();
+    took
+}
+
+/// The same in a cell.
+fn caged(launch: &Launch, launcher: &Launcher) -> Duration {
+    let begun = Instant::now();
+    let mut started = launch.start(launcher).unwrap();
+    started.control.ready().unwrap();
+    ask(&mut started.input, &mut started.output);
+    let took = begun.elapsed();
+    drop(started.control);
+    started.process.wait().unwrap();
+    took
+}
+
+/// A program of the system, or one for which more is to be seen.
+fn launch(program: impl Into<PathBuf>, arguments: &[&str], more: &[PathBuf]) -> Launch {
     let links = ["bin", "lib", "lib64"].map(|name| (Path::new("/").join(name), Path::new("usr").join(name)));
-    let view = ["/usr", "/etc/ld.so.cache", "/etc/ssl"].map(Mount::read);
-    let cell = Cell { view: view.into(), links: links.into(), ..Cell::default() };
+    let mut view = vec![Mount::public("/usr"), Mount::public("/etc/ld.so.cache")];
+    view.extend(more.iter().map(Mount::read));
+    let cell = Cell { view, links: links.into(), ..Cell::default() };
     Launch {
         program: program.into(),
         arguments: arguments.iter().map(Into::into).collect(),
@@ -52,48 +89,93 @@ fn launch((program, arguments): (&str, &[&str])) -> Launch {
     }
 }
 
+/// Real servers, as far as they are installed.
+fn servers() -> Vec<(&'static str, Launch)> {
+    let installed = target().join("interop");
+    if !installed.join("installed").exists() {
+        println!("NOT MEASURED: real servers, as {} is empty; run tests/interop/setup.sh", installed.display());
+        return Vec::new();
+    }
+    let modules = installed.join("node/node_modules");
+    let everything = modules.join("@modelcontextprotocol/server-everything/dist/index.js");
+    let python = installed.join("python/bin/python");
+    let prefix = python.canonicalize().unwrap().ancestors().nth(2).unwrap().to_owned();
+    let outside = if prefix.starts_with("/usr") { Vec::new() } else { vec![prefix] };
+    vec![
+        ("node", launch("/usr/bin/node", &[everything.to_str().unwrap()], &[modules])),
+        ("python", launch(python, &["-m", "mcp_server_time"], &[outside, vec![installed.join("python")]].concat())),
+    ]
+}
+
 /// User and system time of all processes that this one has waited for, and theirs.
 fn processor_time() -> Duration {
     /// What Linux tells every program, whatever its own clock.
     const TICK: Duration = Duration::from_millis(10);
-    let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
+    let stat = fs::read_to_string("/proc/self/stat").unwrap();
     let (_, fields) = stat.rsplit_once(')').unwrap();
     // Fields 16 and 17, of which the first here is 3.
     TICK * fields.split_whitespace().skip(13).take(2).map(|field| field.parse::<u32>().unwrap()).sum()
 }
 
 fn cells(criterion: &mut Criterion) {
+    let launch = launch("/usr/bin/true", &[], &[]);
     let mut group = criterion.benchmark_group("start_true");
-    let launch = launch(TRUE);
-    group.bench_function("plain", |bench| bench.iter(|| plain(TRUE)));
-    group.bench_function("full", |bench| bench.iter(|| caged(&launch)));
+    group.bench_function("plain", |bench| bench.iter(|| plain(&launch)));
+    group.bench_function("full", |bench| bench.iter(|| caged(&launch, &own())));
     if !rustix::process::geteuid().is_root() {
         let mut reduced = launch.clone();
         (reduced.cell.tier, reduced.cell.home, reduced.directory) = (Tier::Reduced, std::env::temp_dir(), "/".into());
-        group.bench_function("reduced", |bench| bench.iter(|| caged(&reduced)));
+        group.bench_function("reduced", |bench| bench.iter(|| caged(&reduced, &own())));
     }
     group.finish();
-    // The clock of processor time is coarse; many runs are not.
-    for (name, run) in [("plain", &(|| plain(TRUE)) as &dyn Fn()), ("full", &|| caged(&launch))] {
-        let (before, begun, mut runs) = (processor_time(), Instant::now(), 0);
-        while begun.elapsed() < Duration::from_secs(4) {
-            run();
-            runs += 1;
+    processor_time_of("plain", || _ = plain(&launch));
+    processor_time_of("full", || _ = caged(&launch, &own()));
+    let command_line = target().join("release/portcullis");
+    match command_line.exists() {
+        true => {
+            let launcher = Launcher::Path(command_line);
+            processor_time_of("full, by the command line", || _ = caged(&launch, &launcher));
         }
-        println!("start_true/{name}: {:?} of processor time", (processor_time() - before) / runs);
+        false => println!("NOT MEASURED: the launcher as the command line's second face; cargo build --release --bins"),
     }
 }
 
-fn runtimes(criterion: &mut Criterion) {
-    for runtime in RUNTIMES.into_iter().filter(|(program, _)| Path::new(program).exists()) {
-        let mut group = criterion.benchmark_group(runtime.0);
-        group.sample_size(30);
-        let launch = launch(runtime);
-        group.bench_function("plain", |bench| bench.iter(|| plain(runtime)));
-        group.bench_function("full", |bench| bench.iter(|| caged(&launch)));
-        group.finish();
+/// The clock of processor time is coarse; many runs are not.
+fn processor_time_of(name: &str, run: impl Fn()) {
+    let (before, begun, mut count) = (processor_time(), Instant::now(), 0);
+    while begun.elapsed() < Duration::from_secs(4) {
+        run();
+        count += 1;
+    }
+    println!("start_true/{name}: {:?} of processor time", (processor_time() - before) / count);
+}
+
+fn median(mut times: Vec<Duration>) -> Duration {
+    times.sort();
+    times.into_iter().nth(PAIRS / 2).unwrap()
+}
+
+fn real_servers(_: &mut Criterion) {
+    for (name, launch) in servers() {
+        // The first run reads files that the others find in memory.
+        caged(&launch, &own());
+        let (without, within) = (0..PAIRS).map(|_| (plain(&launch), caged(&launch, &own()))).unzip();
+        let (without, within) = (median(without), median(within));
+        let ratio = within.as_secs_f64() / without.as_secs_f64();
+        println!(
+            "tools/list of {name}: plain {without:?}, caged {within:?}, ratio {ratio:.3} (medians of {PAIRS} pairs)"
+        );
+    }
+    for (name, launch) in servers() {
+        let all = |start: &(dyn Fn() -> Duration + Sync)| {
+            let begun = Instant::now();
+            std::thread::scope(|scope| (0..TOGETHER).for_each(|_| drop(scope.spawn(start))));
+            begun.elapsed()
+        };
+        let (without, within) = (all(&|| plain(&launch)), all(&|| caged(&launch, &own())));
+        println!("{TOGETHER} × tools/list of {name} at once: plain {without:?}, caged {within:?}");
     }
 }
 
-criterion_group!(benches, cells, runtimes);
+criterion_group!(benches, cells, real_servers);
 criterion_main!(benches);

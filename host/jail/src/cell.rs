@@ -55,6 +55,12 @@ pub struct Mount {
 }
 
 impl Mount {
+    /// To be read and executed, as far as everybody may.
+    #[must_use]
+    pub fn public(path: impl Into<PathBuf>) -> Self {
+        Self { path: path.into(), access: Access::Public }
+    }
+
     /// To be read, and executed.
     #[must_use]
     pub fn read(path: impl Into<PathBuf>) -> Self {
@@ -68,9 +74,12 @@ impl Mount {
     }
 }
 
-/// What may be done with a [`Mount`]. Nothing that is visible raises privileges or opens a device.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+/// What may be done with a [`Mount`], least first. Nothing that is visible raises privileges or opens a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Access {
+    /// Read and execute what every user of the machine may: programs and libraries of the system. Differs from [`Self::Read`]
+    /// where the broker is root, whose source reads the rest as its owner could.
+    Public,
     /// Read and execute.
     Read,
     /// Read, execute, change, create and remove.
@@ -122,7 +131,8 @@ pub enum Protocol {
 /// What a source can spend. How far each is enforced depends on the platform: see [`Probe`](crate::Probe).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Limits {
-    /// Bytes of private writable memory of each process, and of all together where there is a delegated cgroup.
+    /// Bytes of memory of each process, and of all together: exactly in a delegated cgroup; in the full tiers elsewhere a cell
+    /// that holds more is ended within a second.
     pub memory: u64,
     /// Processes and threads.
     pub processes: u32,

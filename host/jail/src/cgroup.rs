@@ -6,8 +6,8 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use crate::cell::Limits;
 
@@ -24,6 +24,8 @@ const PERIOD: u32 = 100_000;
 struct Delegated {
     folder: PathBuf,
     made: AtomicU32,
+    /// Groups that could not be removed yet: what was killed in them was still on its way out.
+    left: Mutex<Vec<PathBuf>>,
 }
 
 /// Looks for it once. The first look moves this process, if there is one.
@@ -64,11 +66,12 @@ impl Delegated {
             let _ = fs::remove_dir(&broker);
             return None;
         }
-        Some(Self { folder, made: AtomicU32::new(0) })
+        Some(Self { folder, made: AtomicU32::new(0), left: Mutex::default() })
     }
 
     /// Makes the group of one cell.
     fn group(&self, limits: &Limits) -> io::Result<Group> {
+        self.left.lock().unwrap_or_else(PoisonError::into_inner).retain(|left| remove(left).is_err());
         let number = self.made.fetch_add(1, Ordering::Relaxed);
         let folder = self.folder.join(format!("cell-{}-{number}", std::process::id()));
         fs::create_dir(&folder)?;
@@ -88,7 +91,7 @@ impl Delegated {
     }
 }
 
-/// The group of one cell. Dropping it removes it, once everything in it has ended.
+/// The group of one cell. Dropping it removes it, or leaves that to the next one if something in it has not quite ended.
 #[derive(Debug)]
 pub(crate) struct Group {
     folder: PathBuf,
@@ -108,9 +111,17 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // A group that is not empty, or gone already, stays as it is.
-        let _ = fs::remove_dir(&self.folder);
+        if remove(&self.folder).is_err()
+            && let Some(delegated) = delegated()
+        {
+            delegated.left.lock().unwrap_or_else(PoisonError::into_inner).push(std::mem::take(&mut self.folder));
+        }
     }
+}
+
+/// Removes a group that holds nobody. One that is gone is no error.
+fn remove(group: &Path) -> io::Result<()> {
+    fs::remove_dir(group).or_else(|error| if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) })
 }
 
 fn set(folder: &Path, name: &str, value: &str) -> io::Result<()> {

@@ -20,6 +20,7 @@ mod idmap;
 mod keeper;
 mod landlock;
 mod limits;
+mod memory;
 mod network;
 mod reduced;
 mod root;
@@ -100,6 +101,8 @@ fn hear() -> io::Result<Heard> {
 fn detach(parent: i32) -> Result<(), Refusal> {
     setsid().step("own session")?;
     die_with_parent(parent)?;
+    // Where the machine's memory ends, a source ends before anything else does. A container may forbid to say so.
+    let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
     match sys::new_session_keyring() {
         // A kernel without keyrings, or a container that forbids them: nothing to leave.
         Err(error) if matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EPERM)) => Ok(()),

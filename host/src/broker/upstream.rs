@@ -1,6 +1,7 @@
 //! One configured source with what the broker knows of it.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use secrecy::{ExposeSecret as _, SecretString};
@@ -69,6 +70,7 @@ impl Upstream {
         secrets: &Secrets,
         plugins: &Plugins,
         cells: &Arc<Cells>,
+        data_dir: &Path,
     ) -> Result<Self, BuildError> {
         let source_name = || config.name.clone();
         let resolve = |value: &Value| -> Result<SecretString, BuildError> {
@@ -91,7 +93,7 @@ impl Upstream {
                 for (name, value) in headers {
                     resolved.push((name.clone(), resolve(value)?));
                 }
-                let source = HttpSource::new(config, resolved).map_err(failed)?;
+                let source = HttpSource::new(config, resolved, data_dir).map_err(failed)?;
                 (Box::new(source), json!({ "url": url.as_str(), "headers": pairs(headers) }))
             }
             Endpoint::Component { component, settings, grant, env } => {

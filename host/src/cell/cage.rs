@@ -1,5 +1,7 @@
 //! Everything about the cells of one broker, and of one source: from the configuration to what is started, every time anew.
 
+use std::collections::BTreeMap;
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -72,14 +74,13 @@ impl Cells {
     pub(crate) fn serve(
         &self,
         source: &SourceName,
-        network: &[String],
+        declared: Declared,
         reach: Reach,
         ready: Ready,
     ) -> io::Result<Option<Outlet>> {
-        if network.is_empty() {
+        if declared.is_empty() {
             return Ok(None);
         }
-        let declared = Declared::listed(network);
         let miscounted = || io::Error::other("the launcher bound another number of sockets than it was asked for");
         let listeners = Listeners::bound(&declared, ready.listeners).ok_or_else(miscounted)?;
         let record = Arc::clone(&self.record);
@@ -103,6 +104,8 @@ pub(crate) struct Cage {
     config: SourceConfig,
     /// What the last start came to.
     last: Mutex<Option<Arc<Described>>>,
+    /// The installed trees that it was started from, which stay where they are: an older connection may still run.
+    trees: Mutex<BTreeMap<PathBuf, File>>,
 }
 
 /// A source as it was last made ready, for people.
@@ -159,7 +162,7 @@ impl Described {
 
 impl Cage {
     pub(crate) fn new(cells: Arc<Cells>, config: &SourceConfig) -> Self {
-        Self { cells, config: config.clone(), last: Mutex::default() }
+        Self { cells, config: config.clone(), last: Mutex::default(), trees: Mutex::default() }
     }
 
     pub(crate) fn source(&self) -> &SourceName {
@@ -186,7 +189,9 @@ impl Cage {
         let (argv, package) = match Package::of(argv)? {
             None => (argv.clone(), None),
             Some(package) => {
-                let Installed { argv, phase } = Installer::new(&self.cells, self.source(), &package).ready().await?;
+                let installer = Installer::new(&self.cells, self.source(), &package);
+                let Installed { argv, phase, held } = installer.ready().await?;
+                self.trees.lock().unwrap_or_else(PoisonError::into_inner).insert(phase.folder.clone(), held);
                 (argv, Some(phase))
             }
         };
@@ -254,6 +259,6 @@ impl Cage {
         }
         let CellConfig { network, dangerous_allow_private, .. } = &self.config.cell;
         let reach = if *dangerous_allow_private { Reach::Private } else { Reach::Public };
-        self.cells.serve(self.source(), network, reach, ready)
+        self.cells.serve(self.source(), Declared::listed(network), reach, ready)
     }
 }

@@ -11,6 +11,7 @@ mod install;
 mod npm;
 mod registry;
 mod resolved;
+mod store;
 mod uv;
 
 use std::path::Path;

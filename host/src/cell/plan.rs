@@ -128,18 +128,18 @@ impl Plan {
     }
 }
 
-/// What is mounted: the system, what the program needs, what is granted. A path within another is left out unless it may be
-/// written and the other may not; so is a link that a mount brings along.
+/// What is mounted: the system, what the program needs, what is granted. A path within another is left out unless more may be
+/// done with it; so is a link that a mount brings along.
 fn view(grant: &Grant, profile: &Profile) -> (Vec<Mount>, Vec<(PathBuf, PathBuf)>) {
     let (folders, mut links) = system::view();
-    let read = folders.iter().chain(&profile.read).chain(&grant.read);
-    let mut wanted: BTreeMap<&PathBuf, Access> = read.map(|path| (path, Access::Read)).collect();
+    let mut wanted: BTreeMap<&PathBuf, Access> = folders.iter().map(|path| (path, Access::Public)).collect();
+    wanted.extend(profile.read.iter().chain(&grant.read).map(|path| (path, Access::Read)));
     wanted.extend(grant.write.iter().map(|path| (path, Access::Write)));
     let mut view: Vec<Mount> = Vec::new();
     // In the order of paths, so that whatever holds another comes before it, and the nearest last.
     for (path, access) in wanted {
         let around = view.iter().rev().find(|mount| path.starts_with(&mount.path));
-        if around.is_none_or(|around| around.access == Access::Read && access == Access::Write) {
+        if around.is_none_or(|around| around.access < access) {
             view.push(Mount { path: path.clone(), access });
         }
     }

@@ -146,8 +146,11 @@ fn unfit(program: &Path, arguments: &[String]) -> Result<(), CellError> {
             "may change the project and fetch packages at every start; run `uv sync` once, name the program in \
              `.venv/bin`, and grant the project with `read`"
         }
-        ("bunx", _) | ("pnpm" | "yarn", Some("dlx")) | ("bun", Some("x")) | ("npm", Some("exec" | "x")) => {
+        ("bunx" | "pnpx", _) | ("pnpm" | "yarn", Some("dlx")) | ("bun", Some("x")) | ("npm", Some("exec" | "x")) => {
             "fetches what it runs; write `npx PACKAGE`, which is installed in a cell of its own and pinned"
+        }
+        ("deno", Some(_)) if arguments.iter().any(|word| is_remote(word)) => {
+            "fetches what it runs; install the server with npm and name its program"
         }
         ("pipx", Some("run")) | ("uv", Some("tool" | "x")) => {
             "fetches what it runs; write `uvx PACKAGE`, which is installed in a cell of its own and pinned"
@@ -156,6 +159,11 @@ fn unfit(program: &Path, arguments: &[String]) -> Result<(), CellError> {
     };
     let shown = first.map_or_else(|| name.clone(), |first| format!("{name} {first}"));
     Err(CellError::Program(format!("`{shown}` {why}")))
+}
+
+/// Where Deno finds what is not a file.
+fn is_remote(word: &str) -> bool {
+    ["npm:", "jsr:", "http://", "https://"].iter().any(|scheme| word.starts_with(scheme))
 }
 
 /// A profile in the making.

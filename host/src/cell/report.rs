@@ -65,10 +65,10 @@ impl Report {
             aspect("descriptors", Strength::Enforced, "closed above standard error".to_owned()),
             files(grant, tier, enforced.landlock > 0),
             network(grant, tier),
-            memory(grant, delegated),
+            memory(grant, tier, delegated),
             processes(grant, tier, delegated),
             cpu(grant, delegated),
-            kill_tree(tier, delegated),
+            kill_tree(tier),
         ];
         Self { tier, aspects, leaks: leaks(tier) }
     }
@@ -118,12 +118,19 @@ fn network(grant: &Grant, tier: Tier) -> Aspect {
     }
 }
 
-fn memory(grant: &Grant, delegated: bool) -> Aspect {
+fn memory(grant: &Grant, tier: Tier, delegated: bool) -> Aspect {
     let bound = size(grant.limits.memory);
-    match delegated {
-        true => aspect("memory", Strength::Enforced, format!("memory.max of its control group, {bound}")),
-        false => {
-            let mechanism = format!("RLIMIT_DATA, {bound} for each process; shared mappings are not counted");
+    match (delegated, is_full(tier)) {
+        (true, _) => aspect("memory", Strength::Enforced, format!("memory.max of its control group, {bound}")),
+        (false, true) => {
+            let mechanism = format!(
+                "RLIMIT_DATA, {bound} for each process; all together, twice a second, and ended above that; no memory that \
+                 belongs to no process; but buffers of pipes and sockets are not counted"
+            );
+            aspect("memory", Strength::BestEffort, mechanism)
+        }
+        (false, false) => {
+            let mechanism = format!("RLIMIT_DATA, {bound} for each process, which a hostile one can get around");
             aspect("memory", Strength::PerProcessOnly, mechanism)
         }
     }
@@ -156,17 +163,16 @@ fn cpu(grant: &Grant, delegated: bool) -> Aspect {
     }
 }
 
-fn kill_tree(tier: Tier, delegated: bool) -> Aspect {
-    match (is_full(tier), delegated) {
-        (true, _) => {
-            let mechanism = "a process namespace that ends with the source and with the broker".to_owned();
-            aspect("kill-tree", Strength::Enforced, mechanism)
-        }
-        (false, true) => aspect("kill-tree", Strength::Enforced, "cgroup.kill of its control group".to_owned()),
-        (false, false) => {
-            let mechanism = "its process group is killed; a process that leaves the group lives on".to_owned();
-            aspect("kill-tree", Strength::BestEffort, mechanism)
-        }
+fn kill_tree(tier: Tier) -> Aspect {
+    if is_full(tier) {
+        let mechanism = "a process namespace that ends with the source and with the broker";
+        aspect("kill-tree", Strength::Enforced, mechanism.to_owned())
+    } else if cfg!(target_os = "macos") {
+        let mechanism = "its process group is killed; a process that leaves the group lives on";
+        aspect("kill-tree", Strength::BestEffort, mechanism.to_owned())
+    } else {
+        let mechanism = "its launcher adopts and kills whoever is left behind, as long as nobody kills the launcher";
+        aspect("kill-tree", Strength::BestEffort, mechanism.to_owned())
     }
 }
 
@@ -217,12 +223,13 @@ mod tests {
         let subjects: Vec<_> = full.aspects.iter().map(|aspect| aspect.subject).collect();
         let expected = ["environment", "descriptors", "files", "network", "memory", "processes", "cpu", "kill-tree"];
         assert_eq!(subjects, expected);
-        assert_eq!(strength(&full, "memory"), Strength::PerProcessOnly);
+        assert_eq!(strength(&full, "memory"), Strength::BestEffort);
         assert_eq!(strength(&full, "cpu"), Strength::BestEffort);
         assert_eq!(strength(&full, "kill-tree"), Strength::Enforced);
         let delegated = Report::of(&grant, Tier::Full, &enforced(true));
         assert!(delegated.aspects.iter().all(|aspect| aspect.strength == Strength::Enforced));
         let reduced = Report::of(&grant, Tier::Reduced, &enforced(false));
+        assert_eq!(strength(&reduced, "memory"), Strength::PerProcessOnly);
         assert_eq!(strength(&reduced, "processes"), Strength::BestEffort);
         assert_eq!(strength(&reduced, "kill-tree"), Strength::BestEffort);
         assert!(reduced.leaks.len() > full.leaks.len());
@@ -244,6 +251,6 @@ mod tests {
     fn a_report_is_data_for_programs() {
         let report = serde_json::to_value(Report::of(&Grant::nothing(), Tier::FullViaBwrap, &enforced(false))).unwrap();
         assert_eq!(report["tier"], "full-via-bwrap");
-        assert_eq!(report["aspects"][4]["strength"], "per-process-only");
+        assert_eq!(report["aspects"][4]["strength"], "best-effort");
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::error::{Fault, suggest};
 use super::raw::{At, RawConfig, RawMode, RawProfile, RawServe};
-use super::{Approve, Config, Detail, PluginConfig, ProfileConfig, ServeConfig, SourceConfig, Value, source, value};
+use super::{Approve, Config, Detail, PluginConfig, ProfileConfig, ServeConfig, SourceConfig, callers, source, value};
 use crate::call::{Phase, Trust};
 use crate::name::{ProfileName, SourceName};
 
@@ -47,14 +47,15 @@ pub(super) fn build(raw: &RawConfig, file: Option<PathBuf>, base: &Path) -> Resu
         .unwrap_or(ASK_TIMEOUT);
     let own = source::Own { file: file.as_deref(), data_dir: &data_dir };
     let sources = sources(raw, base, &own, &mut faults);
+    let profiles = profiles(&raw.profiles, &sources, &mut faults);
     let config = Config {
-        serve: serve(&raw.serve, &mut faults),
+        serve: serve(&raw.serve, &profiles, &mut faults),
         ask_timeout,
         policies: policies(raw, base, &mut faults),
         transforms: transforms(raw, base, &mut faults),
         approvals: approvals(raw, base, &mut faults),
         sinks: sinks(raw, base, &mut faults),
-        profiles: profiles(&raw.profiles, &sources, &mut faults),
+        profiles,
         sources,
         data_dir,
         file,
@@ -75,7 +76,7 @@ pub(super) fn build(raw: &RawConfig, file: Option<PathBuf>, base: &Path) -> Resu
     if faults.0.is_empty() { Ok(config) } else { Err(faults.0) }
 }
 
-fn serve(raw: &RawServe, faults: &mut Faults) -> ServeConfig {
+fn serve(raw: &RawServe, profiles: &BTreeMap<ProfileName, ProfileConfig>, faults: &mut Faults) -> ServeConfig {
     let listen = raw.listen.as_ref().and_then(|at| {
         faults.keep(at.parse::<SocketAddr>().map_err(|_| {
             Fault::new(at.span(), format!("{:?} is no address and port", at.as_str()))
@@ -83,17 +84,7 @@ fn serve(raw: &RawServe, faults: &mut Faults) -> ServeConfig {
         }))
     });
     let token = raw.token.as_ref().and_then(|at| {
-        let token = faults.keep(value::value(at))?;
-        match &token {
-            Value::Plain(text) if text.is_empty() || !text.bytes().all(|b| b.is_ascii_graphic()) => {
-                faults.0.push(
-                    Fault::new(at.span(), "the token is empty or holds more than visible ASCII characters")
-                        .help("leave `token` out, and the broker makes one in its data folder"),
-                );
-                None
-            }
-            _ => Some(token),
-        }
+        faults.keep(callers::token(at, "leave `token` out, and the broker makes one in its data folder"))
     });
     let dangerous_no_token = raw.dangerous_no_token.as_ref().is_some_and(|at| **at);
     if let (true, Some(at)) = (dangerous_no_token, &raw.token) {
@@ -110,7 +101,8 @@ fn serve(raw: &RawServe, faults: &mut Faults) -> ServeConfig {
     });
     let hosts = hosts.collect();
     let origins = raw.origins.iter().filter_map(|at| faults.keep(origin(at))).collect();
-    ServeConfig { listen: listen.unwrap_or(LISTEN), token, hosts, origins, dangerous_no_token }
+    let (callers, jwt) = callers::callers(raw, profiles, faults);
+    ServeConfig { listen: listen.unwrap_or(LISTEN), token, hosts, origins, callers, jwt, dangerous_no_token }
 }
 
 /// A web origin as browsers send it.

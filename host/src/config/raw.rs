@@ -120,8 +120,48 @@ pub(super) struct RawServe {
     /// Web origins that may call, such as "https://app.example.com".
     #[serde(default)]
     pub origins: Vec<At<String>>,
+    /// Callers with a token and a profile of their own, by name.
+    #[serde(default)]
+    pub callers: BTreeMap<At<String>, RawCaller>,
+    /// Whose tokens (JWT) count too.
+    pub jwt: Option<At<RawJwt>>,
     /// Ask callers for no token: whoever reaches the port may call.
     pub dangerous_no_token: Option<At<bool>>,
+}
+
+/// A caller with a token of their own.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+#[schemars(rename = "Caller")]
+pub(super) struct RawCaller {
+    /// What the caller brings.
+    pub token: At<RawValue>,
+    /// Under which profile the caller calls.
+    pub profile: At<String>,
+}
+
+/// An issuer whose tokens count.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+#[schemars(rename = "Jwt")]
+pub(super) struct RawJwt {
+    /// Who issues them, exactly as in their `iss`.
+    pub issuer: At<String>,
+    /// The address under which callers know this server, such as "https://broker.example.com/mcp". Clients that can log in are
+    /// told of it.
+    pub resource: At<String>,
+    /// For whom they are, as in their `aud`. Default: `resource`.
+    pub audience: Option<At<String>>,
+    /// Where the issuer publishes its keys (JWKS).
+    pub keys: At<String>,
+    /// The claim that says who calls. Default "sub".
+    pub principal_claim: Option<At<String>>,
+    /// The claim whose values `profiles` lists, such as "groups" or "scope".
+    pub profile_claim: Option<At<String>>,
+    /// Profiles by value of that claim. A caller whom it leads to none, or to several, is refused.
+    pub profiles: Option<At<BTreeMap<At<String>, At<String>>>>,
+    /// The keys may be at a loopback or private address.
+    pub dangerous_allow_private: Option<bool>,
 }
 
 /// A policy plugin.

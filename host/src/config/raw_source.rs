@@ -30,6 +30,8 @@ pub(super) struct RawSource {
     pub cwd: Option<At<String>>,
     /// For `url`: sent with every request.
     pub headers: Option<At<BTreeMap<At<String>, At<RawValue>>>>,
+    /// For `url`: what `portcullis login` does not find out by itself.
+    pub oauth: Option<At<RawOAuth>>,
     /// For `url`, and for the `network` of a `command`: loopback and private addresses may be reached.
     pub dangerous_allow_private: Option<At<bool>>,
     /// For `component`s of the `tools` world: given to it when it loads.
@@ -72,6 +74,23 @@ pub(super) struct RawSource {
     /// For `url`: "http" (streamable HTTP) or "sse" (the transport of 2024-11-05). Default: whichever the server has.
     #[schemars(extend("enum" = ["http", "sse"]))]
     pub transport: Option<At<String>>,
+}
+
+/// What `portcullis login` does not find out by itself.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+#[schemars(rename = "OAuth")]
+pub(super) struct RawOAuth {
+    /// The only authorization server that is trusted, by its issuer identifier. Default: the one that the source names.
+    pub issuer: Option<At<String>>,
+    /// A client that was registered there by hand; needs `issuer`.
+    pub client_id: Option<At<String>>,
+    /// Its secret, if it has one.
+    pub client_secret: Option<At<RawValue>>,
+    /// Where a client id metadata document is published that describes this client, with a redirect to http://127.0.0.1/callback.
+    pub client_metadata: Option<At<String>>,
+    /// Asked for instead of what the source suggests.
+    pub scopes: Option<At<Vec<At<String>>>>,
 }
 
 /// When a source starts.

@@ -148,6 +148,7 @@ fn endpoint(at: &At<String>, raw: &RawSource, base: &Path, faults: &mut Faults) 
         ("cell", caged, raw.cell.as_ref().map(At::span)),
         ("dangerous-allow-private", near, raw.dangerous_allow_private.as_ref().map(At::span)),
         ("headers", "url", raw.headers.as_ref().map(At::span)),
+        ("oauth", "url", raw.oauth.as_ref().map(At::span)),
         ("transport", "url", raw.transport.as_ref().map(At::span)),
         ("settings", "component", raw.settings.as_ref().map(At::span)),
         ("grant", "component", raw.grant.as_ref().map(At::span)),
@@ -171,7 +172,9 @@ fn endpoint(at: &At<String>, raw: &RawSource, base: &Path, faults: &mut Faults) 
             let headers = raw.headers.as_ref().map(|headers| self::headers(headers, faults)).unwrap_or_default();
             let dangerous_allow_private = raw.dangerous_allow_private.as_ref().is_some_and(|at| **at);
             let carrier = raw.transport.as_ref().and_then(|at| faults.keep(carrier(at))).unwrap_or_default();
-            Some(Endpoint::Url { url: faults.keep(url(at))?, headers, dangerous_allow_private, carrier })
+            let has_header = headers.contains_key("authorization");
+            let oauth = raw.oauth.as_ref().map(|at| super::oauth::oauth(at, has_header, faults)).unwrap_or_default();
+            Some(Endpoint::Url { url: faults.keep(url(at))?, headers, oauth, dangerous_allow_private, carrier })
         }
         (_, _, Some(at)) => {
             let settings = faults.keep(json_settings(raw.settings.as_ref()));

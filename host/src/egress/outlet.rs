@@ -130,23 +130,21 @@ impl Outlet {
         reach: Reach,
         record: impl Fn(Event) + Send + Sync + 'static,
     ) -> io::Result<Self> {
-        Self::open_by(Egress::new(), source, listeners, declared, reach, record)
+        Self::serve(Egress::new(), Journal::new(source, record), listeners, declared, reach)
     }
 
-    /// The same by way of an egress with another resolver.
-    pub(super) fn open_by(
+    fn serve(
         egress: Egress,
-        source: &SourceName,
+        journal: Journal,
         listeners: Listeners,
         declared: Declared,
         reach: Reach,
-        record: impl Fn(Event) + Send + Sync + 'static,
     ) -> io::Result<Self> {
         let shared = Arc::new(Shared {
             declared,
             egress,
             reach,
-            journal: Journal::new(source, record),
+            journal,
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
             room: Arc::new(Semaphore::new(MAX_CONNECTIONS)),

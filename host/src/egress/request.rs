@@ -27,6 +27,13 @@ pub(crate) struct Outgoing {
 }
 
 impl Outgoing {
+    /// The same once more. Whoever waits for the first to leave does not wait for this one.
+    pub(crate) fn again(&self) -> Self {
+        let (headers, secrets) = (self.headers.clone(), self.secrets.clone());
+        let (method, url, body) = (self.method.clone(), self.url.clone(), self.body.clone());
+        Self { method, url, headers, secrets, body, on_body: None }
+    }
+
     /// The request of the present hop.
     pub(super) fn hop(&mut self) -> Request {
         let mut request = Request::new(self.method.clone(), self.url.clone());

@@ -1,10 +1,12 @@
 //! The HTTP front: streamable HTTP at `/mcp`, with sessions for the legacy eras and none for the modern one.
 //!
-//! A request is looked at in a fixed order: `Host`, path, `Origin`, token, method, headers, body; what fails first
+//! A request is looked at in a fixed order: `Host`, path, `Origin`, caller, method, headers, body; what fails first
 //! answers. Specification: MCP 2025-11-25 and 2026-07-28, "Streamable HTTP".
 
+mod admission;
 mod guard;
 mod headers;
+mod jwt;
 mod listener;
 mod params;
 mod post;
@@ -20,18 +22,22 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use axum::extract::Request;
+use axum::http::header::CONTENT_TYPE;
 use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse as _, Response};
-use secrecy::{ExposeSecret as _, SecretString};
 use tokio::net::TcpListener;
 
+use self::admission::Admission;
 use self::guard::Guard;
+use self::jwt::Verifier;
 use self::reply::Refusal;
 use self::sessions::Sessions;
+use self::token::Tokens;
 use super::backend::Backend;
 use super::protocol::version;
 use crate::broker::Broker;
 use crate::config::ServeConfig;
+use crate::egress::EgressError;
 use crate::message::{MAX_MESSAGE_BYTES, RpcError};
 use crate::name::ProfileName;
 
@@ -41,8 +47,8 @@ pub const MCP_PATH: &str = "/mcp";
 /// Answers `ok` without a token, for whoever watches that the broker runs.
 pub const HEALTH_PATH: &str = "/healthz";
 
-/// Told of every request that is turned away before it is a call: the reason (`host`, `origin`, `token`, `malformed`,
-/// `mismatch` of headers and body) and the peer. For the ledger; called on the connection's task, so it must not block.
+/// Told of every request that is turned away before it is a call: the reason (`host`, `origin`, `token`, `profile`,
+/// `malformed`, `mismatch` of headers and body) and the peer. For the ledger; called on the connection's task, so it must not block.
 pub type OnRejected = Arc<dyn Fn(&'static str, SocketAddr) + Send + Sync>;
 
 /// Why the front cannot serve.
@@ -69,6 +75,9 @@ pub enum FrontError {
          a loopback address, or use a token"
     )]
     Exposed(SocketAddr),
+    /// The keys of the issuer may not be asked for.
+    #[error("`keys` under [serve.jwt]: {0}")]
+    Keys(EgressError),
 }
 
 /// An HTTP front that listens and does not serve yet.
@@ -81,16 +90,16 @@ pub struct HttpFront {
 /// What every connection needs.
 pub(crate) struct Shared {
     backend: Arc<dyn Backend>,
-    profile: ProfileName,
     guard: Guard,
+    admission: Admission,
     sessions: Sessions,
     on_rejected: OnRejected,
     max_body: usize,
 }
 
 impl HttpFront {
-    /// Listens at `serve.listen`. All callers get `profile`. `token` is what they must bring, unless `serve` says
-    /// `dangerous-no-token`.
+    /// Listens at `serve.listen`. Callers for whom `serve` names no other profile get `profile`. `tokens` are what they must
+    /// bring, unless it is one of the issuer that `serve` names, or it says `dangerous-no-token`.
     ///
     /// # Errors
     /// See [`FrontError`].
@@ -98,37 +107,42 @@ impl HttpFront {
         broker: Broker,
         serve: &ServeConfig,
         profile: ProfileName,
-        token: Option<SecretString>,
+        tokens: Option<Tokens>,
         on_rejected: OnRejected,
     ) -> Result<Self, FrontError> {
-        Self::bind_with(Arc::new(broker), serve, profile, token, on_rejected, MAX_MESSAGE_BYTES).await
+        Self::bind_with(Arc::new(broker), serve, profile, tokens, on_rejected, MAX_MESSAGE_BYTES).await
     }
 
     pub(crate) async fn bind_with(
         backend: Arc<dyn Backend>,
         serve: &ServeConfig,
         profile: ProfileName,
-        token: Option<SecretString>,
+        tokens: Option<Tokens>,
         on_rejected: OnRejected,
         max_body: usize,
     ) -> Result<Self, FrontError> {
-        let token = if serve.dangerous_no_token {
+        let tokens = if serve.dangerous_no_token {
             if !serve.listen.ip().is_loopback() {
                 return Err(FrontError::Exposed(serve.listen));
             }
             None
         } else {
             // An empty token would let everybody in who sends an empty one.
-            Some(token.filter(|token| !token.expose_secret().is_empty()).ok_or(FrontError::NoToken)?)
+            Some(tokens.filter(|tokens| !tokens.any_empty()).ok_or(FrontError::NoToken)?)
         };
+        let mut admission = Admission::new(profile, tokens);
+        if let Some(jwt) = &serve.jwt {
+            let verifier = Verifier::new(jwt).map_err(FrontError::Keys)?;
+            admission = admission.issued(verifier, jwt.issuer.clone(), jwt.resource.clone());
+        }
         let failed = |error: io::Error| match error.kind() {
             io::ErrorKind::AddrInUse => FrontError::InUse(serve.listen),
             _ => FrontError::Listen { address: serve.listen, error },
         };
         let listener = TcpListener::bind(serve.listen).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
-        let guard = Guard::new(address, &serve.hosts, &serve.origins, token);
-        let shared = Shared { backend, profile, guard, sessions: Sessions::default(), on_rejected, max_body };
+        let guard = Guard::new(address, &serve.hosts, &serve.origins);
+        let shared = Shared { backend, guard, admission, sessions: Sessions::default(), on_rejected, max_body };
         Ok(Self { listener, address, shared: Arc::new(shared) })
     }
 
@@ -169,25 +183,28 @@ async fn route(shared: &Arc<Shared>, request: Request) -> Result<Response, Refus
     match parts.uri.path() {
         HEALTH_PATH => return Ok((StatusCode::OK, "ok\n").into_response()),
         MCP_PATH => {}
-        _ => {
+        path => {
+            if let Some(description) = shared.admission.describes(path) {
+                return Ok(([(CONTENT_TYPE, "application/json")], description.to_string()).into_response());
+            }
             let message = format!("there is nothing here; MCP is served at {MCP_PATH}");
             return Err(Refusal::new(StatusCode::NOT_FOUND, RpcError::INVALID_REQUEST, message));
         }
     }
     shared.guard.check_origin(&parts.headers)?;
-    let principal = shared.guard.authenticate(&parts.headers)?;
+    let caller = shared.admission.admit(&parts.headers).await?;
     match parts.method {
-        Method::POST => post::post(shared, principal, &parts.headers, body).await,
+        Method::POST => post::post(shared, &caller, &parts.headers, body).await,
         Method::GET | Method::DELETE if headers::version(&parts.headers)?.is_some_and(|v| v >= version::MODERN) => {
             Err(Refusal::method_not_allowed("POST"))
         }
         Method::GET => {
             headers::check_accept_stream(&parts.headers)?;
-            let session = shared.sessions.legacy(principal, &parts.headers)?;
+            let session = shared.sessions.legacy(&caller, &parts.headers)?;
             Ok(reply::stream(session.open_stream()?, None, session))
         }
         Method::DELETE => {
-            shared.sessions.end(principal, &parts.headers).await?;
+            shared.sessions.end(&caller, &parts.headers).await?;
             Ok(Response::builder().status(StatusCode::NO_CONTENT).body(Body::empty()).unwrap_or_default())
         }
         _ => Err(Refusal::method_not_allowed("POST, GET, DELETE")),

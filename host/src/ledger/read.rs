@@ -226,6 +226,10 @@ impl Reader {
                 values.push(value.clone().into());
             }
         }
+        // The index of kinds leaves out the two of every call, and serves who says that it need not have them.
+        if filter.kind.as_deref().is_some_and(|kind| !["call.intent", "tool.completed"].contains(&kind)) {
+            sql += " AND kind NOT IN ('call.intent', 'tool.completed')";
+        }
         sql += &format!(" {order} LIMIT ?");
         values.push(limit(n).into());
         let mut query = self.conn.prepare_cached(&sql).map_err(|e| self.failed(&e))?;

@@ -44,8 +44,7 @@ impl Session {
         if self.ended() {
             return Err(self.turned_away("session-ended", kind, name, "this session has ended"));
         }
-        let about = about(method, name, &arguments);
-        let mut request = Request { method, params, target, about, open: None, resumed: false };
+        let mut request = Request { method, params, target, open: None, resumed: false };
         if let Some(round) = self.resumed(&request)?
             && let Err(answer) = self.go_on(&mut request, round).await
         {
@@ -72,7 +71,7 @@ impl Session {
                         let questions = self.questions(&target.upstream, asked, contact).await;
                         // Where all were refused the source knows, and goes on.
                         if !questions.is_empty() {
-                            let round = Round { about, questions, then: Then::Open(carrying) };
+                            let round = Round { about: request.about(), questions, then: Then::Open(carrying) };
                             return Ok(self.ask_by_result(ticket, None, round).await);
                         }
                     }
@@ -94,7 +93,7 @@ impl Session {
                     return Ok(refusal);
                 }
             };
-            let round = Round { about, questions, then: Then::Again(state) };
+            let round = Round { about: request.about(), questions, then: Then::Again(state) };
             if self.agent.era == Era::Modern {
                 return Ok(self.ask_by_result(ticket, Some(result), round).await);
             }
@@ -138,7 +137,7 @@ impl Session {
             Err(self.turned_away("request-state", item.kind, &item.exposed, &format!("`requestState` {why}")))
         };
         match self.rounds.take(&handle) {
-            Ok(round) if round.about == request.about => Ok(Some(round)),
+            Ok(round) if round.about == request.about() => Ok(Some(round)),
             Ok(_) => refused("belongs to another request than this"),
             Err(Lost::Gone) => refused("was used or is too old; send the request without it"),
             Err(Lost::Foreign) => Ok(None),
@@ -229,8 +228,6 @@ struct Request<'a> {
     method: &'a str,
     params: Json,
     target: &'a Shown,
-    /// What a retry must repeat.
-    about: Digest,
     /// The call, if the source has it already.
     open: Option<Carrying>,
     /// It was let through before, and comes with answers to what the source asked.
@@ -238,6 +235,13 @@ struct Request<'a> {
 }
 
 impl Request<'_> {
+    /// What makes two requests the same one: a retry must repeat it.
+    fn about(&self) -> Digest {
+        let arguments = arguments_of(self.method, &self.params);
+        let arguments = Digest::of_json(&arguments).unwrap_or_else(|_| Digest::of(arguments.as_bytes()));
+        Digest::of(format!("{}\0{}\0{arguments}", self.method, self.target.item.exposed).as_bytes())
+    }
+
     fn as_call(&self, caller: &Arc<Caller>) -> Call {
         Call {
             id: CallId::new(),
@@ -292,10 +296,4 @@ impl Question {
         }
         Json::empty_object().edited(&edits).unwrap_or_else(Json::empty_object)
     }
-}
-
-/// What makes two requests the same one.
-fn about(method: &str, exposed: &str, arguments: &Json) -> Digest {
-    let arguments = Digest::of_json(arguments).unwrap_or_else(|_| Digest::of(arguments.as_bytes()));
-    Digest::of(format!("{method}\0{exposed}\0{arguments}").as_bytes())
 }

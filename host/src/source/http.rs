@@ -1,12 +1,12 @@
 //! Sources that speak streamable HTTP, of both eras, or the transport that came before it.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
-use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
+use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 use secrecy::{ExposeSecret, SecretString};
-use url::Url;
 
 use super::link::{Deadlines, Link, Party};
 use super::supervised::{Dial, Supervised};
@@ -14,12 +14,13 @@ use super::{Client, Discovery, Listed, Relay, Source, SourceError};
 use crate::call::{Outcome, SessionId};
 use crate::catalog::Kind;
 use crate::config::{Carrier, Endpoint, SourceConfig};
-use crate::egress::{self, Egress, Reach, shown};
+use crate::egress::{Egress, Reach, shown};
 use crate::gate::Permit;
 use crate::message::{MAX_MESSAGE_BYTES, Notification};
 use crate::name::SourceName;
+use crate::oauth::Bearer;
 use legacy_sse::LegacySse;
-use transport::{HttpTransport, Shared};
+use transport::{HttpTransport, Shared, Way};
 
 mod exchange;
 mod headers;
@@ -55,10 +56,7 @@ pub struct HttpSource {
 
 /// The server, and the way to it.
 struct Server {
-    name: SourceName,
-    url: Url,
-    client: egress::Client,
-    headers: HeaderMap,
+    way: Way,
     carrier: Carrier,
     /// It was met, and has the transport of 2024-11-05.
     speaks_sse: AtomicBool,
@@ -66,20 +64,31 @@ struct Server {
 
 impl HttpSource {
     /// Describes the source; opens nothing. `headers` are the listed ones with secrets resolved; they go to the origin of
-    /// the configured URL and nowhere else.
+    /// the configured URL and nowhere else. Without an `Authorization` among them, the login that is kept in `data_dir` is sent.
     ///
     /// # Errors
     /// [`SourceError::Start`] if the configuration has no `url`, the address may not be reached, a header is no header or
     /// is the broker's to set, or the system has no certificates to trust.
-    pub fn new(config: &SourceConfig, headers: Vec<(String, SecretString)>) -> Result<Self, SourceError> {
+    pub fn new(
+        config: &SourceConfig,
+        headers: Vec<(String, SecretString)>,
+        data_dir: &Path,
+    ) -> Result<Self, SourceError> {
         let Endpoint::Url { url, dangerous_allow_private, carrier, .. } = &config.endpoint else {
             return Err(SourceError::Start(format!("source `{}` has no `url`", config.name)));
         };
         let reach = if *dangerous_allow_private { Reach::Private } else { Reach::Public };
         let client = Egress::new().client_for(url, reach).map_err(|error| SourceError::Start(error.to_string()))?;
         let headers = secret_headers(&config.name, &headers)?;
-        let (name, url, carrier) = (config.name.clone(), url.clone(), *carrier);
-        let server = Server { name, url, client, headers, carrier, speaks_sse: AtomicBool::new(false) };
+        let bearer = match headers.contains_key(AUTHORIZATION) {
+            true => None,
+            false => Some(
+                Bearer::new(&config.name, url, reach, data_dir)
+                    .map_err(|error| SourceError::Start(error.to_string()))?,
+            ),
+        };
+        let way = Way { source: config.name.clone(), url: url.clone(), client, headers, bearer };
+        let server = Server { way, carrier: *carrier, speaks_sse: AtomicBool::new(false) };
         Ok(Self { supervised: Supervised::new(config.name.clone(), server, config.timeout) })
     }
 }
@@ -108,6 +117,9 @@ impl Source for HttpSource {
 
     async fn close(&self) {
         self.supervised.close().await;
+        if let Some(bearer) = &self.supervised.dial.way.bearer {
+            bearer.settle().await;
+        }
     }
 }
 
@@ -118,8 +130,7 @@ impl Dial for Server {
         if self.carrier == Carrier::Sse || self.speaks_sse.load(Ordering::Relaxed) {
             return self.dial_sse(deadlines, party).await.map_err(explained);
         }
-        let (name, url, client) = (self.name.clone(), self.url.clone(), self.client.clone());
-        let transport = Arc::new(HttpTransport::new(name, url, client, self.headers.clone()));
+        let transport = Arc::new(HttpTransport::new(self.way.clone(), MAX_MESSAGE_BYTES));
         let refused = match Link::open(transport, deadlines.clone(), party.clone()).await {
             Err(SourceError::Protocol(why)) if self.carrier == Carrier::Detect => why,
             opened => return opened.map_err(explained),
@@ -137,14 +148,13 @@ impl Dial for Server {
 
 impl Server {
     async fn dial_sse(&self, deadlines: Deadlines, party: Party) -> Result<(Link, Discovery), SourceError> {
-        let (name, url, client) = (self.name.clone(), self.url.clone(), self.client.clone());
-        let (shared, inbox) = Shared::new(name, url, client, self.headers.clone(), MAX_MESSAGE_BYTES);
+        let (shared, inbox) = Shared::new(self.way.clone(), MAX_MESSAGE_BYTES);
         let transport = Arc::new(LegacySse::open(shared, inbox).await?);
         Link::open(transport, Deadlines { probe: None, ..deadlines }, party).await
     }
 
     fn explain(&self, error: SourceError) -> SourceError {
-        let shown = shown(&self.url);
+        let shown = shown(&self.way.url);
         match error {
             SourceError::Timeout { method, seconds } => SourceError::Start(format!(
                 "`{shown}` did not answer `{method}` within {seconds} s; is it an MCP endpoint?"
@@ -158,8 +168,8 @@ impl Server {
 impl std::fmt::Debug for HttpSource {
     // Headers and the URL's query hold secrets.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Server { name, url, .. } = &self.supervised.dial;
-        f.debug_struct("HttpSource").field("name", name).field("url", &shown(url)).finish_non_exhaustive()
+        let Way { source, url, .. } = &self.supervised.dial.way;
+        f.debug_struct("HttpSource").field("name", source).field("url", &shown(url)).finish_non_exhaustive()
     }
 }
 

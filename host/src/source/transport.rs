@@ -4,6 +4,9 @@ use async_trait::async_trait;
 
 use crate::message::{Id, Json, Message};
 
+/// In the data of an error that a transport makes: a person must log in before the source says anything.
+pub(super) const LOGIN: &str = "needsLogin";
+
 /// One connection to one source.
 #[async_trait]
 pub(crate) trait Transport: Send + Sync {

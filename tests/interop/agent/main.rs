@@ -1,5 +1,6 @@
 //! The broker's upstream side as the conformance suite's client: an agent that calls every tool of the suite's server by way
-//! of `portcullis serve --stdio`. The suite starts this with the server's URL; the exit code says whether all was answered.
+//! of `portcullis serve --stdio`, and a person who logs in with `portcullis login` where the broker says so. The suite starts
+//! this with the server's URL; the exit code says whether all was answered.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -9,8 +10,10 @@
     reason = "tests"
 )]
 
-use std::io::{BufRead as _, BufReader, Write as _};
-use std::process::{ChildStdin, ChildStdout, Command, Stdio};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use serde_json::{Value, json};
 
@@ -22,25 +25,77 @@ fn main() {
         .and_then(|text| serde_json::from_str(&text).ok())
         .unwrap_or_default();
     let place = tempfile::tempdir().unwrap();
+    let oauth = match &context["client_id"] {
+        Value::Null => format!("client-metadata = {}", json!(CLIENT_METADATA)),
+        id => format!("client-id = {id}, client-secret = {}, issuer = {}", context["client_secret"], context["issuer"]),
+    };
     let configuration = format!(
         "[profiles.default]\napprove = \"never\"\nsampling = true\n\
-         [sources.suite]\nurl = {}\ndangerous-allow-private = true\nnames = \"plain\"\ntimeout = \"20s\"\n",
+         [sources.suite]\nurl = {}\noauth = {{ {oauth} }}\n\
+         dangerous-allow-private = true\nnames = \"plain\"\ntimeout = \"20s\"\n",
         json!(url)
     );
     std::fs::write(place.path().join("portcullis.toml"), configuration).unwrap();
+    let mut logins = 0;
+    while let Err(said) = session(place.path(), &scenario, &context) {
+        assert!(said.contains("portcullis login suite") && logins < MAX_LOGINS, "{scenario}: {said}");
+        logins += 1;
+        login(place.path());
+    }
+}
+
+/// Where the suite expects the document to be that describes its client. Nobody fetches it.
+const CLIENT_METADATA: &str = "https://conformance-test.local/client-metadata.json";
+
+/// How often the person logs in: the first time, and once more for a further scope or another server.
+const MAX_LOGINS: u32 = 2;
+
+fn portcullis(place: &Path, arguments: &[&str]) -> Child {
     let program = std::env::current_exe().unwrap().ancestors().nth(2).unwrap().join("portcullis");
-    let mut broker = Command::new(program)
-        .args(["serve", "--stdio"])
-        .current_dir(place.path())
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut agent =
-        Agent { out: broker.stdin.take().unwrap(), lines: BufReader::new(broker.stdout.take().unwrap()), last: 0 };
-    agent.run(&scenario, &context);
-    drop(agent);
+    let mut command = Command::new(program);
+    command.args(arguments).current_dir(place).stdin(Stdio::piped()).stdout(Stdio::piped());
+    if arguments.contains(&"login") {
+        command.stderr(Stdio::piped());
+    }
+    command.spawn().unwrap()
+}
+
+/// One session of the agent. What the broker said, if it wants something.
+fn session(place: &Path, scenario: &str, context: &Value) -> Result<(), String> {
+    let mut broker = portcullis(place, &["serve", "--stdio"]);
+    let (out, lines) = (broker.stdin.take().unwrap(), BufReader::new(broker.stdout.take().unwrap()));
+    let ran = Agent { out, lines, last: 0 }.run(scenario, context);
     assert!(broker.wait().unwrap().success());
+    ran
+}
+
+/// A person whose browser goes where it is sent.
+fn login(place: &Path) {
+    let mut login = portcullis(place, &["login", "suite"]);
+    let mut said = String::new();
+    let mut lines = BufReader::new(login.stderr.take().unwrap()).lines().map(Result::unwrap);
+    let mut next = || lines.next().inspect(|line| said.extend([line, "\n"]));
+    let address =
+        std::iter::from_fn(&mut next).map(|line| line.trim().to_owned()).find(|line| line.starts_with("http"));
+    if let Some(address) = address {
+        let mut to = Some(address);
+        while let Some(address) = to {
+            to = get(&address);
+        }
+    }
+    while next().is_some() {}
+    assert!(login.wait().unwrap().success(), "{said}");
+}
+
+/// Asks for a page of this machine, and gives where it leads.
+fn get(address: &str) -> Option<String> {
+    let (host, path) = address.strip_prefix("http://").unwrap().split_once('/').unwrap();
+    let mut stream = TcpStream::connect(host).unwrap();
+    write!(stream, "GET /{path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n").unwrap();
+    let mut page = String::new();
+    stream.read_to_string(&mut page).unwrap();
+    let mut headers = page.lines().take_while(|line| !line.is_empty()).filter_map(|line| line.split_once(": "));
+    headers.find(|(name, _)| name.eq_ignore_ascii_case("location")).map(|(_, to)| to.to_owned())
 }
 
 struct Agent {
@@ -50,7 +105,7 @@ struct Agent {
 }
 
 impl Agent {
-    fn run(&mut self, scenario: &str, context: &Value) {
+    fn run(mut self, scenario: &str, context: &Value) -> Result<(), String> {
         let capabilities = json!({ "elicitation": {}, "sampling": {}, "roots": {} });
         let client = json!({ "name": "conformance-agent", "version": "1" });
         self.request(
@@ -59,12 +114,15 @@ impl Agent {
         );
         self.say(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
         let listed = self.request("tools/list", &json!({}));
-        let tools = listed["result"]["tools"].as_array().unwrap_or_else(|| panic!("{scenario}: {listed}")).clone();
+        let tools = listed["result"]["tools"].as_array().ok_or_else(|| listed.to_string())?.clone();
         let wanted = context["toolCalls"].as_array().cloned().unwrap_or_else(|| tools.iter().map(call_of).collect());
         // There the list is all that the server has.
         let listed_only = scenario == "json-schema-ref-no-deref";
         for call in wanted.into_iter().filter(|_| !listed_only) {
             let answer = self.request("tools/call", &call);
+            if answer["error"].to_string().contains("portcullis login") || answer["result"]["isError"] == true {
+                return Err(answer.to_string());
+            }
             assert!(answer["result"].is_object(), "{scenario}: {call} was answered with {answer}");
         }
         for (list, read, key) in [("prompts", "prompts/get", "name"), ("resources", "resources/read", "uri")] {
@@ -73,6 +131,7 @@ impl Agent {
                 self.request(read, &json!({ key: item[key] }));
             }
         }
+        Ok(())
     }
 
     /// Sends a request and gives its answer; what is asked on the way is answered.

@@ -47,7 +47,7 @@ fn what_is_enforced_is_told_by_check_by_status_before_serving_and_in_the_ledger(
     let status: Value = serde_json::from_str(&place.run(&["status", "--json"]).out).unwrap();
     assert_eq!(status[0]["sources"][0]["cell"]["isolation"], cell["isolation"]);
     let said = place.run(&["status"]).out;
-    assert!(said.contains("full cell (memory per-process-only, cpu none)"), "{said}");
+    assert!(said.contains("full cell (memory best-effort, cpu none)"), "{said}");
     agent.leave();
 
     let started = place.records_of("source.started");

@@ -20,6 +20,7 @@ mod cells;
 mod components;
 mod crash;
 mod fidelity;
+mod logins;
 mod place;
 mod plugins;
 mod protocol;

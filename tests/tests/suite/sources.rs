@@ -66,7 +66,7 @@ fn a_source_that_always_crashes_says_its_last_words() {
 
 #[test]
 fn a_call_that_hangs_ends_at_its_deadline_and_disturbs_no_other() {
-    let place = Place::new(&files("plain", "timeout = \"1s\""));
+    let place = Place::new(&files("plain", "timeout = \"3s\""));
     let mut agent = Agent::start(&place, Era::Modern);
     let hanging = agent.send_call("files__hang", &json!({}));
     let quick = agent.send_call("files__add", &json!({ "a": 1, "b": 2 }));

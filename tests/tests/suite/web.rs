@@ -46,6 +46,11 @@ impl Server {
 }
 
 impl Door {
+    /// The same door for whoever has another token.
+    pub(crate) fn with_token(&self, token: &str) -> Self {
+        Self { address: self.address.clone(), token: token.to_owned() }
+    }
+
     /// None if the broker is not there, or not any more.
     pub(crate) fn post(&self, body: &str, headers: &[(&str, &str)]) -> Option<Reply> {
         let mut stream = TcpStream::connect(&self.address).ok()?;

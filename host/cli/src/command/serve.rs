@@ -73,13 +73,16 @@ pub(super) async fn stdio(broker: Broker, profile: ProfileName) -> anyhow::Resul
 
 async fn http(broker: Broker, profile: ProfileName) -> anyhow::Result<()> {
     let serve = broker.config().serve.clone();
-    let token = if serve.dangerous_no_token { None } else { Some(token::of(broker.config())?) };
+    let tokens = if serve.dangerous_no_token { None } else { Some(token::of(broker.config())?) };
     let recorder = broker.clone();
     let on_rejected =
         Arc::new(move |reason: &'static str, peer: SocketAddr| recorder.rejected(reason, &peer.to_string()));
     let data_dir = broker.config().data_dir.clone();
-    let front = HttpFront::bind(broker, &serve, profile, token, on_rejected).await?;
+    let front = HttpFront::bind(broker, &serve, profile, tokens, on_rejected).await?;
     output::note(&format!("serving http://{}{MCP_PATH}", front.address()));
+    if let Some(jwt) = &serve.jwt {
+        output::note(&format!("tokens of {} are taken too", jwt.issuer));
+    }
     match (serve.dangerous_no_token, &serve.token) {
         (true, _) => output::note("warning: dangerous-no-token: every program on this machine can call"),
         (false, Some(_)) => output::note("callers need the bearer token that [serve] names"),

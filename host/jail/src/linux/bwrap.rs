@@ -16,7 +16,7 @@ use rustix::process::{Signal, geteuid, getpid, set_child_subreaper, set_parent_p
 use super::full::{end_as, start_and_keep, wait_for, watch};
 use super::grants::open_path;
 use super::reduced::sweep;
-use super::root::{DEVICE_LINKS, DEVICES, limit_the_kernel};
+use super::root::{DEVICE_LINKS, DEVICES, limit_the_kernel, masked};
 use super::source::Streams;
 use super::sys::{Fork, fork};
 use super::{FAILED, network, refuse};
@@ -118,6 +118,9 @@ fn arguments(cell: &Cell) -> Result<(Vec<OsString>, Vec<OwnedFd>), Refusal> {
     say(&["--proc", "/proc"].map(OsStr::new));
     for device in DEVICES.map(|name| Path::new("/dev").join(name)) {
         say(&["--dev-bind".as_ref(), device.as_os_str(), device.as_os_str()]);
+    }
+    for path in masked() {
+        say(&["--dev-bind".as_ref(), "/dev/null".as_ref(), path.as_os_str()]);
     }
     let size = cell.limits.tmp.to_string();
     for (path, mode) in [(Path::new("/tmp"), "1777"), (Path::new("/dev/shm"), "1777"), (&cell.home, "0700")] {

@@ -17,11 +17,11 @@ use rustix::thread::{Gid, Uid, UnshareFlags, set_thread_groups, set_thread_res_g
 
 use super::grants::{self, Grant};
 use super::idmap::{Maps, NOBODY_ELSE};
-use super::keeper::keep;
+use super::keeper::{Watch, keep};
 use super::source::{Streams, Word, become_source, drop_capabilities};
 use super::sys::{Fork, child_ends, fork, unshare};
 use super::{FAILED, die_with_parent, network, root};
-use crate::cell::USER;
+use crate::cell::{Tier, USER};
 use crate::launch::Ask;
 use crate::report::{Enforced, Refusal};
 use crate::step::{Step, refused};
@@ -176,7 +176,11 @@ pub(super) fn start_and_keep(
         Fork::Child => become_source(ask, streams, tell),
         Fork::Parent(source) => source,
     };
-    drop((streams, tell));
+    let Streams { input, output, error } = streams;
+    drop((input, output, tell));
+    // In the reduced tier other processes can be seen too.
+    let together = !ask.cgroup && ask.launch.cell.tier != Tier::Reduced;
+    let watch = together.then(|| Watch { memory: ask.launch.cell.limits.memory, complain: error.into() });
     set_dumpable_behavior(DumpableBehavior::NotDumpable).step("hide memory")?;
     drop_capabilities().step("drop capabilities")?;
     let landlock = listen_to(words)?;
@@ -185,7 +189,7 @@ pub(super) fn start_and_keep(
     wire::send(control, &Ok::<_, Refusal>(enforced), &sockets).step("tell the broker")?;
     // The broker's alone, so that their end is in its hands.
     drop(listeners);
-    Ok(keep(source, control, &ends))
+    Ok(keep(source, control, &ends, watch))
 }
 
 /// What the process says that becomes the source, until its line is closed by `exec`.

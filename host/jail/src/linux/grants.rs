@@ -39,10 +39,10 @@ fn grant(mount: &Mount, maps: Option<&mut Maps>) -> Result<Grant, Refusal> {
     let named = File::from(open_path(path)?);
     let about = named.metadata().step(format_args!("look at {}", path.display()))?;
     let tree = clone_tree(&named).step(format_args!("copy the mounts of {}", path.display()))?;
-    let read_only = if mount.access == Access::Read { libc::MOUNT_ATTR_RDONLY } else { 0 };
+    let read_only = if mount.access == Access::Write { 0 } else { libc::MOUNT_ATTR_RDONLY };
     let set = read_only | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;
     let mut attributes = MountAttributes { set, private: true, recursive: true, idmap: None };
-    if let Some(maps) = maps {
+    if let Some(maps) = maps.filter(|_| mount.access != Access::Public) {
         let namespace = maps.for_owner(about.uid(), about.gid())?;
         attributes.idmap = Some(namespace.as_fd());
         if let Err(error) = mount_setattr(tree.as_fd(), &attributes) {
@@ -92,7 +92,7 @@ pub(super) fn clone_tree(place: impl AsFd) -> rustix::io::Result<OwnedFd> {
 /// Some file systems cannot translate owners. What everybody may read is as good without.
 fn without_idmap(mount: &Mount, mode: u32, error: &io::Error) -> Result<(), Refusal> {
     const EVERYBODY_READS: u32 = 0o004;
-    if mount.access == Access::Read && mode & EVERYBODY_READS != 0 {
+    if mount.access != Access::Write && mode & EVERYBODY_READS != 0 {
         return Ok(());
     }
     let cause = format_args!("{} stands on a file system without id-mapped mounts: {error}", mount.path.display());

@@ -1,25 +1,43 @@
 //! The process that keeps a cell: it waits for the source's end and for the broker to hang up, and reaps whoever is left
 //! behind. When it ends, the kernel kills everything in the cell.
 
-use std::io::Read;
+use std::fs::File;
+use std::io::{Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::OFlags;
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process_group, wait};
 
+use super::memory;
 use crate::launch::TERMINATE;
 
-/// Keeps the cell until the source has ended, and says how; None if the broker hung up before. `ends` is readable when a
-/// child has ended.
-pub(super) fn keep(source: Pid, control: &UnixStream, ends: &OwnedFd) -> Option<WaitStatus> {
+/// What all processes of a cell may hold together, where nothing but this process sees to it.
+pub(super) struct Watch {
+    /// Bytes.
+    pub(super) memory: u64,
+    /// Where it is said if they hold more.
+    pub(super) complain: File,
+}
+
+/// Keeps the cell until the source has ended, and says how; None if it is to be killed, as the broker hung up or its
+/// processes hold too much. `ends` is readable when a child has ended.
+pub(super) fn keep(source: Pid, control: &UnixStream, ends: &OwnedFd, mut watch: Option<Watch>) -> Option<WaitStatus> {
+    let pause = watch.is_some().then_some(memory::PAUSE);
     loop {
         if let Some(status) = reap(source) {
             return Some(status);
         }
+        if let Some(watch) = &mut watch
+            && let Some(held) = memory::beyond(watch.memory)
+        {
+            watch.complain(held);
+            return None;
+        }
         let mut awaited = [PollFd::new(control, PollFlags::IN), PollFd::new(ends, PollFlags::IN)];
         // Interrupted or failed, what follows finds out what is the case.
-        let _ = poll(&mut awaited, None);
+        let _ = poll(&mut awaited, pause.as_ref());
         let [called, ended] = awaited.map(|descriptor| !descriptor.revents().is_empty());
         if ended {
             // Only says that somebody ended; who, the next round asks.
@@ -38,6 +56,17 @@ pub(super) fn keep(source: Pid, control: &UnixStream, ends: &OwnedFd) -> Option<
                 _ => return None,
             }
         }
+    }
+}
+
+impl Watch {
+    fn complain(&mut self, held: u64) {
+        let (held, given) = (held >> 20, self.memory >> 20);
+        let said =
+            format!("portcullis: ended, as its processes hold {held} MiB together and its cell gives {given} MiB\n");
+        // The broker may have stopped reading, and must not be waited for.
+        let _ = rustix::fs::fcntl_setfl(&self.complain, OFlags::NONBLOCK);
+        let _ = self.complain.write_all(said.as_bytes());
     }
 }
 

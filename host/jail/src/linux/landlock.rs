@@ -21,7 +21,10 @@ const NEWEST: ABI = ABI::V6;
 const PRIVATE: [&str; 2] = ["/tmp", "/dev/shm"];
 
 /// Read and written to without being changed.
-const DEVICES: [&str; 3] = ["/dev/null", "/dev/zero", "/dev/full"];
+const DEVICES: [&str; 2] = ["/dev/null", "/dev/full"];
+
+/// Read only. Whoever may write to `/dev/zero` can map memory by it that counts for no process.
+const SPRINGS: [&str; 3] = ["/dev/zero", "/dev/random", "/dev/urandom"];
 
 /// Fences this process and all that it will start. Says which version of the interface the kernel has, 0 for none. Needs
 /// `no_new_privs`.
@@ -60,7 +63,7 @@ fn fence(cell: &Cell) -> Result<RulesetCreated, Refusal> {
     }
     ruleset
         .add_rules(path_beneath_rules(writable, write))
-        .and_then(|ruleset| ruleset.add_rules(path_beneath_rules(["/dev/random", "/dev/urandom"], AccessFs::ReadFile)))
+        .and_then(|ruleset| ruleset.add_rules(path_beneath_rules(SPRINGS, AccessFs::ReadFile)))
         .and_then(|ruleset| ruleset.add_rules(path_beneath_rules(DEVICES, device)))
         .map_err(failed)
 }

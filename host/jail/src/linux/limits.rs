@@ -14,6 +14,9 @@ use crate::step::Step;
 /// Bytes that can be kept from being swapped out: what programs lock for their keys.
 const LOCKED_BYTES: u64 = 8 << 20;
 
+/// Bytes of the stack of a first thread, which counts for no other limit: what every system gives.
+const STACK_BYTES: u64 = 8 << 20;
+
 pub(super) fn apply(limits: &Limits, tier: Tier) -> Result<(), Refusal> {
     // Without a user namespace of its own, what the user runs beside it counts too.
     let beside = if tier == Tier::Reduced { threads_of_user() } else { 0 };
@@ -24,6 +27,10 @@ pub(super) fn apply(limits: &Limits, tier: Tier) -> Result<(), Refusal> {
         (Resource::Nofile, limits.files.into(), "limit descriptors"),
         (Resource::Fsize, limits.file_size, "limit the size of files"),
         (Resource::Memlock, LOCKED_BYTES, "limit locked memory"),
+        (Resource::Stack, STACK_BYTES, "limit the stack"),
+        // Some users may take a processor from everybody else, for sound.
+        (Resource::Rtprio, 0, "limit priorities"),
+        (Resource::Nice, 0, "limit priorities"),
         // A core would be a copy of its secrets, in a place that the machine chooses.
         (Resource::Core, 0, "limit cores"),
         (Resource::Msgqueue, 0, "limit message queues"),

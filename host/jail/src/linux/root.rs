@@ -48,6 +48,20 @@ const KERNEL_LIMITS: [(&str, &str); 6] = [
     ("max_fanotify_groups", "0"),
 ];
 
+/// What `/proc` tells of the machine and no source needs: how it was started, its keys and modules, a name by which sources
+/// could know that they share it, and the counts by which somebody can be heard typing.
+const MASKED: [&str; 9] = [
+    "cmdline",
+    "interrupts",
+    "kallsyms",
+    "key-users",
+    "keys",
+    "modules",
+    "softirqs",
+    "sys/kernel/random/boot_id",
+    "vmallocinfo",
+];
+
 const NO_SURPRISES: MountAttrFlags = MountAttrFlags::MOUNT_ATTR_NOSUID.union(MountAttrFlags::MOUNT_ATTR_NODEV);
 
 /// Makes the root and moves into it. To be called by the first process of its namespaces.
@@ -62,8 +76,13 @@ pub(super) fn build(cell: &Cell, grants: Vec<Grant>) -> Result<(), Refusal> {
     for name in DEVICES {
         pieces.push(device(name).step(format_args!("mount /dev/{name}"))?);
     }
+    for path in masked() {
+        let mask = device("null").step(format_args!("mask {}", path.display()))?;
+        pieces.push(Piece { path, ..mask });
+    }
     // Nothing can be mounted after this, only moved.
     limit_the_kernel(&proc).step("limit namespaces and watches")?;
+    read_only(&proc).step("protect /proc")?;
     pieces.push(Piece { path: "/proc".into(), tree: proc, is_folder: true });
     // What lies within another comes after it.
     pieces.sort_by_key(|piece| piece.path.components().count());
@@ -80,6 +99,11 @@ pub(super) fn build(cell: &Cell, grants: Vec<Grant>) -> Result<(), Refusal> {
         link(&root, path, target).step(format_args!("link {}", path.display()))?;
     }
     enter(&root).step("enter the root")
+}
+
+/// What of it there is on this machine.
+pub(super) fn masked() -> impl Iterator<Item = PathBuf> {
+    MASKED.iter().map(|name| Path::new("/proc").join(name)).filter(|path| path.exists())
 }
 
 /// Something to be mounted, and where.
@@ -204,5 +228,9 @@ fn enter(root: &OwnedFd) -> std::io::Result<()> {
     pivot_root(".", ".")?;
     unmount(".", UnmountFlags::DETACH)?;
     std::env::set_current_dir("/")?;
-    mount_setattr(root.as_fd(), &MountAttributes { set: libc::MOUNT_ATTR_RDONLY, ..Default::default() })
+    read_only(root)
+}
+
+fn read_only(tree: &OwnedFd) -> std::io::Result<()> {
+    mount_setattr(tree.as_fd(), &MountAttributes { set: libc::MOUNT_ATTR_RDONLY, ..Default::default() })
 }

@@ -36,6 +36,10 @@ const DENIED: &[c_long] = &[
     libc::SYS_swapon,
     libc::SYS_swapoff,
     libc::SYS_quotactl,
+    QUOTACTL_FD,
+    OPEN_TREE_ATTR,
+    STATMOUNT,
+    LISTMOUNT,
     libc::SYS_acct,
     // Namespaces.
     libc::SYS_unshare,
@@ -64,11 +68,13 @@ const DENIED: &[c_long] = &[
     libc::SYS_syslog,
     libc::SYS_vhangup,
     libc::SYS_personality,
+    LSM_SET_SELF_ATTR,
     // Placement of memory across nodes.
     libc::SYS_migrate_pages,
     libc::SYS_move_pages,
     libc::SYS_mbind,
     libc::SYS_set_mempolicy,
+    SET_MEMPOLICY_HOME_NODE,
 ];
 
 /// The same, where only this architecture has them.
@@ -79,17 +85,33 @@ const DENIED_HERE: &[c_long] =
 const DENIED_HERE: &[c_long] = &[];
 
 /// Answered as if the kernel did not know them, so that callers take the older way: some hide their flags in memory where no
-/// filter sees them, io_uring makes system calls that no filter sees.
+/// filter sees them, io_uring makes system calls that no filter sees. Of System V only what would make or find something:
+/// it belongs to no process, so that no limit counts it. So does secret memory; and the older asynchronous calls have one
+/// number of requests for the whole machine, which a source could use up.
 const UNKNOWN: &[c_long] = &[
     libc::SYS_clone3,
     libc::SYS_openat2,
     libc::SYS_io_uring_setup,
     libc::SYS_io_uring_enter,
     libc::SYS_io_uring_register,
+    libc::SYS_io_setup,
+    CACHESTAT,
+    libc::SYS_shmget,
+    libc::SYS_semget,
+    libc::SYS_msgget,
+    MEMFD_SECRET,
 ];
 
-/// The same number on all architectures; `libc` does not have it for all.
+/// The same numbers on all architectures; `libc` does not have them for all.
+const QUOTACTL_FD: c_long = 443;
+const MEMFD_SECRET: c_long = 447;
+const SET_MEMPOLICY_HOME_NODE: c_long = 450;
+const CACHESTAT: c_long = 451;
 const FCHMODAT2: c_long = 452;
+const STATMOUNT: c_long = 457;
+const LISTMOUNT: c_long = 458;
+const LSM_SET_SELF_ATTR: c_long = 460;
+const OPEN_TREE_ATTR: c_long = 467;
 
 /// Where a mode is set: the system call, which argument is the mode, and which are flags that must ask for a new file.
 const MODES: &[(c_long, u8, Option<u8>)] =
@@ -120,6 +142,8 @@ pub(super) struct Rules {
     pub(super) internet: bool,
     /// Its processors were chosen for it.
     pub(super) pinned: bool,
+    /// A cgroup counts memory that belongs to no process.
+    pub(super) counted: bool,
 }
 
 /// Installs the filters for this process and all that it will start. Needs `no_new_privs`.
@@ -143,7 +167,12 @@ fn programs(rules: Rules) -> io::Result<Vec<BpfProgram>> {
     // Both put characters into a terminal's input.
     denied.insert(libc::SYS_ioctl, vec![all([is(1, libc::TIOCSTI)?])?, all([is(1, libc::TIOCLINUX)?])?]);
     denied.insert(libc::SYS_clone, NAMESPACES.map(|flag| all([has(0, flag)?])).into_iter().collect::<Result<_, _>>()?);
-    let unknown = UNKNOWN.iter().map(|&call| (call, Vec::new())).collect();
+    denied.insert(libc::SYS_mmap, mappings(rules.counted)?);
+    denied.insert(libc::SYS_setsockopt, options()?);
+    let mut unknown: Filter = UNKNOWN.iter().map(|&call| (call, Vec::new())).collect();
+    if !rules.counted {
+        unknown.insert(libc::SYS_memfd_create, Vec::new());
+    }
     let mut programs = vec![compiled(unknown, libc::ENOSYS)?, compiled(denied, libc::EPERM)?];
     if cfg!(target_arch = "x86_64") {
         programs.push(x32_guard());
@@ -178,6 +207,25 @@ fn pairs() -> io::Result<Vec<SeccompRule>> {
     let datagrams =
         condition(1, SeccompCmpArgLen::Dword, SeccompCmpOp::MaskedEq(KIND), libc::SOCK_DGRAM.unsigned_abs())?;
     Ok(vec![all([differs(0, libc::AF_UNIX)?])?, all([datagrams])?])
+}
+
+/// Memory that no limit of a process counts: stacks that grow, and what is shared without being a file of a private folder,
+/// which has a size of its own.
+fn mappings(counted: bool) -> io::Result<Vec<SeccompRule>> {
+    let mut rules = vec![all([has(3, libc::MAP_GROWSDOWN)?])?];
+    if !counted {
+        rules.push(all([has(3, libc::MAP_SHARED)?, has(3, libc::MAP_ANONYMOUS)?])?);
+    }
+    Ok(rules)
+}
+
+/// Programs for the kernel to run on packets, and protocols on top of TCP, whose code nobody needs.
+fn options() -> io::Result<Vec<SeccompRule>> {
+    const FILTERS: [i32; 4] =
+        [libc::SO_ATTACH_FILTER, libc::SO_ATTACH_BPF, libc::SO_ATTACH_REUSEPORT_CBPF, libc::SO_ATTACH_REUSEPORT_EBPF];
+    let filters = FILTERS.map(|option| all([is(1, libc::SOL_SOCKET)?, is(2, option)?]));
+    let upper = all([is(1, libc::IPPROTO_TCP)?, is(2, libc::TCP_ULP)?]);
+    filters.into_iter().chain([upper]).collect()
 }
 
 /// Files in a folder that it may write would raise the rights of whoever executes them on the machine: to those of their

@@ -72,7 +72,7 @@ fn restrict(ask: &Ask, tell: &mut io::PipeWriter) -> Result<(), Refusal> {
     set_no_new_privs(true).step("no new privileges")?;
     say(tell, &Word::Fenced(landlock::apply(&launch.cell)?));
     let internet = launch.cell.tier != Tier::Reduced;
-    seccomp::apply(seccomp::Rules { internet, pinned: processors.is_some() }).step("seccomp")
+    seccomp::apply(seccomp::Rules { internet, pinned: processors.is_some(), counted: ask.cgroup }).step("seccomp")
 }
 
 /// None is left, and none can be had from a file.

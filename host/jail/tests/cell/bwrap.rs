@@ -39,14 +39,15 @@ fn it_is_as_tight_as_the_full_tier() {
         let mut launch = wrapped(
             "env | sort; ls -x /proc/$$/fd; cd /; echo *; echo /etc/* /home/*; cat /etc/own; hostname; echo no > /no; \
              grep -E 'CapEff|CapBnd|NoNewPrivs|Seccomp:' /proc/self/status; cat /proc/sys/user/max_user_namespaces; \
-             unshare -U true; head -c 20M /dev/zero > /tmp/big; ls -s --block-size=M /tmp/big",
+             unshare -U true; head -c 20M /dev/zero > /tmp/big; ls -s --block-size=M /tmp/big; \
+             cat /proc/cmdline /proc/keys; echo silence",
         );
         launch.cell.files.push(("/etc/own".into(), b"synthetic\n".to_vec()));
         launch.cell.limits.tmp = 4 << 20;
         let (said, _) = output(&launch);
         let expected = "PATH=/usr/bin\nPWD=/home/source\n0  1  2\nbin dev etc home lib lib64 proc tmp usr\n\
                         /etc/ld.so.cache /etc/own /home/source\nsynthetic\ncell\n\
-                        CapEff:\t0000000000000000\nCapBnd:\t0000000000000000\nNoNewPrivs:\t1\nSeccomp:\t2\n0\n4M /tmp/big\n";
+                        CapEff:\t0000000000000000\nCapBnd:\t0000000000000000\nNoNewPrivs:\t1\nSeccomp:\t2\n0\n4M /tmp/big\nsilence\n";
         assert!(said.starts_with(expected), "{said}");
         for refused in ["/no: Read-only", "unshare failed: Operation not permitted", "No space left"] {
             assert!(said.contains(refused), "{refused}: {said}");

@@ -8,7 +8,7 @@ use std::os::unix::net::UnixDatagram;
 
 use portcullis_jail::{Listener, Mount, Network};
 
-use crate::{each, output, refusal, says, shell, start};
+use crate::{As, each, output, refusal, says, shell, start};
 
 #[test]
 fn it_sees_a_root_of_its_own_and_nothing_behind_it() {
@@ -23,6 +23,40 @@ fn it_sees_a_root_of_its_own_and_nothing_behind_it() {
         for namespace in ["cgroup", "ipc", "mnt", "net", "pid", "user", "uts"] {
             let outside = fs::read_link(format!("/proc/self/ns/{namespace}")).unwrap();
             assert!(!own.contains(outside.to_str().unwrap()), "{namespace} is shared");
+        }
+    });
+}
+
+#[test]
+fn of_the_machine_it_hears_no_more_than_programs_need() {
+    each(|_| {
+        let said =
+            says("cd /proc; cat cmdline interrupts keys modules softirqs; head -c 6 meminfo; echo; echo 1 > self/comm");
+        assert!(said.starts_with("MemTot\n"), "{said}");
+        assert!(said.contains("cannot create self/comm"), "{said}");
+    });
+}
+
+#[test]
+fn what_is_public_is_what_everybody_may_read_also_if_the_broker_is_root() {
+    each(|who| {
+        let folder = who.folder();
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        for (name, mode) in [("open", 0o644), ("closed", 0o600)] {
+            fs::write(folder.path().join(name), name).unwrap();
+            fs::set_permissions(folder.path().join(name), fs::Permissions::from_mode(mode)).unwrap();
+        }
+        let seen = |mount| {
+            let mut launch = shell("cd \"$0\"; cat open closed");
+            launch.arguments.push(folder.path().into());
+            launch.cell.view.push(mount);
+            output(&launch).0
+        };
+        assert_eq!(seen(Mount::read(folder.path())), "openclosed", "as its owner could");
+        let public = seen(Mount::public(folder.path()));
+        match who == As::Oneself && rustix::process::geteuid().is_root() {
+            true => assert!(public.starts_with("open") && public.contains("closed: Permission denied"), "{public}"),
+            false => assert_eq!(public, "openclosed", "the owner is who it runs as"),
         }
     });
 }

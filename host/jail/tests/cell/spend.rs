@@ -1,25 +1,24 @@
 //! What a source can spend.
 
 use std::os::unix::process::ExitStatusExt;
-use std::process::Command;
 
 use portcullis_jail::Limits;
 
-use crate::{each, output, shell, start};
+use crate::{each, output, shell};
 
 #[test]
 fn limits_hold() {
     each(|_| {
         let mut launch = shell(
             "head -c 20M /dev/zero > big; head -c 20M /dev/zero > /tmp/big; ls -s --block-size=M big /tmp/big; \
-             ulimit -n; ulimit -c; nproc; dd if=/dev/zero of=/dev/null bs=100M count=1; \
+             ulimit -n; ulimit -c; nproc; ulimit -s; ulimit -r; dd if=/dev/zero of=/dev/null bs=100M count=1; \
              i=0; while [ $i -lt 30 ]; do sleep 1000 & i=$((i+1)); done; kill 0",
         );
         let limits =
             Limits { memory: 64 << 20, processes: 20, cpu: Some(0.5), files: 77, file_size: 10 << 20, tmp: 4 << 20 };
         launch.cell.limits = limits;
         let (said, _) = output(&launch);
-        assert!(said.contains("4M /tmp/big\n4M big\n77\n0\n1\n"), "{said}");
+        assert!(said.contains("4M /tmp/big\n4M big\n77\n0\n1\n8192\n0\n"), "{said}");
         assert!(said.contains("memory exhausted"), "{said}");
         assert!(said.contains("Cannot fork"), "{said}");
         let mut launch = shell("head -c 20M /dev/zero > big; ls -s --block-size=M big");
@@ -28,31 +27,28 @@ fn limits_hold() {
     });
 }
 
-/// Only a broker that is alone in a delegated cgroup can do so; systemd makes one for it.
 #[test]
-fn where_a_cgroup_is_delegated_it_bounds_all_processes_together() {
-    let delegated = |program: &std::ffi::OsStr| {
-        let mut command = Command::new("systemd-run");
-        command.args(["--user", "--scope", "--quiet", "--property=Delegate=yes"]).arg(program);
-        command
-    };
-    if !delegated("true".as_ref()).output().is_ok_and(|ran| ran.status.success()) {
-        eprintln!("NOT TESTED: limits by a delegated cgroup, as systemd-run --user --scope does not work here");
-        return;
-    }
-    let mut command = delegated(std::env::current_exe().unwrap().as_os_str());
-    let ran = command.args(["--exact", "spend::a_cgroup_is_delegated", "--ignored"]).output().unwrap();
-    let said = String::from_utf8_lossy(&ran.stdout);
-    assert!(ran.status.success() && said.contains("1 passed"), "{said}{}", String::from_utf8_lossy(&ran.stderr));
+fn what_all_processes_hold_together_ends_the_cell_and_says_so() {
+    each(|_| {
+        // None of them alone is near its limit.
+        let mut launch =
+            shell("for n in 1 2 3 4 5 6 7 8; do perl -e '$x = \"x\" x (16 << 20); sleep 1000' & done; wait; echo done");
+        launch.cell.limits.memory = 64 << 20;
+        let (said, status) = output(&launch);
+        assert_eq!(status.signal(), Some(9), "{said}");
+        assert!(
+            said.starts_with("portcullis: ended, as its processes hold ") && said.contains("gives 64 MiB"),
+            "{said}"
+        );
+    });
 }
 
 #[test]
-#[ignore = "run by the test above, where it holds"]
-fn a_cgroup_is_delegated() {
-    // Each of them could have this much; not all.
-    let mut launch = shell("for n in 1 2 3 4; do dd if=/dev/zero bs=50M count=1 | sleep 1000 & done; wait");
-    launch.cell.limits.memory = 100 << 20;
-    let mut started = start(&launch);
-    assert!(started.control.ready().unwrap().enforced.cgroup);
-    assert_eq!(started.process.wait().unwrap().signal(), Some(9));
+fn where_the_machines_memory_ends_a_source_ends_first() {
+    each(|_| {
+        assert_eq!(
+            output(&shell("cat /proc/self/oom_score_adj; echo 0 > /proc/self/oom_score_adj")).0.lines().next(),
+            Some("1000")
+        )
+    });
 }

@@ -1,32 +1,60 @@
 //! Where a Python index keeps its files, as it says itself (the simple API in HTML, PEP 503, which all of them speak).
 
+use std::string::FromUtf8Error;
+
 use reqwest::Method;
 use reqwest::header::{ACCEPT, HeaderMap, HeaderValue};
 use url::Url;
 
-use crate::egress::{Egress, Outgoing, Reach};
+use crate::egress::{Egress, EgressError, Outgoing, Reach};
 
 const HTML: &str = "application/vnd.pypi.simple.v1+html, text/html;q=0.5";
 
 /// The largest page that is read. Packages with thousands of files have pages of a few megabytes.
 const MAX_PAGE_BYTES: usize = 16 << 20;
 
-/// The `host:port` of every file of a package. Empty where the index gives no such page: its files are then beside it.
-pub(super) async fn file_hosts(index: &str, package: &str) -> Vec<String> {
-    let Ok(page) = Url::parse(&format!("{}/{package}/", index.trim_end_matches('/'))) else { return Vec::new() };
-    let text = match fetch(&page).await {
-        Ok(text) => text,
-        Err(why) => {
-            tracing::debug!(why, "the index does not say where its files are");
-            return Vec::new();
-        }
-    };
-    hosts(&page, &text)
+/// Where an index says that the files of a package are.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Links {
+    /// `host:port` of each. None where the index gives no such page: its files are then beside it.
+    pub(super) hosts: Vec<String>,
+    /// How near they may be: an index on the web leads to nothing that is near. One that is near was named by the user.
+    pub(super) reach: Reach,
 }
 
-async fn fetch(page: &Url) -> Result<String, String> {
-    // As near as the user's own configuration says.
-    let client = Egress::new().client_for(page, Reach::Private).map_err(|error| error.to_string())?;
+/// Asks an index.
+pub(super) async fn links(index: &str, package: &str) -> Links {
+    let none = Links { hosts: Vec::new(), reach: Reach::Public };
+    let Ok(page) = Url::parse(&format!("{}/{package}/", index.trim_end_matches('/'))) else { return none };
+    let mut reach = Reach::Public;
+    let mut text = fetch(&page, reach).await;
+    if let Err(Failure::Egress(EgressError::Refused { host, .. })) = &text
+        && page.host_str() == Some(host)
+    {
+        reach = Reach::Private;
+        text = fetch(&page, reach).await;
+    }
+    match text {
+        Ok(text) => Links { hosts: hosts(&page, &text), reach },
+        Err(why) => {
+            tracing::debug!(%why, "the index does not say where its files are");
+            none
+        }
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+enum Failure {
+    #[error("{0}")]
+    Egress(#[from] EgressError),
+    #[error("its page of the package is too large")]
+    TooLarge,
+    #[error("its page of the package is no text")]
+    NoText(#[from] FromUtf8Error),
+}
+
+async fn fetch(page: &Url, reach: Reach) -> Result<String, Failure> {
+    let client = Egress::new().client_for(page, reach)?;
     let request = Outgoing {
         method: Method::GET,
         url: page.clone(),
@@ -35,15 +63,15 @@ async fn fetch(page: &Url) -> Result<String, String> {
         body: None,
         on_body: None,
     };
-    let mut response = client.send(request).await.map_err(|error| error.to_string())?;
+    let mut response = client.send(request).await?;
     let mut text = Vec::new();
-    while let Some(chunk) = response.chunk().await.map_err(|error| error.to_string())? {
+    while let Some(chunk) = response.chunk().await.map_err(|error| EgressError::from_client(page, &error))? {
         if text.len() + chunk.len() > MAX_PAGE_BYTES {
-            return Err("its page of the package is too large".to_owned());
+            return Err(Failure::TooLarge);
         }
         text.extend_from_slice(&chunk);
     }
-    String::from_utf8(text).map_err(|error| error.to_string())
+    Ok(String::from_utf8(text)?)
 }
 
 /// The hosts that the page links to. A page that is no index links to none, or to some that the installer never asks for.
@@ -61,7 +89,7 @@ fn hosts(page: &Url, text: &str) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "tests")]
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
     use super::*;
 
     #[test]
@@ -72,5 +100,26 @@ mod tests {
             <a href="https://files.example.com/d.whl"><a href=unquoted><a href="#;
         assert_eq!(hosts(&page, text), ["files.example.com:443", "files.example.com:8443", "index.example.com:443"]);
         assert!(hosts(&page, "{}").is_empty());
+    }
+
+    #[tokio::test]
+    async fn an_index_that_is_near_may_link_to_what_is_near() {
+        use std::io::{Read as _, Write as _};
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let index = format!("http://{}/simple", listener.local_addr().unwrap());
+        let answers = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut request = [0; 4096];
+            let size = stream.read(&mut request).unwrap();
+            let page = "<a href='http://10.0.0.5/server.whl'>server.whl</a>";
+            write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{page}", page.len())
+                .unwrap();
+            String::from_utf8_lossy(&request[..size]).into_owned()
+        });
+        let found = links(&index, "server").await;
+        assert_eq!(found, Links { hosts: vec!["10.0.0.5:80".to_owned()], reach: Reach::Private });
+        assert!(answers.join().unwrap().starts_with("GET /simple/server/ "));
+        let nowhere = links("http://127.0.0.1:1/simple", "server").await;
+        assert_eq!(nowhere, Links { hosts: Vec::new(), reach: Reach::Public });
     }
 }

@@ -1,5 +1,6 @@
 //! Resolving, pinning and installing a package, each step in a cell of its own.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,6 +16,7 @@ use super::super::machine::is_program;
 use super::super::plan::Setting;
 use super::super::{CellError, Grant, Machine, Plan, Profile};
 use super::registry::{Configured, Registry};
+use super::store::{Store, Turn};
 use super::{Kind, Package, Resolved, index, npm, uv};
 use crate::catalog::{Lock, LockedPackage};
 use crate::digest::Digest;
@@ -32,9 +34,6 @@ const LIMITS: Limits =
 
 /// The largest lock file that is read.
 const MAX_RECIPE_BYTES: u64 = 16 << 20;
-
-/// What the names of folders of unfinished steps begin with.
-const STAGE: &str = "stage-";
 
 /// What of an installer's complaint is shown.
 const COMPLAINT_CHARS: usize = 400;
@@ -69,6 +68,8 @@ pub(crate) struct Installed {
     /// Program and arguments.
     pub(crate) argv: Vec<String>,
     pub(crate) phase: Phase,
+    /// It is not removed for as long as this is open.
+    pub(crate) held: File,
 }
 
 /// Installs the package of one source.
@@ -79,8 +80,7 @@ pub(crate) struct Installer<'a> {
     configured: Configured,
     registry: OnceCell<Registry>,
     machine: Machine,
-    /// `packages` of this source alone: what one source installs no other one reads.
-    folder: PathBuf,
+    store: Store,
 }
 
 impl<'a> Installer<'a> {
@@ -88,8 +88,8 @@ impl<'a> Installer<'a> {
     pub(crate) fn new(cells: &'a Arc<Cells>, source: &'a SourceName, package: &'a Package) -> Self {
         let machine = cells.machine();
         let configured = Configured::of(package.kind, &machine);
-        let folder = cells.data_dir.join("sources").join(source.as_str()).join("packages");
-        Self { cells, source, package, configured, registry: OnceCell::new(), machine, folder }
+        let store = Store::new(&cells.data_dir, source);
+        Self { cells, source, package, configured, registry: OnceCell::new(), machine, store }
     }
 
     /// What will be installed, and from where.
@@ -110,12 +110,11 @@ impl<'a> Installer<'a> {
     /// # Errors
     /// [`CellError::Package`] if the registry has something else than was pinned, or a step fails.
     pub(crate) async fn ready(&self) -> Result<Installed, CellError> {
-        super::super::private(&self.folder)?;
         let _turn = self.turn().await?;
         let lock = Lock::load(&self.cells.data_dir).map_err(|error| CellError::Package(error.to_string()))?;
         let requested = self.package.requested();
         if let Some(pin) = lock.package(self.source.as_str(), &requested) {
-            if !self.place(&pin.tree).is_dir() {
+            if !self.store.place(&pin.tree).is_dir() {
                 let resolved = self.resolve(self.exact(pin)).await?;
                 self.compare(pin, &resolved)?;
                 self.install(&resolved).await?;
@@ -130,7 +129,6 @@ impl<'a> Installer<'a> {
     /// # Errors
     /// [`CellError::Package`] if a step fails.
     pub(crate) async fn renew(&self) -> Result<(Option<LockedPackage>, Installed), CellError> {
-        super::super::private(&self.folder)?;
         let _turn = self.turn().await?;
         let lock = Lock::load(&self.cells.data_dir).map_err(|error| CellError::Package(error.to_string()))?;
         let before = lock.package(self.source.as_str(), &self.package.requested()).cloned();
@@ -139,7 +137,7 @@ impl<'a> Installer<'a> {
 
     async fn renew_in_turn(&self) -> Result<Installed, CellError> {
         let resolved = self.resolve(self.package.specs.clone()).await?;
-        if !self.place(&resolved.tree).is_dir() {
+        if !self.store.place(&resolved.tree).is_dir() {
             self.install(&resolved).await?;
         }
         let (source, requested) = (self.source.as_str(), self.package.requested());
@@ -156,30 +154,8 @@ impl<'a> Installer<'a> {
         self.installed(pin)
     }
 
-    /// One installation of a source at a time, over all brokers that share the data folder.
-    async fn turn(&self) -> Result<std::fs::File, CellError> {
-        let path = self.folder.join("guard");
-        let wait = move || {
-            let guard = std::fs::File::create(path)?;
-            rustix::fs::flock(&guard, rustix::fs::FlockOperation::LockExclusive)?;
-            Ok::<_, std::io::Error>(guard)
-        };
-        let held = tokio::task::spawn_blocking(wait).await.map_err(std::io::Error::other).flatten();
-        let held = held.map_err(|error| self.failed(&format!("cannot be installed: {error}")))?;
-        // Nobody else installs now: what stands half-way there was given up.
-        for entry in std::fs::read_dir(&self.folder).into_iter().flatten().flatten() {
-            if entry.file_name().to_string_lossy().starts_with(STAGE) {
-                // What cannot be removed is in nobody's way.
-                let _ = std::fs::remove_dir_all(entry.path());
-            }
-        }
-        Ok(held)
-    }
-
-    /// Where a tree is installed. It stands there whole or not at all.
-    fn place(&self, tree: &Digest) -> PathBuf {
-        let name: String = tree.to_string().chars().skip("sha256:".len()).take(16).collect();
-        self.folder.join(name)
+    async fn turn(&self) -> Result<Turn, CellError> {
+        self.store.turn().await.map_err(|error| self.failed(&format!("cannot be installed: {error}")))
     }
 
     /// The pinned version of the main package, and the rest as the command says.
@@ -214,7 +190,7 @@ impl<'a> Installer<'a> {
             };
             let mut registry = self.configured.clone().or(default)?;
             if self.package.kind == Kind::Uv {
-                registry.reaches(index::file_hosts(&registry.address, &uv::normal(self.package.name())).await);
+                registry.links_to(index::links(&registry.address, &uv::normal(self.package.name())).await);
             }
             Ok(registry)
         };
@@ -280,18 +256,20 @@ impl<'a> Installer<'a> {
             }
         };
         self.reach("install", &commands, stage.path()).await?;
-        let place = self.place(&resolved.tree);
-        std::fs::rename(stage.keep(), &place).map_err(|error| self.failed(&format!("cannot be put in place: {error}")))
+        let kept = self.store.keep(stage, &resolved.tree);
+        kept.map_err(|error| self.failed(&format!("cannot be put in place: {error}")))
     }
 
     /// A folder for one step, gone with it unless it is kept.
     fn stage(&self) -> Result<tempfile::TempDir, CellError> {
-        let made = tempfile::Builder::new().prefix(STAGE).tempdir_in(&self.folder);
-        made.map_err(|error| self.failed(&format!("cannot be installed: {error}")))
+        self.store.stage().map_err(|error| self.failed(&format!("cannot be installed: {error}")))
     }
 
     fn installed(&self, pin: &LockedPackage) -> Result<Installed, CellError> {
-        let folder = self.place(&pin.tree);
+        let held =
+            self.store.hold(&pin.tree).map_err(|error| self.failed(&format!("is not where it was put: {error}")))?;
+        self.store.sweep(&pin.tree);
+        let folder = self.store.place(&pin.tree);
         let wanted = self.package.program.as_deref();
         let words = match self.package.kind {
             Kind::Npm => npm::program(&folder, &pin.name, wanted).map(|program| vec![program]),
@@ -309,7 +287,7 @@ impl<'a> Installer<'a> {
             registry: pin.registry.clone(),
             folder,
         };
-        Ok(Installed { argv: words.chain(self.package.arguments.iter().cloned()).collect(), phase })
+        Ok(Installed { argv: words.chain(self.package.arguments.iter().cloned()).collect(), phase, held })
     }
 
     /// npm beside npx, uv beside uvx.
@@ -366,8 +344,10 @@ impl<'a> Installer<'a> {
             };
             let arguments = argv.get(1..).unwrap_or_default();
             let plan = Plan::new(&grant, &profile, arguments, &environment, setting);
-            // The registry is where the user's own configuration says, which may be near.
-            let serve = |ready| self.cells.serve(self.source, &grant.network, Reach::Private, ready);
+            // The registry is where the user's own configuration says, which may be near; where it leads from the web may not.
+            let elsewhere = registry.map(|registry| registry.elsewhere.as_slice()).unwrap_or_default();
+            let declared = Declared::listed(&grant.network).public(elsewhere);
+            let serve = |ready| self.cells.serve(self.source, declared, Reach::Private, ready);
             match run_to_end(plan.launch, self.cells.launcher.clone(), DEADLINE, serve).await {
                 Ok(output) => said = output,
                 Err(why) => return Ok(Err(why)),
@@ -377,13 +357,17 @@ impl<'a> Installer<'a> {
     }
 
     fn complaint(&self, step: &str, said: &str, registry: &Registry) -> CellError {
-        let refused = registry.has_credentials && ["E401", "E403", "401", "403"].iter().any(|code| said.contains(code));
-        let hint = match refused {
-            true => {
+        let refused = registry.has_credentials && ["401", "403"].iter().any(|code| said.contains(code));
+        let hint = match (refused, registry.has_proxy) {
+            (true, _) => {
                 "; your credentials for this registry are kept out of the cell, and so packages that need them are not \
-                     supported: install it yourself and name its program"
+                 supported: install it yourself and name its program"
             }
-            false => "",
+            (false, true) => {
+                "; a proxy is configured, which is not used from a cell: where the registry is reached by it alone, install \
+                 the package yourself and name its program"
+            }
+            (false, false) => "",
         };
         let said = crate::visible::visible(said.trim());
         let start = said.char_indices().rev().nth(COMPLAINT_CHARS).map_or(0, |(at, _)| at);

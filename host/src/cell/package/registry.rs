@@ -11,6 +11,8 @@ use url::Url;
 
 use super::super::{CellError, Machine};
 use super::command::Kind;
+use super::index::Links;
+use crate::egress::Reach;
 
 /// The largest configuration file that is read.
 const MAX_BYTES: u64 = 1 << 20;
@@ -23,16 +25,20 @@ pub(super) struct Configured {
     scopes: Vec<(String, String)>,
     certificates: Option<String>,
     has_credentials: bool,
+    has_proxy: bool,
 }
 
 impl Configured {
     /// The user's.
     pub(super) fn of(kind: Kind, machine: &Machine) -> Self {
         let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-        match kind {
+        let mut configured = match kind {
             Kind::Npm => npm(&settings(&npm_files(machine)), variable),
             Kind::Uv => index(&settings(&index_files(machine)), variable),
-        }
+        };
+        configured.has_proxy |=
+            ["HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"].iter().any(|name| variable(name).is_some());
+        configured
     }
 
     /// With an address where none is configured.
@@ -43,6 +49,7 @@ impl Configured {
         let address = self.address.unwrap_or(default);
         let mut registry = Registry::new(address, self.scopes, self.certificates).map_err(CellError::Program)?;
         registry.has_credentials |= self.has_credentials;
+        registry.has_proxy = self.has_proxy;
         Ok(registry)
     }
 }
@@ -58,13 +65,20 @@ pub(crate) struct Registry {
     pub(super) certificates: Option<PathBuf>,
     /// The user has credentials for it, which stay outside.
     pub(super) has_credentials: bool,
-    /// `host:port` of all of them.
+    /// The user goes to the network by way of a proxy.
+    pub(super) has_proxy: bool,
+    /// `host:port` of all that is reached.
     pub(super) hosts: Vec<String>,
+    /// Those among them that the user did not name, and that may not be near.
+    pub(super) elsewhere: Vec<String>,
 }
 
 impl Registry {
     /// Where the registry keeps what it names, if that is elsewhere.
-    pub(super) fn reaches(&mut self, hosts: impl IntoIterator<Item = String>) {
+    pub(super) fn links_to(&mut self, Links { hosts, reach }: Links) {
+        if reach == Reach::Public {
+            self.elsewhere = hosts.iter().filter(|host| !self.hosts.contains(host)).cloned().collect();
+        }
         self.hosts.extend(hosts);
         self.hosts.sort();
         self.hosts.dedup();
@@ -92,7 +106,7 @@ impl Registry {
         hosts.dedup();
         let certificates =
             certificates.and_then(|file| Path::new(&file).canonicalize().ok()).filter(|file| file.is_file());
-        Ok(Self { address, scopes, certificates, has_credentials, hosts })
+        Ok(Self { address, scopes, certificates, has_credentials, has_proxy: false, hosts, elsewhere: Vec::new() })
     }
 }
 
@@ -150,7 +164,8 @@ fn npm(settings: &Settings, variable: impl Fn(&str) -> Option<String>) -> Config
     let certificates = from_variable("cafile").or_else(|| find("cafile")).or_else(|| variable("NODE_EXTRA_CA_CERTS"));
     let secret = |key: &str| ["_authToken", "_auth", "_password"].iter().any(|name| key.ends_with(name));
     let has_credentials = settings.iter().any(|(key, _)| secret(key));
-    Configured { address, scopes, certificates, has_credentials }
+    let has_proxy = ["proxy", "https-proxy"].iter().any(|key| find(key).is_some());
+    Configured { address, scopes, certificates, has_credentials, has_proxy }
 }
 
 fn index(settings: &Settings, variable: impl Fn(&str) -> Option<String>) -> Configured {
@@ -158,7 +173,8 @@ fn index(settings: &Settings, variable: impl Fn(&str) -> Option<String>) -> Conf
     let variables = ["UV_DEFAULT_INDEX", "UV_INDEX_URL", "PIP_INDEX_URL"];
     let address = variables.iter().find_map(|name| variable(name)).or_else(|| find("index-url"));
     let certificates = variable("SSL_CERT_FILE").or_else(|| variable("PIP_CERT")).or_else(|| find("cert"));
-    Configured { address, scopes: Vec::new(), certificates, has_credentials: false }
+    let has_proxy = find("proxy").is_some();
+    Configured { address, scopes: Vec::new(), certificates, has_credentials: false, has_proxy }
 }
 
 #[cfg(test)]
@@ -198,8 +214,15 @@ mod tests {
             let mut registry = configured.or("https://default.example.com/simple".to_owned()).unwrap();
             assert_eq!(registry.hosts, ["default.example.com:443"]);
             assert!(!registry.has_credentials);
-            registry.reaches(["files.example.com:443".to_owned(), "default.example.com:443".to_owned()]);
-            assert_eq!(registry.hosts, ["default.example.com:443", "files.example.com:443"]);
+            let hosts = vec!["files.example.com:443".to_owned(), "default.example.com:443".to_owned()];
+            let mut near = registry.clone();
+            registry.links_to(Links { hosts: hosts.clone(), reach: Reach::Public });
+            near.links_to(Links { hosts, reach: Reach::Private });
+            for registry in [&registry, &near] {
+                assert_eq!(registry.hosts, ["default.example.com:443", "files.example.com:443"]);
+            }
+            assert_eq!(registry.elsewhere, ["files.example.com:443"], "what the user did not name must be public");
+            assert!(near.elsewhere.is_empty());
         }
     }
 

@@ -65,7 +65,7 @@ fn a_cell_holds_the_system_the_program_and_the_grant_and_nothing_else() {
     assert_eq!(access(&plan, "/srv/tool/cache"), Some(Access::Write), "a grant within what the program needs");
     assert_eq!((access(&plan, "/srv/tool/bin/tool"), access(&plan, "/srv/docs/venv")), (None, None), "twice is once");
     let others = plan.launch.cell.view.iter().filter(|mount| !mount.path.starts_with("/srv"));
-    assert!(others.clone().all(|mount| mount.access == Access::Read && system::holds(&mount.path)), "{others:?}");
+    assert!(others.clone().all(|mount| mount.access == Access::Public && system::holds(&mount.path)), "{others:?}");
     assert_eq!(plan.launch.cell.network, Network::None);
     assert_eq!(plan.launch.directory, Path::new(HOME));
 }

@@ -193,7 +193,11 @@ fn what_cannot_work_in_a_cell_says_what_to_write_instead() {
         (&["uv", "--directory", "run"], "`uv sync`"),
         (&["bunx", "server"], "`npx PACKAGE`"),
         (&["pnpm", "dlx", "server"], "`npx PACKAGE`"),
+        (&["pnpx", "server"], "`npx PACKAGE`"),
+        (&["npm", "exec", "--", "server"], "`npx PACKAGE`"),
+        (&["deno", "run", "-A", "npm:server"], "install the server"),
         (&["pipx", "run", "server"], "`uvx PACKAGE`"),
+        (&["uv", "tool", "run", "server"], "`uvx PACKAGE`"),
     ] {
         home.file(&format!("bin/{}", argv[0]), "\x7fELF");
         let error = home.try_profile(&["bin"], argv).unwrap_err().to_string();

@@ -69,7 +69,8 @@ impl Shared {
         if let Some(stream) = dialled {
             return Ok(stream);
         }
-        match self.egress.connect(to.host(), to.port(), self.reach).await {
+        let reach = self.declared.reach(to, self.reach);
+        match self.egress.connect(to.host(), to.port(), reach).await {
             Ok(stream) => {
                 self.journal.allowed(via, to);
                 Ok(stream)

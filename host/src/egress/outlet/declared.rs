@@ -5,6 +5,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
+use super::super::Reach;
 use crate::config::is_host;
 
 /// A host, by name or address, and a port of it.
@@ -78,6 +79,8 @@ pub struct Declared {
     destinations: BTreeSet<Destination>,
     /// Address inside the cell → name.
     names: BTreeMap<Ipv4Addr, String>,
+    /// Those whose addresses must be public, whatever the outlet opens.
+    public: BTreeSet<Destination>,
 }
 
 impl FromIterator<Destination> for Declared {
@@ -89,7 +92,7 @@ impl FromIterator<Destination> for Declared {
                 names.insert(stand_in(&destination.host, names.len()), destination.host.clone());
             }
         }
-        Self { destinations, names }
+        Self { destinations, names, public: BTreeSet::new() }
     }
 }
 
@@ -97,6 +100,21 @@ impl Declared {
     /// What a configuration lists, which was checked when it was read: an entry that is no destination opens nothing.
     pub(crate) fn listed(network: &[String]) -> Self {
         network.iter().filter_map(|entry| entry.parse::<Destination>().ok()).collect()
+    }
+
+    /// The same, but that the addresses of these destinations must be public, whatever the outlet opens.
+    pub(crate) fn public(self, entries: &[String]) -> Self {
+        Self { public: Self::listed(entries).destinations, ..self }
+    }
+
+    /// How far a destination may lie, where this much is open.
+    pub(super) fn reach(&self, to: &Destination, open: Reach) -> Reach {
+        if self.public.contains(to) { Reach::Public } else { open }
+    }
+
+    /// Whether there is none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.destinations.is_empty()
     }
 
     /// The ports of all destinations.

@@ -17,6 +17,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::super::{Egress, Lookup, Reach};
+use super::journal::Journal;
 use super::{Declared, Listeners, Outlet};
 
 /// An outlet on loopback. The ports that the source sees are served on ports of the machine's choice.
@@ -58,7 +59,10 @@ impl World {
 
 impl Cell {
     fn open(declared: &[&str], world: &Arc<World>, reach: Reach) -> Self {
-        let declared: Declared = declared.iter().map(|text| text.parse::<super::Destination>().unwrap()).collect();
+        Self::of(declared.iter().map(|text| text.parse::<super::Destination>().unwrap()).collect(), world, reach)
+    }
+
+    fn of(declared: Declared, world: &Arc<World>, reach: Reach) -> Self {
         let resolver = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         let bind = |port| (port, std::net::TcpListener::bind("0.0.0.0:0").unwrap());
         let ports = [53, 80, 443, 3128, 7000].map(bind);
@@ -66,18 +70,13 @@ impl Cell {
         let at = resolver.local_addr().unwrap();
         let events = Arc::new(Mutex::new(Vec::new()));
         let told = Arc::clone(&events);
-        let outlet = Outlet::open_by(
-            Egress::with_lookup(world.clone()),
-            &"files".parse().unwrap(),
-            Listeners { resolver, ports: ports.into() },
-            declared,
-            reach,
-            move |event| {
-                let mut body = event.body;
-                body["kind"] = event.kind.as_str().into();
-                told.lock().unwrap().push(body);
-            },
-        );
+        let journal = Journal::new(&"files".parse().unwrap(), move |event| {
+            let mut body = event.body;
+            body["kind"] = event.kind.as_str().into();
+            told.lock().unwrap().push(body);
+        });
+        let listeners = Listeners { resolver, ports: ports.into() };
+        let outlet = Outlet::serve(Egress::with_lookup(world.clone()), journal, listeners, declared, reach);
         Self { outlet: outlet.unwrap(), resolver: at, ports: served, events }
     }
 

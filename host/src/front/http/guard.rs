@@ -1,38 +1,28 @@
-//! Who may speak to us at all: `Host` and `Origin` against web pages that reach for local servers (DNS rebinding), the
-//! bearer token against everybody else.
+//! Which web pages may speak to us: `Host` and `Origin` against those that reach for local servers (DNS rebinding).
 
 use std::net::{IpAddr, SocketAddr};
 
-use axum::http::header::{AUTHORIZATION, HOST, ORIGIN, WWW_AUTHENTICATE};
+use axum::http::header::{HOST, ORIGIN};
 use axum::http::request::Parts;
 use axum::http::uri::Authority;
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
-use secrecy::{ExposeSecret as _, SecretString};
-use subtle::ConstantTimeEq as _;
 
 use super::reply::Refusal;
 use crate::message::RpcError;
-
-/// Whoever holds the one token.
-const TOKEN_HOLDER: &str = "token";
-
-/// Anybody, where no token is asked for.
-const ANYBODY: &str = "anonymous";
 
 /// The checks before the protocol.
 pub(crate) struct Guard {
     listen: SocketAddr,
     hosts: Vec<String>,
     origins: Vec<String>,
-    token: Option<SecretString>,
 }
 
 impl Guard {
-    /// `listen` is the bound address. Without a token everybody is let in.
-    pub(crate) fn new(listen: SocketAddr, hosts: &[String], origins: &[String], token: Option<SecretString>) -> Self {
+    /// `listen` is the bound address.
+    pub(crate) fn new(listen: SocketAddr, hosts: &[String], origins: &[String]) -> Self {
         let lower =
             |texts: &[String]| texts.iter().map(|text| text.trim_end_matches('/').to_ascii_lowercase()).collect();
-        Self { listen, hosts: lower(hosts), origins: lower(origins), token }
+        Self { listen, hosts: lower(hosts), origins: lower(origins) }
     }
 
     /// The name under which we were called must be one of ours. 403, not 421: the latter invites a client to try the same
@@ -89,33 +79,15 @@ impl Guard {
         let port = name.port_u16().unwrap_or(80);
         !name.as_str().contains('@') && is_loopback(name.host()) && port == self.listen.port()
     }
-
-    /// Who calls.
-    pub(crate) fn authenticate(&self, headers: &HeaderMap) -> Result<&'static str, Refusal> {
-        let Some(token) = &self.token else { return Ok(ANYBODY) };
-        let mut given = headers.get_all(AUTHORIZATION).iter();
-        let bearer = given.next().filter(|_| given.next().is_none()).and_then(bearer);
-        if bearer.is_some_and(|given| given.ct_eq(token.expose_secret().as_bytes()).into()) {
-            return Ok(TOKEN_HOLDER);
-        }
-        let message = "this server needs `Authorization: Bearer TOKEN` with its token";
-        let mut refusal = Refusal::rejected("token", StatusCode::UNAUTHORIZED, message);
-        refusal.header = Some((WWW_AUTHENTICATE, "Bearer"));
-        Err(refusal)
-    }
 }
 
 impl Refusal {
-    fn rejected(reason: &'static str, status: StatusCode, message: &str) -> Self {
+    /// Turned away before the protocol.
+    pub(super) fn rejected(reason: &'static str, status: StatusCode, message: &str) -> Self {
         let mut refusal = Self::new(status, RpcError::INVALID_REQUEST, message);
         refusal.reason = Some(reason);
         refusal
     }
-}
-
-fn bearer(value: &HeaderValue) -> Option<&[u8]> {
-    let (scheme, token) = value.as_bytes().split_at_checked(7)?;
-    scheme.eq_ignore_ascii_case(b"bearer ").then(|| token.trim_ascii())
 }
 
 fn is_loopback(host: &str) -> bool {
@@ -134,7 +106,7 @@ mod tests {
     fn guard() -> Guard {
         let hosts = ["Broker.example".to_owned(), "proxy.example:8443".to_owned()];
         let origins = ["https://app.example".to_owned()];
-        Guard::new("127.0.0.1:8765".parse().unwrap(), &hosts, &origins, Some("s3cret".to_owned().into()))
+        Guard::new("127.0.0.1:8765".parse().unwrap(), &hosts, &origins)
     }
 
     fn parts(headers: &[(&str, &str)]) -> Parts {
@@ -185,18 +157,5 @@ mod tests {
         {
             assert!(!check(bad), "{bad}");
         }
-    }
-
-    #[test]
-    fn the_token_must_be_brought_once_and_whole() {
-        let check = |headers: &[(&str, &str)]| guard().authenticate(&parts(headers).headers);
-        assert_eq!(check(&[("authorization", "Bearer s3cret")]).ok(), Some(TOKEN_HOLDER));
-        assert_eq!(check(&[("authorization", "bearer s3cret")]).ok(), Some(TOKEN_HOLDER));
-        for bad in ["Bearer s3cre", "Bearer s3crets", "Bearer ", "Bearer", "Basic s3cret", "s3cret"] {
-            let refusal = check(&[("authorization", bad)]).unwrap_err();
-            assert_eq!((refusal.status, refusal.reason), (StatusCode::UNAUTHORIZED, Some("token")), "{bad}");
-        }
-        assert!(check(&[("authorization", "Bearer s3cret"), ("authorization", "Bearer x")]).is_err());
-        assert!(check(&[]).is_err());
     }
 }

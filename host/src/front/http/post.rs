@@ -10,6 +10,7 @@ use bytes::Bytes;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use tokio::sync::mpsc;
 
+use super::admission::Admitted;
 use super::reply::{self, Refusal, WhenLeft};
 use super::{Shared, headers, params};
 use crate::front::protocol::client::Client;
@@ -24,7 +25,7 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(120);
 
 pub(crate) async fn post(
     shared: &Arc<Shared>,
-    principal: &'static str,
+    caller: &Admitted,
     headers: &HeaderMap,
     body: Body,
 ) -> Result<Response, Refusal> {
@@ -33,9 +34,9 @@ pub(crate) async fn post(
     let text = read(body, shared.max_body).await?;
     let message = Message::parse(text.clone()).map_err(|error| Refusal::malformed(&text, &error))?;
     if headers::is_modern(headers, &message)? {
-        modern_message(shared, principal, headers, message).await
+        modern_message(shared, caller, headers, message).await
     } else {
-        legacy_message(shared, principal, headers, message).await
+        legacy_message(shared, caller, headers, message).await
     }
 }
 
@@ -61,13 +62,13 @@ async fn read(body: Body, max: usize) -> Result<Bytes, Refusal> {
 
 async fn modern_message(
     shared: &Arc<Shared>,
-    principal: &'static str,
+    caller: &Admitted,
     headers: &HeaderMap,
     message: Message,
 ) -> Result<Response, Refusal> {
     headers::check_agreement(headers, &message)?;
     match message {
-        Message::Request(request) => modern_request(shared, principal, headers, request).await,
+        Message::Request(request) => modern_request(shared, caller, headers, request).await,
         // Cancelling is closing the stream in this era; no other notification concerns us.
         Message::Notification(_) => Ok(reply::accepted()),
         Message::Response(_) => {
@@ -79,15 +80,16 @@ async fn modern_message(
 
 async fn modern_request(
     shared: &Arc<Shared>,
-    principal: &'static str,
+    caller: &Admitted,
     headers: &HeaderMap,
     request: Request,
 ) -> Result<Response, Refusal> {
     let id = request.id.clone();
     let bad_request = |error: &RpcError| Refusal::of(StatusCode::BAD_REQUEST, Some(id.clone()), error);
     let client = Client::from_meta(request.params.as_ref()).map_err(|error| bad_request(&error))?;
-    let session = shared.sessions.modern(principal, &client.agent)?;
-    let open = async || shared.backend.open(&shared.profile, principal, client.agent.clone()).await.map(Desk::new);
+    let session = shared.sessions.modern(caller, &client.agent)?;
+    let open =
+        async || shared.backend.open(&caller.profile, &caller.principal, client.agent.clone()).await.map(Desk::new);
     let desk = match session.get_or_try_init(open).await {
         Ok(desk) => desk.clone(),
         Err(error) => return Ok(reply::json(StatusCode::OK, Answered::error(Some(request.id), &error))),
@@ -109,17 +111,17 @@ async fn modern_request(
 
 async fn legacy_message(
     shared: &Arc<Shared>,
-    principal: &'static str,
+    caller: &Admitted,
     headers: &HeaderMap,
     message: Message,
 ) -> Result<Response, Refusal> {
     let message = match message {
         Message::Request(request) if request.method == "initialize" => {
-            return initialize(shared, principal, request).await;
+            return initialize(shared, caller, request).await;
         }
         message => message,
     };
-    let session = shared.sessions.legacy(principal, headers).map_err(|refusal| named(refusal, &message))?;
+    let session = shared.sessions.legacy(caller, headers).map_err(|refusal| named(refusal, &message))?;
     headers::check_legacy_version(headers).map_err(|refusal| named(refusal, &message))?;
     let (out, said) = mpsc::channel(OUT_QUEUE);
     match session.agent.accept(message, &out) {
@@ -129,16 +131,16 @@ async fn legacy_message(
     }
 }
 
-async fn initialize(shared: &Shared, principal: &'static str, request: Request) -> Result<Response, Refusal> {
+async fn initialize(shared: &Shared, caller: &Admitted, request: Request) -> Result<Response, Refusal> {
     let session = shared.sessions.new_id()?;
     let params = request.params.as_ref();
-    match Legacy::open(&*shared.backend, &shared.profile, principal, params).await {
+    match Legacy::open(&*shared.backend, &caller.profile, &caller.principal, params).await {
         Ok((agent, result)) => {
             let mut response = reply::json(StatusCode::OK, Answered::result(request.id, result));
             if let Ok(id) = HeaderValue::from_str(&session) {
                 response.headers_mut().insert(HeaderName::from_static(headers::SESSION), id);
             }
-            shared.sessions.add(session, principal, agent);
+            shared.sessions.add(session, caller.clone(), agent);
             Ok(response)
         }
         Err(error) => Ok(reply::json(StatusCode::OK, Answered::error(Some(request.id), &error))),

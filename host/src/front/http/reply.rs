@@ -24,7 +24,7 @@ const KEEP_ALIVE: Duration = Duration::from_secs(15);
 #[derive(Debug)]
 pub(crate) struct Refusal {
     pub(crate) status: StatusCode,
-    pub(crate) header: Option<(HeaderName, &'static str)>,
+    pub(crate) header: Option<(HeaderName, HeaderValue)>,
     /// Why it was turned away before the protocol, for the ledger.
     pub(crate) reason: Option<&'static str>,
     body: Box<Answered>,
@@ -63,7 +63,7 @@ impl Refusal {
     pub(crate) fn method_not_allowed(allowed: &'static str) -> Self {
         let message = format!("this method is not served here; {allowed} are");
         let mut refusal = Self::new(StatusCode::METHOD_NOT_ALLOWED, RpcError::INVALID_REQUEST, message);
-        refusal.header = Some((ALLOW, allowed));
+        refusal.header = Some((ALLOW, HeaderValue::from_static(allowed)));
         refusal
     }
 }
@@ -71,7 +71,7 @@ impl Refusal {
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
         let mut response = json(self.status, *self.body);
-        response.headers_mut().extend(self.header.map(|(name, value)| (name, HeaderValue::from_static(value))));
+        response.headers_mut().extend(self.header);
         response
     }
 }

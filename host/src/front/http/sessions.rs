@@ -12,6 +12,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
 use tokio::sync::{OnceCell, mpsc};
 use tokio::time::Instant;
 
+use super::admission::Admitted;
 use super::headers::{self, SESSION};
 use super::reply::Refusal;
 use crate::front::DRAIN;
@@ -35,9 +36,8 @@ pub(crate) const LEGACY_IDLE: Duration = Duration::from_secs(4 * 60 * 60);
 /// How often idle sessions are looked for.
 pub(crate) const SWEEP: Duration = Duration::from_secs(30);
 
-/// Who calls: principal, and the client as it names itself and with what it says that it can do. What sources show may
-/// depend on that.
-type ModernKey = (&'static str, Arc<str>, Json);
+/// Who calls, and the client as it names itself and with what it says that it can do. What sources show may depend on that.
+type ModernKey = (Admitted, Arc<str>, Json);
 
 /// All sessions of the front.
 pub(crate) struct Sessions {
@@ -66,27 +66,27 @@ impl Sessions {
     }
 
     /// Enters an agent that has initialised.
-    pub(crate) fn add(&self, id: String, principal: &'static str, agent: Legacy) {
-        let session = LegacySession { principal, agent, stream: Mutex::default() };
+    pub(crate) fn add(&self, id: String, caller: Admitted, agent: Legacy) {
+        let session = LegacySession { caller, agent, stream: Mutex::default() };
         self.legacy.lock().insert(id, Entry::new(session));
     }
 
-    /// The session that a request names. One of another principal is as unknown as one that never was.
-    pub(crate) fn legacy(&self, principal: &'static str, headers: &HeaderMap) -> Result<InUse<LegacySession>, Refusal> {
+    /// The session that a request names. One of another caller, or of the same under another profile, is as unknown as one that never was.
+    pub(crate) fn legacy(&self, caller: &Admitted, headers: &HeaderMap) -> Result<InUse<LegacySession>, Refusal> {
         let id = session_id(headers)?;
-        self.legacy.get(id).filter(|session| session.principal == principal).ok_or_else(unknown)
+        self.legacy.get(id).filter(|session| session.caller == *caller).ok_or_else(unknown)
     }
 
     /// The session of a modern caller, with a cell that opens it once. One whose run has failed makes room for another.
-    pub(crate) fn modern(&self, principal: &'static str, agent: &Agent) -> Result<InUse<OnceCell<Desk>>, Refusal> {
-        let key = (principal, agent.name.clone(), agent.capabilities.clone());
+    pub(crate) fn modern(&self, caller: &Admitted, agent: &Agent) -> Result<InUse<OnceCell<Desk>>, Refusal> {
+        let key = (caller.clone(), agent.name.clone(), agent.capabilities.clone());
         self.modern.retire(&key, |cell| cell.get().is_some_and(Desk::ended));
         self.modern.entry(key, OnceCell::new)
     }
 
     /// Ends the legacy session that a request names.
-    pub(crate) async fn end(&self, principal: &'static str, headers: &HeaderMap) -> Result<(), Refusal> {
-        let session = self.legacy(principal, headers)?;
+    pub(crate) async fn end(&self, caller: &Admitted, headers: &HeaderMap) -> Result<(), Refusal> {
+        let session = self.legacy(caller, headers)?;
         self.legacy.lock().remove(session_id(headers)?);
         session.end().await;
         Ok(())
@@ -119,7 +119,7 @@ async fn close(legacy: Vec<Arc<Entry<LegacySession>>>, modern: Vec<Arc<Entry<Onc
 
 /// One agent of a legacy era.
 pub(crate) struct LegacySession {
-    principal: &'static str,
+    caller: Admitted,
     pub(crate) agent: Legacy,
     /// The far end of the stream that the agent holds open by GET.
     stream: Mutex<Option<Out>>,

@@ -1,11 +1,13 @@
 //! Over real sockets on the loopback: raw bytes where the point is HTTP, `reqwest` and rmcp where it is the protocol.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
+mod jwt;
 mod legacy;
 mod modern;
 mod peers;
 
 use std::sync::Mutex;
+use std::time::Duration;
 
 use axum::http::HeaderMap;
 use serde_json::{Value, json};
@@ -35,18 +37,23 @@ fn config(listen: &str) -> ServeConfig {
         token: None,
         hosts: vec!["broker.example".to_owned()],
         origins: vec!["https://app.example".to_owned()],
+        callers: std::collections::BTreeMap::new(),
+        jwt: None,
         dangerous_no_token: false,
     }
 }
 
 impl Server {
     async fn new() -> Self {
+        Self::serving(config("127.0.0.1:0")).await
+    }
+
+    async fn serving(serve: ServeConfig) -> Self {
         let (fake, events) = Fake::new();
         let rejected: Arc<Mutex<Vec<_>>> = Arc::default();
         let seen = rejected.clone();
         let on_rejected: OnRejected = Arc::new(move |reason, _peer| seen.lock().unwrap().push(reason));
-        let (backend, token) = (Arc::new(fake.clone()), Some(TOKEN.to_owned().into()));
-        let serve = config("127.0.0.1:0");
+        let (backend, token) = (Arc::new(fake.clone()), Some(Tokens::one(TOKEN.into())));
         let front = HttpFront::bind_with(backend, &serve, profile(), token, on_rejected, MAX_BODY).await.unwrap();
         let address = front.address();
         let (stop, stopped) = oneshot::channel();
@@ -169,7 +176,7 @@ async fn a_malformed_body_is_answered_with_its_id() {
 async fn binding_says_what_is_wrong_and_the_way_out() {
     let bind = async |serve: &ServeConfig, token: Option<&str>| {
         let (fake, _events) = Fake::new();
-        let token = token.map(|token| token.to_owned().into());
+        let token = token.map(|token| Tokens::one(token.into()));
         HttpFront::bind_with(Arc::new(fake), serve, profile(), token, Arc::new(|_, _| ()), MAX_BODY).await
     };
     let taken = bind(&config("127.0.0.1:0"), Some(TOKEN)).await.unwrap();

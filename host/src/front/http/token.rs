@@ -1,15 +1,21 @@
-//! The bearer token that callers of the HTTP front need.
+//! The bearer tokens of ours that callers of the HTTP front may bring.
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use secrecy::SecretString;
+use secrecy::{ExposeSecret as _, SecretString};
+use subtle::ConstantTimeEq as _;
 
 use crate::config::Config;
+use crate::name::ProfileName;
 use crate::secret::{SecretError, Secrets};
+
+/// Whoever holds the broker's own token; a named caller is this, a colon and the name.
+const TOKEN_HOLDER: &str = "token";
 
 /// Random bytes of a generated token.
 const TOKEN_BYTES: usize = 32;
@@ -24,6 +30,9 @@ pub enum TokenError {
     /// The configuration names a secret that cannot be read.
     #[error("`token` under [serve]: {0}")]
     Secret(#[from] SecretError),
+    /// Two would be one.
+    #[error("caller `{0}` under [serve] has the token of another; give each their own")]
+    Shared(String),
     /// The generated token cannot be kept or read.
     #[error("{path}: {error}; remove the file to get a new token")]
     File {
@@ -34,22 +43,64 @@ pub enum TokenError {
     },
 }
 
+/// The tokens, and whose they are.
+#[derive(Debug)]
+pub struct Tokens(Vec<Holder>);
+
+#[derive(Debug)]
+struct Holder {
+    token: SecretString,
+    principal: Arc<str>,
+    profile: Option<ProfileName>,
+}
+
+impl Tokens {
+    /// The one token of the broker, whose holder is the principal `token`.
+    #[must_use]
+    pub fn one(token: SecretString) -> Self {
+        Self(vec![Holder { token, principal: TOKEN_HOLDER.into(), profile: None }])
+    }
+
+    /// The principal that brings this token, and the profile that is theirs. In a time that tells nothing of the tokens.
+    pub(super) fn holder(&self, given: &[u8]) -> Option<(Arc<str>, Option<ProfileName>)> {
+        let is_it = |holder: &Holder| bool::from(given.ct_eq(holder.token.expose_secret().as_bytes()));
+        let found = self.0.iter().fold(None, |found, holder| if is_it(holder) { Some(holder) } else { found })?;
+        Some((found.principal.clone(), found.profile.clone()))
+    }
+
+    /// Whether one of them is none: it would let everybody in who sends an empty one.
+    pub(super) fn any_empty(&self) -> bool {
+        self.0.iter().any(|holder| holder.token.expose_secret().is_empty())
+    }
+}
+
 /// Where the generated token is kept, mode 0600.
 #[must_use]
 pub fn file(data_dir: &Path) -> PathBuf {
     data_dir.join("token")
 }
 
-/// The token that `[serve]` names, or else the generated one of the data folder, which is made on first use.
+/// The token that `[serve]` names, or else the generated one of the data folder, which is made on first use; and those of the
+/// callers that are named there.
 ///
 /// # Errors
 /// See [`TokenError`].
-pub fn of(config: &Config) -> Result<SecretString, TokenError> {
-    if let Some(value) = &config.serve.token {
-        return Ok(Secrets::open(&config.data_dir)?.resolve(value)?);
-    }
+pub fn of(config: &Config) -> Result<Tokens, TokenError> {
+    let secrets = Secrets::open(&config.data_dir)?;
     let path = file(&config.data_dir);
-    generated(&path).map_err(|error| TokenError::File { path, error })
+    let mut tokens = Tokens::one(match &config.serve.token {
+        Some(value) => secrets.resolve(value)?,
+        None => generated(&path).map_err(|error| TokenError::File { path, error })?,
+    });
+    for (name, caller) in &config.serve.callers {
+        let token = secrets.resolve(&caller.token)?;
+        if tokens.holder(token.expose_secret().as_bytes()).is_some() {
+            return Err(TokenError::Shared(name.clone()));
+        }
+        let principal = format!("{TOKEN_HOLDER}:{name}").into();
+        tokens.0.push(Holder { token, principal, profile: Some(caller.profile.clone()) });
+    }
+    Ok(tokens)
 }
 
 fn generated(path: &Path) -> std::io::Result<SecretString> {
@@ -87,7 +138,6 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
 
     use super::*;
-    use secrecy::ExposeSecret as _;
 
     #[test]
     fn a_token_is_made_once_kept_private_and_refused_when_others_can_read_it() {

@@ -45,7 +45,7 @@ impl Exchange {
     /// # Errors
     /// Only if the message surely has not left.
     pub(super) async fn run(self, outgoing: Outgoing, left: watch::Sender<bool>) -> Result<(), EgressError> {
-        match self.shared.client.send(outgoing).await {
+        match self.shared.send(outgoing).await {
             Ok(response) => self.read(response).await,
             Err(error) if *left.borrow() => self.lose(&error.to_string()).await,
             Err(error) => return Err(error),
@@ -132,13 +132,18 @@ impl Exchange {
         tokio::time::sleep(events.retry().unwrap_or(RETRY).clamp(MIN_RETRY, MAX_RETRY)).await;
         events.reconnect();
         let headers = headers::for_listening(protocol.as_deref(), Some(&last));
-        let response = self.shared.client.send(self.shared.outgoing(Method::GET, headers)).await.ok()?;
+        let response = self.shared.send(self.shared.outgoing(Method::GET, headers)).await.ok()?;
         is_stream(&response).then_some(response)
     }
 
     /// Delivers the error that the server gave, or one in its place.
     async fn fail(&self, id: &Id, response: HttpResponse) {
-        let instead = status::error(&self.shared.source, &self.shared.url, &response);
+        let advice = self.shared.bearer.as_ref().and_then(|bearer| bearer.advice(&response));
+        let instead = status::error(&self.shared.source, &self.shared.url, &response, advice.as_deref());
+        if advice.is_some() {
+            // Whatever the server says of it, this is what helps.
+            return self.answer(id, instead).await;
+        }
         let given = match body(response, MAX_ERROR_BYTES).await {
             Ok(text) => Message::parse(text).ok(),
             Err(_) => None,
@@ -197,7 +202,7 @@ pub(super) async fn listen(shared: &Arc<Shared>) {
     let mut pause = RETRY;
     loop {
         let headers = headers::for_listening(shared.protocol().as_deref(), events.last_id());
-        match shared.client.send(shared.outgoing(Method::GET, headers)).await {
+        match shared.send(shared.outgoing(Method::GET, headers)).await {
             Ok(response) if response.status() == StatusCode::NOT_FOUND && shared.has_session() => {
                 // The next message finds out whether that was about the session or about listening.
                 return;

@@ -48,7 +48,7 @@ impl LegacySse {
 async fn begin(shared: &Shared) -> Result<(HttpResponse, Events, Url), SourceError> {
     let mut headers = HeaderMap::new();
     headers.insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
-    let response = shared.client.send(shared.outgoing(Method::GET, headers)).await;
+    let response = shared.send(shared.outgoing(Method::GET, headers)).await;
     let mut response = response.map_err(|error| SourceError::Start(error.to_string()))?;
     let at = || format!("`{}`", shown(&shared.url));
     if !is_stream(&response) {
@@ -101,7 +101,7 @@ impl Transport for LegacySse {
         let (left, leaving) = watch::channel(false);
         let mut outgoing = self.shared.outgoing(Method::POST, headers);
         (outgoing.url, outgoing.body, outgoing.on_body) = (self.post_to.clone(), Some(body), Some(left));
-        match self.shared.client.send(outgoing).await {
+        match self.shared.send(outgoing).await {
             Ok(response) if response.status().is_success() => Ok(()),
             Ok(response) => {
                 let status = response.status().as_u16();

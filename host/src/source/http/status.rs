@@ -7,12 +7,14 @@ use url::Url;
 use crate::egress::shown;
 use crate::message::RpcError;
 use crate::name::SourceName;
+use crate::source::transport::LOGIN;
 
-/// The error for a status that is no success, where the server gave none of its own.
-pub(super) fn error(source: &SourceName, asked: &Url, response: &HttpResponse) -> RpcError {
+/// The error for a status that is no success, where the server gave none of its own. `advice` says what helps, if that is known.
+pub(super) fn error(source: &SourceName, asked: &Url, response: &HttpResponse, advice: Option<&str>) -> RpcError {
     let status = response.status();
     let reason = status.canonical_reason().unwrap_or("without a name");
     let hint = match status {
+        _ if advice.is_some() => advice.map(|advice| format!("; {advice}")).unwrap_or_default(),
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
             format!("; a header or secret is missing or wrong: see `headers` of source `{source}`")
         }
@@ -28,7 +30,12 @@ pub(super) fn error(source: &SourceName, asked: &Url, response: &HttpResponse) -
         format!(" after a redirect to `{}`, where the source's headers are not sent", shown(response.url()))
     };
     let message = format!("`{}` answered with status {} {reason}{redirect}{hint}", shown(asked), status.as_u16());
-    RpcError::new(RpcError::INTERNAL, message).with_data(serde_json::json!({ "httpStatus": status.as_u16() }))
+    let status = status.as_u16();
+    let data = match advice {
+        Some(_) => serde_json::json!({ "httpStatus": status, LOGIN: true }),
+        None => serde_json::json!({ "httpStatus": status }),
+    };
+    RpcError::new(RpcError::INTERNAL, message).with_data(data)
 }
 
 fn retry_after(response: &HttpResponse) -> String {

@@ -14,6 +14,7 @@ use futures_util::{StreamExt as _, stream};
 use serde_json::{Value as Data, json};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
+use url::Url;
 
 use super::super::testing::nobody;
 use super::super::transport::{Transport, TransportError};
@@ -65,7 +66,7 @@ fn connect_to(address: SocketAddr, limit: usize) -> HttpTransport {
     let listed = [("X-Key".to_owned(), SecretString::from("k"))];
     let name: SourceName = "web".parse().unwrap();
     let headers = secret_headers(&name, &listed).unwrap();
-    HttpTransport::with_limit(name, url, client, headers, limit)
+    HttpTransport::new(Way { source: name, url, client, headers, bearer: None }, limit)
 }
 
 fn request(id: u64, method: &str, params: Data) -> Message {
@@ -344,6 +345,7 @@ fn source(address: SocketAddr, headers: &[(&str, &str)], private: bool) -> Resul
         endpoint: Endpoint::Url {
             url,
             headers: BTreeMap::new(),
+            oauth: crate::config::OAuthConfig::default(),
             dangerous_allow_private: private,
             carrier: Carrier::Detect,
         },
@@ -358,7 +360,7 @@ fn source(address: SocketAddr, headers: &[(&str, &str)], private: bool) -> Resul
         timeout: Duration::from_secs(60),
     };
     let headers = headers.iter().map(|(name, value)| ((*name).to_owned(), SecretString::from(*value))).collect();
-    HttpSource::new(&config, headers)
+    HttpSource::new(&config, headers, Path::new("/dev/null/none"))
 }
 
 #[tokio::test]
@@ -439,7 +441,8 @@ async fn a_server_of_2024_posts_nowhere_else() {
     .await;
     let (name, url) = ("web".parse().unwrap(), Url::parse(&format!("http://{address}/mcp")).unwrap());
     let client = Egress::new().client_for(&url, Reach::Private).unwrap();
-    let (shared, inbox) = Shared::new(name, url, client, HeaderMap::new(), 10_000);
+    let (shared, inbox) =
+        Shared::new(Way { source: name, url, client, headers: HeaderMap::new(), bearer: None }, 10_000);
     let refused = LegacySse::open(shared, inbox).await.err().unwrap().to_string();
     assert!(refused.contains("another origin"), "{refused}");
 }

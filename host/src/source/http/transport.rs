@@ -10,18 +10,20 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use reqwest::Method;
-use reqwest::header::{HeaderMap, HeaderValue};
+use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
+use reqwest::{Method, Response, StatusCode};
+use secrecy::{ExposeSecret as _, SecretString};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
 use url::Url;
 
 use super::exchange::{self, Exchange};
 use super::headers;
-use crate::egress::{Client, Outgoing, shown};
+use crate::egress::{Client, EgressError, Outgoing, shown};
 use crate::header::{self, Repeated};
-use crate::message::{Id, Json, MAX_MESSAGE_BYTES, Message, Notification, Request};
+use crate::message::{Id, Json, Message, Notification, Request};
 use crate::name::SourceName;
+use crate::oauth::Bearer;
 use crate::source::CLOSE_DEADLINE;
 use crate::source::transport::{Received, Transport, TransportError};
 use crate::visible::visible;
@@ -51,7 +53,20 @@ pub(super) struct Shared {
     pub(super) limit: usize,
     /// The configured headers, which only the server's own origin gets to see.
     secrets: HeaderMap,
+    /// What is sent beside them, if the source is one that a person logs in to.
+    pub(super) bearer: Option<Arc<Bearer>>,
     state: Mutex<State>,
+}
+
+/// The way to a server.
+#[derive(Clone)]
+pub(super) struct Way {
+    pub(super) source: SourceName,
+    pub(super) url: Url,
+    pub(super) client: Client,
+    /// Sent with every request.
+    pub(super) headers: HeaderMap,
+    pub(super) bearer: Option<Arc<Bearer>>,
 }
 
 #[derive(Default)]
@@ -70,13 +85,9 @@ struct State {
 }
 
 impl HttpTransport {
-    /// A transport to `url`, by way of `client`. `secrets` go with every request.
-    pub(crate) fn new(source: SourceName, url: Url, client: Client, secrets: HeaderMap) -> Self {
-        Self::with_limit(source, url, client, secrets, MAX_MESSAGE_BYTES)
-    }
-
-    pub(super) fn with_limit(source: SourceName, url: Url, client: Client, secrets: HeaderMap, limit: usize) -> Self {
-        let (shared, inbox) = Shared::new(source, url, client, secrets, limit);
+    /// A transport to a server. A message of more than `limit` bytes is neither sent nor read.
+    pub(super) fn new(way: Way, limit: usize) -> Self {
+        let (shared, inbox) = Shared::new(way, limit);
         Self { shared, inbox: tokio::sync::Mutex::new(inbox) }
     }
 }
@@ -138,7 +149,7 @@ impl Transport for HttpTransport {
         let mut request = self.shared.outgoing(Method::DELETE, headers);
         request.secrets.insert(headers::SESSION, session);
         // A courtesy: the server may not offer it, and forgets idle sessions anyway.
-        let _ = tokio::time::timeout(CLOSE_DEADLINE, self.shared.client.send(request)).await;
+        let _ = tokio::time::timeout(CLOSE_DEADLINE, self.shared.send(request)).await;
     }
 
     fn obituary(&self) -> Option<String> {
@@ -211,16 +222,11 @@ impl Drop for HttpTransport {
 
 impl Shared {
     /// A connection that nothing was sent over, and what will arrive on it.
-    pub(super) fn new(
-        source: SourceName,
-        url: Url,
-        client: Client,
-        secrets: HeaderMap,
-        limit: usize,
-    ) -> (Arc<Self>, mpsc::Receiver<Arrival>) {
+    pub(super) fn new(way: Way, limit: usize) -> (Arc<Self>, mpsc::Receiver<Arrival>) {
+        let Way { source, url, client, headers: secrets, bearer } = way;
         let (sender, inbox) = mpsc::channel(MAX_INBOX);
         let state = Mutex::new(State { inbox: Some(sender), ..State::default() });
-        (Arc::new(Self { source, url, client, limit, secrets, state }), inbox)
+        (Arc::new(Self { source, url, client, limit, secrets, bearer, state }), inbox)
     }
 
     /// Why the connection ended, if it has.
@@ -235,6 +241,23 @@ impl Shared {
             secrets.insert(headers::SESSION, session);
         }
         Outgoing { method, url: self.url.clone(), headers, secrets, body: None, on_body: None }
+    }
+
+    /// Sends a request with the token that there is. One that the server refuses for want of another is sent once more where
+    /// there is another: what a server answers with 401 or 403 it has not done (RFC 9110, section 15.5).
+    pub(super) async fn send(&self, mut request: Outgoing) -> Result<Response, EgressError> {
+        let Some(bearer) = &self.bearer else { return self.client.send(request).await };
+        let mut again = request.again();
+        let token = bearer.token().await;
+        carry(&mut request, token.as_ref());
+        let response = self.client.send(request).await?;
+        let refused = matches!(response.status(), StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
+        if !refused || response.url().origin() != self.url.origin() {
+            return Ok(response);
+        }
+        let Some(other) = bearer.refused(&response, token.as_ref()).await else { return Ok(response) };
+        carry(&mut again, Some(&other));
+        self.client.send(again).await
     }
 
     /// The URL as messages show it.
@@ -313,6 +336,15 @@ impl Shared {
         // No code panics while it holds the lock, and every state it can be left in is valid.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Puts a token where only the server's own origin gets to see it.
+fn carry(request: &mut Outgoing, token: Option<&SecretString>) {
+    let value = token.and_then(|token| HeaderValue::from_str(&format!("Bearer {}", token.expose_secret())).ok());
+    request.secrets.extend(value.map(|mut value| {
+        value.set_sensitive(true);
+        (AUTHORIZATION, value)
+    }));
 }
 
 /// Stops a POST whose sender gave up before it left.

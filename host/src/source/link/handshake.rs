@@ -11,6 +11,7 @@ use super::meta::{Hop, client_info, dress};
 use super::{Lost, Shared};
 use crate::catalog::{Kind, MAX_ITEMS_PER_SOURCE, MAX_TOOLS_PER_SOURCE};
 use crate::message::{Answer, Json, Message, Notification, RpcError};
+use crate::source::transport::LOGIN;
 use crate::source::{Listed, SourceError};
 
 pub(super) const DISCOVER: &str = "server/discover";
@@ -89,6 +90,8 @@ pub(super) async fn agree(shared: &Shared, deadlines: &Deadlines) -> Result<Agre
         Ok(Ok(Answer::Result(result))) if speaks_modern(&result) => Ok(modern(&result)),
         // It knows the era, and names the version that we speak among its own: once more, and no other way.
         Ok(Ok(Answer::Error(error))) if offers_modern(&error) => discover(shared, deadlines.handshake).await,
+        // Whatever it speaks, it says nothing to strangers.
+        Ok(Ok(Answer::Error(error))) if wants_login(&error) => Err(refused(DISCOVER, &error)),
         Ok(Ok(_)) | Ok(Err(Lost::Timeout)) => initialize(shared, deadlines.handshake).await,
         Ok(Err(lost)) => Err(explain(DISCOVER, patience, lost)),
         Err(_) => {
@@ -259,8 +262,17 @@ fn items_of(kind: Kind, page: &Json) -> Result<Vec<Json>, SourceError> {
 
 fn refused(method: &str, error: &Json) -> SourceError {
     let message = error.get_str("message").unwrap_or_default();
+    if wants_login(error) {
+        // The transport's own words, which say what to do.
+        return SourceError::Start(crate::visible::visible(&message).into_owned());
+    }
     let code = error.get("code").map_or_else(|| "none".to_owned(), |code| cut(code.as_str()));
     SourceError::Protocol(format!("the source refused `{method}`: \"{}\" (code {code})", cut(&message)))
+}
+
+/// Whether a refusal is one of [`LOGIN`].
+fn wants_login(error: &Json) -> bool {
+    error.get("data").is_some_and(|data| data.get(LOGIN).is_some_and(|login| login.as_str() == "true"))
 }
 
 fn explain(method: &str, deadline: Duration, lost: Lost) -> SourceError {

@@ -42,6 +42,7 @@ pub(crate) const ATTACKS: &[Attack] = &[
     attack(16, files::shell),
     attack(17, files::programs),
     attack(18, files::links),
+    attack(19, files::through_a_link),
     attack(20, kernel::terminal),
     attack(21, kernel::user_namespaces),
     attack(22, kernel::mounts),
@@ -64,6 +65,7 @@ pub(crate) const ATTACKS: &[Attack] = &[
     attack(39, files::caches),
     attack(40, network::tunnel),
     attack(41, exhaust::spin),
+    attack(42, network::race),
 ];
 
 /// What the attacks are told of the machine: where there is something to get. An ordinary thief would have to search.

@@ -1,12 +1,14 @@
 //! Taking more than its share. Each bomb has an end of its own, a few times beyond the limit of the cell that it is tried in.
 
 use std::fs::{self, File};
-use std::io::Write as _;
+use std::io::{self, Read as _, Write as _};
+use std::os::fd::AsRawFd as _;
 use std::path::Path;
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::attack::{Bait, Probe};
-use crate::raw::{call, in_child, sleeping_child, take_memory};
+use crate::raw::{Word, call, in_child, map, segment, sleeping_child, take_memory};
 
 const MEBIBYTE: usize = 1 << 20;
 
@@ -29,16 +31,17 @@ pub(crate) fn forks(bait: &Bait<'_>) -> Vec<Probe> {
     vec![Probe::limit("processes", children.len() as u64, most, &end)]
 }
 
+/// How long memory is held, for somebody to notice: whoever keeps a cell looks several times meanwhile.
+const HELD: Duration = Duration::from_secs(5);
+
 pub(crate) fn memory(bait: &Bait<'_>) -> Vec<Probe> {
     let most = bait.number("memory");
-    let mapped = |flags: i32| {
-        move || {
-            for _ in 0..2 * most / 8 {
-                take_memory(8 * MEBIBYTE, flags)?;
-            }
-            Ok(0)
-        }
-    };
+    match bait.text("hoard") {
+        "" => {}
+        "read-only" => return vec![Probe::of("made read-only", in_child(|| read_only(most)))],
+        _ => return vec![Probe::of("of many processes", many(most))],
+    }
+    let mapped = |flags: i32| move || each(most, || take_memory(8 * MEBIBYTE, flags));
     // In files of 64 MiB, so that it is no limit of a single file that is met.
     let file = || {
         let chunk = vec![1; 8 * MEBIBYTE];
@@ -53,9 +56,72 @@ pub(crate) fn memory(bait: &Bait<'_>) -> Vec<Probe> {
     };
     vec![
         Probe::of("private", in_child(mapped(libc::MAP_PRIVATE))),
+        Probe::of("a stack", in_child(mapped(libc::MAP_PRIVATE | libc::MAP_GROWSDOWN))),
         Probe::of("shared", in_child(mapped(libc::MAP_SHARED))),
+        Probe::of("shared by `/dev/zero`", in_child(|| zeros(most))),
+        Probe::of("System V segments", in_child(|| each(most, || segment(8 * MEBIBYTE)))),
         Probe::of("a file in memory", in_child(file)),
     ]
+}
+
+/// Twice what it may have, in steps of 8 MiB.
+fn each(most: u64, take: impl Fn() -> io::Result<i64>) -> io::Result<i64> {
+    (0..2 * most / 8).try_for_each(|_| take().map(drop))?;
+    Ok(0)
+}
+
+fn zeros(most: u64) -> io::Result<i64> {
+    let zero = File::options().read(true).write(true).open("/dev/zero")?;
+    each(most, || map(8 * MEBIBYTE, libc::MAP_SHARED, zero.as_raw_fd()))
+}
+
+/// Pages that are written once and then only read: the limit of a process does not count them.
+fn read_only(most: u64) -> io::Result<i64> {
+    each(most, || {
+        let start = take_memory(8 * MEBIBYTE, libc::MAP_PRIVATE)?;
+        let start = usize::try_from(start).unwrap_or_default();
+        call(libc::SYS_mprotect, [start.into(), (8 * MEBIBYTE).into(), libc::PROT_READ.into()])
+    })?;
+    std::thread::sleep(HELD);
+    Ok(0)
+}
+
+/// Four processes, none of which has more than it may.
+fn many(most: u64) -> io::Result<i64> {
+    let half = usize::try_from(most).unwrap_or_default() * MEBIBYTE / 2;
+    let start = || {
+        let mut command = Command::new(std::env::current_exe()?);
+        let child = command.args(["hoarder", &half.to_string()]).stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
+        child.map(Ended)
+    };
+    let mut children = (0..4).map(|_| start()).collect::<io::Result<Vec<_>>>()?;
+    for Ended(child) in &mut children {
+        child.stdout.as_mut().ok_or(io::ErrorKind::BrokenPipe)?.read_exact(&mut [0])?;
+    }
+    std::thread::sleep(HELD);
+    Ok(0)
+}
+
+/// A child that ends with what it is held by.
+struct Ended(Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// One of them: takes, says so, and waits for its end.
+pub(crate) fn hoarder() -> ! {
+    let bytes = std::env::args().nth(2).and_then(|bytes| bytes.parse().ok()).unwrap_or_default();
+    if take_memory(bytes, libc::MAP_PRIVATE).is_err() {
+        std::process::exit(1);
+    }
+    println!("taken");
+    loop {
+        std::thread::park();
+    }
 }
 
 pub(crate) fn descriptors(bait: &Bait<'_>) -> Vec<Probe> {
@@ -131,6 +197,11 @@ pub(crate) fn spin(bait: &Bait<'_>) -> Vec<Probe> {
         }
         Ok(0)
     });
-    let saw = done.map_or_else(|error| error.to_string(), |_| "spun".to_owned());
-    vec![Probe::new("processors", false, saw)]
+    let spun = done.map_or_else(|error| error.to_string(), |_| "spun".to_owned());
+    let (mut all, mut may) = ([u64::MAX; 16], [0_u64; 16]);
+    let widened = call(libc::SYS_sched_setaffinity, [0_i32.into(), 128_usize.into(), Word::from(&mut all)]);
+    let asked = call(libc::SYS_sched_getaffinity, [0_i32.into(), 128_usize.into(), Word::from(&mut may)]);
+    let processors: u32 = may.iter().map(|word| word.count_ones()).sum();
+    let more = asked.is_err() || u64::from(processors) > bait.number("processors");
+    vec![Probe::new("more processors than it is given", more, format!("{spun} on {processors}, {widened:?}"))]
 }

@@ -11,8 +11,18 @@ use crate::raw::{Word, call};
 
 pub(crate) fn secrets(bait: &Bait<'_>) -> Vec<Probe> {
     let mut probes: Vec<_> = bait.texts("secrets").map(|path| Probe::of(shown(bait, path), read(path))).collect();
-    for path in ["/etc/shadow", "/etc/sudoers", "/proc/kcore", "/dev/mem", "/dev/kmsg", "/proc/self/root/../etc/shadow"]
-    {
+    for path in [
+        "/etc/shadow",
+        "/etc/sudoers",
+        "/proc/kcore",
+        "/proc/cmdline",
+        "/proc/interrupts",
+        "/proc/keys",
+        "/proc/sys/kernel/random/boot_id",
+        "/dev/mem",
+        "/dev/kmsg",
+        "/proc/self/root/../etc/shadow",
+    ] {
         probes.push(Probe::of(format!("`{path}`"), read(path)));
     }
     probes.push(Probe::of("the list of a folder that is not given", list(&bait.path("folder"))));
@@ -21,6 +31,11 @@ pub(crate) fn secrets(bait: &Bait<'_>) -> Vec<Probe> {
         probes.push(Probe::new("NOT what it is given", given.is_err(), format!("{given:?}")));
     }
     probes
+}
+
+/// By a link that somebody else put into a folder that it is given.
+pub(crate) fn through_a_link(bait: &Bait<'_>) -> Vec<Probe> {
+    vec![Probe::of("a secret behind a link", read(bait.path("link").join("id_rsa")))]
 }
 
 /// Lists a folder. What lies on the way to something that is given is no leak.

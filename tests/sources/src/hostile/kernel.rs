@@ -4,6 +4,8 @@ use std::fs::File;
 use std::io::{self, Write as _};
 
 use crate::attack::{Bait, Probe};
+#[cfg(target_arch = "x86_64")]
+use crate::raw::call_32;
 use crate::raw::{Word, call, in_child};
 
 /// A system call that is tried in a child.
@@ -100,10 +102,26 @@ pub(crate) fn interfaces(_: &Bait<'_>) -> Vec<Probe> {
         tried!("the kernel's log", SYS_syslog, 3, 0, 0),
         tried!("a personality without randomness", SYS_personality, 0x4_0000),
         tried!("a real-time schedule", SYS_sched_setscheduler, 0, 1, &mut 10_i32),
+        tried!("the machine's asynchronous requests", SYS_io_setup, 1, &mut [0_usize]),
         tried!("swapon", SYS_swapon, c"/tmp", 0),
         tried!("settimeofday", SYS_settimeofday, &mut [1_i64, 0], 0),
+        Probe::of("a program for the packets of a socket", packet_filter()),
     ]
 }
+
+/// One instruction that lets all pass.
+fn packet_filter() -> io::Result<i64> {
+    let (pair, _other) = std::os::unix::net::UnixStream::pair()?;
+    let mut program = [0x0000_0006_u64 | 0xffff_u64 << 32];
+    let mut described = [1_usize, std::ptr::from_mut(&mut program) as usize];
+    let option = [libc::SOL_SOCKET.into(), libc::SO_ATTACH_FILTER.into(), Word::from(&mut described), 16_i32.into()];
+    let [level, name, value, size] = option;
+    call(libc::SYS_setsockopt, [std::os::fd::AsRawFd::as_raw_fd(&pair).into(), level, name, value, size])
+}
+
+/// `getpid` on 32-bit machines.
+#[cfg(target_arch = "x86_64")]
+const GETPID_32: i32 = 20;
 
 pub(crate) fn detours(_: &Bait<'_>) -> Vec<Probe> {
     let mut parameters = [0_u64; 15];
@@ -111,6 +129,8 @@ pub(crate) fn detours(_: &Bait<'_>) -> Vec<Probe> {
     vec![
         tried!("io_uring", SYS_io_uring_setup, 4, &mut parameters),
         Probe::of("a call by its x32 number", in_child(x32)),
+        #[cfg(target_arch = "x86_64")]
+        Probe::of("a call by its 32-bit number", in_child(|| call_32(GETPID_32))),
     ]
 }
 

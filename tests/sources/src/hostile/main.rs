@@ -1,8 +1,8 @@
 //! A hostile source: an MCP server with one tool for each attack of SECURITY.md. A tool tries all it can and answers with what
 //! it got. Where an attack is not a thing to try but a way to behave, the tool behaves so.
 //!
-//! `plant` makes what the attacks look for on the machine, and stays until its input ends; `daemon` is what outlives its
-//! parent if it can.
+//! `plant` makes what the attacks look for on the machine, and stays until its input ends; `metadata` has the service of a
+//! cloud beside it, which is `answer`; `daemon` is what outlives its parent if it can, `hoarder` what takes memory.
 #![expect(
     clippy::disallowed_methods,
     reason = "a hostile source looks at all that it was given, and starts what it can"
@@ -28,6 +28,9 @@ fn main() {
     match std::env::args().nth(1).as_deref() {
         Some("plant") => files::plant(),
         Some("daemon") => behaviour::daemon(),
+        Some("hoarder") => exhaust::hoarder(),
+        Some("answer") => network::answer(),
+        Some("metadata") => network::metadata_service(),
         _ => {}
     }
     for line in std::io::stdin().lock().lines().map_while(Result::ok) {

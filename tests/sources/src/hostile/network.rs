@@ -1,16 +1,18 @@
 //! Sockets. Outside of a cell nothing here leaves the machine.
 
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs as _, UdpSocket};
+use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs as _, UdpSocket};
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr as UnixAddr, UnixStream};
+use std::process::Command;
 use std::time::Duration;
 
 use crate::attack::{Bait, Probe};
-use crate::raw::call;
+use crate::raw::{call, in_child, sleeping_child};
 
-/// How long an answer is waited for. What is on this machine answers at once.
-const PATIENCE: Duration = Duration::from_millis(500);
+/// How long an answer is waited for. What is on this machine answers at once, if it is not too busy; what is refused says so.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 pub(crate) fn unix(bait: &Bait<'_>) -> Vec<Probe> {
     let probe = |path: &str| {
@@ -36,7 +38,7 @@ pub(crate) fn loopback(bait: &Bait<'_>) -> Vec<Probe> {
 }
 
 pub(crate) fn metadata(bait: &Bait<'_>) -> Vec<Probe> {
-    if !bait.caged() {
+    if !bait.caged() && bait.number("service") == 0 {
         return Vec::new();
     }
     let hosts = [
@@ -181,15 +183,51 @@ pub(crate) fn families(bait: &Bait<'_>) -> Vec<Probe> {
     probes
 }
 
-/// Opens a tunnel and keeps it, also beyond the call.
+/// Opens a tunnel and keeps it, also beyond the call, and in a child beyond its own end.
 pub(crate) fn tunnel(bait: &Bait<'_>) -> Vec<Probe> {
     let opened = connect(bait.text("tunnel")).and_then(|mut stream| {
         stream.write_all(b"hello from the cell\n")?;
         stream.read_exact(&mut [0])?;
         std::mem::forget(stream);
-        Ok(())
+        sleeping_child()
     });
     vec![Probe::of("a tunnel", opened)]
+}
+
+/// Many connections, each of a process that says its word and is gone before anybody can look at it.
+pub(crate) fn race(bait: &Bait<'_>) -> Vec<Probe> {
+    let say = || {
+        connect(bait.text("tunnel"))?.write_all(b"x")?;
+        Ok(0)
+    };
+    let said = (0..bait.number("race")).filter(|_| in_child(say).is_ok()).count();
+    vec![Probe::new("connections", false, format!("{said} made"))]
+}
+
+/// Where a cloud would answer for the machine's credentials.
+const METADATA: &str = "169.254.169.254:80";
+
+/// Starts the service of a cloud, in a network where nobody else is, and lets it answer until this process ends.
+pub(crate) fn metadata_service() {
+    let started = TcpListener::bind(METADATA).and_then(|listener| {
+        Command::new(std::env::current_exe()?).arg("answer").stdin(OwnedFd::from(listener)).spawn()
+    });
+    if let Err(error) = started {
+        eprintln!("no service at {METADATA}: {error}");
+        std::process::exit(1);
+    }
+}
+
+/// The service, listening on its standard input.
+pub(crate) fn answer() -> ! {
+    let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
+    if let Ok(listener) = std::io::stdin().as_fd().try_clone_to_owned().map(TcpListener::from) {
+        for mut stream in listener.incoming().flatten() {
+            let _ = stream.read(&mut [0; 1024]);
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n");
+        }
+    }
+    std::process::exit(1)
 }
 
 fn connect(to: &str) -> io::Result<TcpStream> {

@@ -94,12 +94,42 @@ pub(crate) fn ignore(signal: i32) {
 
 /// Maps memory and writes to each page of it. It stays for as long as the process lives.
 pub(crate) fn take_memory(bytes: usize, flags: i32) -> io::Result<i64> {
+    map(bytes, flags | libc::MAP_ANONYMOUS, -1)
+}
+
+/// The same by way of an open file.
+pub(crate) fn map(bytes: usize, flags: i32, file: i32) -> io::Result<i64> {
     let (none, protection) = (Word::from(0_usize), libc::PROT_READ | libc::PROT_WRITE);
-    let flags = flags | libc::MAP_ANONYMOUS;
-    let start = call(libc::SYS_mmap, [none, bytes.into(), protection.into(), flags.into(), (-1_i32).into(), none])?;
+    let start = call(libc::SYS_mmap, [none, bytes.into(), protection.into(), flags.into(), file.into(), none])?;
+    fill(start, bytes);
+    Ok(start)
+}
+
+/// A segment of System V that goes with the process.
+pub(crate) fn segment(bytes: usize) -> io::Result<i64> {
+    let made = call(libc::SYS_shmget, [libc::IPC_PRIVATE.into(), bytes.into(), 0o600_i32.into()])?;
+    let made = Word::from(i32::try_from(made).unwrap_or(-1));
+    let start = call(libc::SYS_shmat, [made, 0_usize.into(), 0_usize.into()]);
+    call(libc::SYS_shmctl, [made, libc::IPC_RMID.into(), 0_usize.into()])?;
+    let start = start?;
+    fill(start, bytes);
+    Ok(start)
+}
+
+/// Makes a system call by the number that it has on 32-bit machines.
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn call_32(number: i32) -> io::Result<i64> {
+    let done: i32;
+    // SAFETY: the kernel takes the number and gives the result in one register and clobbers no other; no memory is passed.
+    unsafe {
+        std::arch::asm!("int 0x80", inlateout("eax") number => done, lateout("r8") _, lateout("r9") _, lateout("r10") _, lateout("r11") _)
+    };
+    if done < 0 { Err(io::Error::from_raw_os_error(-done)) } else { Ok(done.into()) }
+}
+
+fn fill(start: i64, bytes: usize) {
     for page in 0..bytes / 4096 {
         // SAFETY: the kernel has just mapped these bytes, writable, for nobody else.
         unsafe { (start as *mut u8).add(page * 4096).write_volatile(1) };
     }
-    Ok(start)
 }

@@ -1,18 +1,20 @@
-//! Attacks that are ways to behave, seen from outside.
+//! Attacks that are ways to behave, seen from outside: of a source behind the broker.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
-use std::net::TcpListener;
-use std::sync::mpsc;
+use std::net::{TcpListener, TcpStream};
+use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
+use serde_json::json;
 
 use super::ground::Ground;
 use super::table::{NOTHING, Rows};
 use super::{Tier, agent, tool};
 use crate::agent::Agent;
 use crate::place::{signal, until};
-use rustix::process::Signal;
-use serde_json::json;
 
 /// Longer than the grace that a source gets before it is killed.
 const GRACE: Duration = Duration::from_secs(20);
@@ -20,56 +22,47 @@ const GRACE: Duration = Duration::from_secs(20);
 /// More than a broker ever needs, and less than a line without end would take in the time.
 const MAX_BROKER_KIB: u64 = 600 * 1024;
 
-pub(super) fn uncaged(rows: &mut Rows) {
-    let tier = Tier::Uncaged;
-    rows.set(19, tier, "not tried");
-    let ground = Ground::new(tier);
-    let mut hostile = agent(&ground);
-    rows.set(33, tier, if daemons(&ground, &mut hostile) > 0 { "bites" } else { NOTHING });
-    for pid in marked(&ground) {
-        signal(pid, Signal::KILL);
-    }
-    // There is no broker to be talked at, no tunnel to be kept, and nobody who records.
-    for number in [34, 35, 36, 37, 38, 40, 41, 42] {
-        rows.set(number, tier, "not tried");
-    }
-}
+/// How many connections are made for nobody to see.
+const RACE: u64 = 60;
 
 pub(super) fn full(rows: &mut Rows) {
-    rows.set(19, Tier::Full, &links_in_paths(Tier::Full));
     rows.set(40, Tier::Full, &tunnel());
+    rows.set(42, Tier::Full, &race());
     caged(Tier::Full, rows);
 }
 
 pub(super) fn reduced(rows: &mut Rows) {
-    // What a link leads to is opened there as here; a network there is none.
-    rows.set(19, Tier::Reduced, &links_in_paths(Tier::Reduced));
-    rows.set(40, Tier::Reduced, "not tried");
+    for number in [40, 42] {
+        rows.set(number, Tier::Reduced, &no_way_out(number));
+    }
     caged(Tier::Reduced, rows);
 }
 
 fn caged(tier: Tier, rows: &mut Rows) {
+    // What a link leads to is opened in one tier as in the other.
+    rows.set(19, tier, &links_in_paths(tier));
+    for hoard in ["read-only", "many"] {
+        hoards(tier, hoard).into_iter().for_each(|leak| rows.also(29, tier, &leak));
+    }
+    let ground = Ground::new(tier);
+    let left = daemons(&ground, &mut agent(&ground), GRACE);
+    rows.set(33, tier, if left.is_empty() { NOTHING } else { "daemons live on" });
+    left.into_iter().for_each(|pid| signal(pid, Signal::KILL));
     for number in [34, 35, 36] {
         rows.set(number, tier, &talks(tier, number));
     }
     for number in [37, 38] {
         rows.set(number, tier, &stays(tier, number));
     }
-    rows.set(41, tier, &spins(tier));
-    let ground = Ground::new(tier);
-    let left = daemons(&ground, &mut agent(&ground));
-    rows.set(33, tier, if left == 0 { NOTHING } else { "daemons live on" });
-    for pid in marked(&ground) {
-        signal(pid, Signal::KILL);
+    if spins(tier) {
+        rows.also(41, tier, "the broker waits for it");
     }
-    // Nothing is enforced by a recorder.
-    rows.set(42, tier, "not tried");
 }
 
 /// A source whose cell names a path with a link in it does not start.
 fn links_in_paths(tier: Tier) -> String {
     let ground = Ground::with(tier, r#"cell = { read = ["@dir@/link"], dangerous-allow-reduced = true }"#, "60s");
-    std::os::unix::fs::symlink(ground.place.path("home/.ssh"), ground.place.path("link")).unwrap();
+    ground.link();
     let ran = ground.run(&["tools"]);
     if ran.code == Some(0) {
         return "the link is followed".to_owned();
@@ -78,55 +71,124 @@ fn links_in_paths(tier: Tier) -> String {
     NOTHING.to_owned()
 }
 
-/// A tunnel to a host that is declared, kept open by a source that has ended.
-fn tunnel() -> String {
+/// A source that takes more than all its processes may have together, where none of them alone meets a limit. None if it was
+/// ended for it.
+fn hoards(tier: Tier, how: &str) -> Option<String> {
+    let ground = Ground::new(tier);
+    let mut agent = agent(&ground);
+    let mut bait = ground.bait(agent.running.pid());
+    bait["hoard"] = how.into();
+    let answer = agent.call(&tool(tier, 29), &bait, None);
+    agent.leave();
+    let text = answer["ok"].as_str()?;
+    let probes: serde_json::Value = serde_json::from_str(text).unwrap();
+    (probes[0]["leak"] == true).then(|| probes[0]["what"].as_str().unwrap().to_owned())
+}
+
+/// Somebody on this machine who says one byte to each who connects: where, and the connections.
+pub(super) fn peer() -> (String, Receiver<TcpStream>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let to = format!("localhost:{}", listener.local_addr().unwrap().port());
-    let (sender, closed) = mpsc::channel();
+    let (sender, opened) = mpsc::channel();
     std::thread::spawn(move || {
-        let (mut stream, _) = listener.accept().unwrap();
-        stream.write_all(b"x").unwrap();
-        let _ = stream.read_to_end(&mut Vec::new());
-        sender.send(())
+        for mut stream in listener.incoming().flatten() {
+            // Who is gone already has connected all the same.
+            let _ = stream.write_all(b"x");
+            let mut greeting = [0; 20];
+            let _ = stream.read(&mut greeting);
+            if sender.send(stream).is_err() {
+                return;
+            }
+        }
     });
-    let cell = format!("dangerous-allow-private = true\ncell = {{ network = [\"{to}\"] }}");
-    let ground = Ground::with(Tier::Full, &cell, "60s");
+    (to, opened)
+}
+
+/// A ground whose source may reach somebody.
+fn reaching(to: &str) -> Ground {
+    Ground::with(Tier::Full, &format!("dangerous-allow-private = true\ncell = {{ network = [\"{to}\"] }}"), "60s")
+}
+
+/// A tunnel to a host that is declared, kept open by a source that has ended, and by its child.
+fn tunnel() -> String {
+    let (to, opened) = peer();
+    let ground = reaching(&to);
     let mut agent = agent(&ground);
     let mut bait = ground.bait(agent.running.pid());
     bait["tunnel"] = to.clone().into();
-    let opened = agent.call(&tool(Tier::Full, 40), &bait, None);
-    assert!(opened["ok"].as_str().is_some_and(|text| text.contains("it works")), "{opened}");
-    assert!(closed.try_recv().is_err(), "it is open as long as its source lives");
+    let answer = agent.call(&tool(Tier::Full, 40), &bait, None);
+    assert!(answer["ok"].as_str().is_some_and(|text| text.contains("it works")), "{answer}");
+    let mut stream = opened.recv_timeout(GRACE).unwrap();
+    stream.set_nonblocking(true).unwrap();
+    assert!(stream.read(&mut [0; 64]).is_err(), "it is open as long as its source lives");
+    stream.set_nonblocking(false).unwrap();
     agent.leave();
     let allowed = ground.records("egress.allowed");
     assert_eq!(format!("{}:{}", allowed[0]["host"].as_str().unwrap(), allowed[0]["port"]), to);
-    if closed.recv_timeout(GRACE).is_ok() { NOTHING.to_owned() } else { "a tunnel".to_owned() }
+    stream.set_read_timeout(Some(GRACE)).unwrap();
+    match stream.read_to_end(&mut Vec::new()) {
+        Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => "a tunnel".to_owned(),
+        _ => NOTHING.to_owned(),
+    }
 }
 
-/// Daemons that are left when whoever started them was killed.
-fn daemons(ground: &Ground, agent: &mut Agent) -> usize {
+/// Connections of processes that are gone before anybody can look: each that arrives is in the ledger.
+fn race() -> String {
+    let (to, opened) = peer();
+    let ground = reaching(&to);
+    let mut agent = agent(&ground);
+    let mut bait = ground.bait(agent.running.pid());
+    bait["tunnel"] = to.into();
+    bait["race"] = RACE.into();
+    let answer = agent.call(&tool(Tier::Full, 42), &bait, None);
+    assert!(answer["ok"].as_str().is_some_and(|text| text.contains(&format!("{RACE} made"))), "{answer}");
+    agent.leave();
+    let arrived = u64::try_from(opened.try_iter().count()).unwrap();
+    assert!(arrived > 0, "none of {RACE} connections arrived");
+    let recorded: u64 = ground.records("egress.allowed").iter().map(|body| body["count"].as_u64().unwrap()).sum();
+    if recorded >= arrived {
+        NOTHING.to_owned()
+    } else {
+        format!("{} connections without a record", arrived - recorded)
+    }
+}
+
+/// Where there is no network, nobody is reached.
+fn no_way_out(number: u8) -> String {
+    let (to, opened) = peer();
+    let ground = Ground::new(Tier::Reduced);
+    let mut agent = agent(&ground);
+    let mut bait = ground.bait(agent.running.pid());
+    bait["tunnel"] = to.into();
+    bait["race"] = RACE.into();
+    let answer = agent.call(&tool(Tier::Reduced, number), &bait, None);
+    assert!(answer["ok"].is_string(), "{answer}");
+    agent.leave();
+    if opened.try_iter().next().is_none() { NOTHING.to_owned() } else { "a connection".to_owned() }
+}
+
+/// Daemons that are left when whoever started them was killed, after so long.
+pub(super) fn daemons(ground: &Ground, agent: &mut Agent, within: Duration) -> Vec<u32> {
     let broker = agent.running.pid();
     let started = agent.call(&tool(ground.tier, 33), &ground.bait(broker), None);
     assert!(started["ok"].as_str().is_some_and(|text| text.contains("3 started")), "{started}");
-    until("the daemons are up", || marked(ground).len() == 3);
+    until("the daemons are up", || ground.marked().len() == 3);
+    let daemons = ground.marked();
     agent.running.signal(Signal::KILL);
-    let begun = Instant::now();
-    while begun.elapsed() < Duration::from_secs(5) && !marked(ground).is_empty() {
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    marked(ground).len()
+    end(&daemons, within)
 }
 
-fn marked(ground: &Ground) -> Vec<u32> {
-    let mark = format!("{}-daemon", ground.mark);
-    let processes = fs::read_dir("/proc").unwrap().flatten();
-    let named = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    named
-        .filter(|pid: &u32| {
-            let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-            line.split(|byte| *byte == 0).any(|word| word == mark.as_bytes())
-        })
-        .collect()
+/// Waits until these processes have ended. Gives those that have not in time.
+pub(super) fn end(pids: &[u32], within: Duration) -> Vec<u32> {
+    let begun = Instant::now();
+    let lives = |pid: &&u32| {
+        let Ok(process) = pidfd_open(Pid::from_raw(pid.cast_signed()).unwrap(), PidfdFlags::empty()) else {
+            return false;
+        };
+        let left = Timespec::try_from(within.saturating_sub(begun.elapsed())).unwrap();
+        poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&left)) == Ok(0)
+    };
+    pids.iter().filter(lives).copied().collect()
 }
 
 /// A source that talks without end or sense: the broker stays, stays small, and answers.
@@ -144,8 +206,8 @@ fn talks(tier: Tier, number: u8) -> String {
     if used > MAX_BROKER_KIB { format!("the broker takes {used} KiB") } else { NOTHING.to_owned() }
 }
 
-/// A source that keeps its processors busy: the broker answers meanwhile.
-fn spins(tier: Tier) -> String {
+/// A source that keeps its processors busy: whether the broker answers nobody meanwhile.
+fn spins(tier: Tier) -> bool {
     let ground = Ground::new(tier);
     let mut agent = agent(&ground);
     agent.list();
@@ -154,7 +216,7 @@ fn spins(tier: Tier) -> String {
     let answers = std::iter::from_fn(|| agent.next()).filter_map(|message| message["id"].as_u64());
     let order: Vec<_> = answers.take(2).collect();
     agent.leave();
-    if order == [listing, spinning] { NOTHING.to_owned() } else { "the broker waits for it".to_owned() }
+    order != [listing, spinning]
 }
 
 /// The most memory that the broker has had. It may stand behind `setpriv`, which became it.
@@ -168,14 +230,13 @@ fn peak_kib(pid: u32) -> u64 {
 fn stays(tier: Tier, number: u8) -> String {
     let ground = Ground::new(tier);
     let mut agent = agent(&ground);
+    agent.list();
+    let all: Vec<u32> = ground.left().iter().map(|line| line.split(' ').next().unwrap().parse().unwrap()).collect();
+    assert!(all.len() > 1, "the broker and its source: {all:?}");
     let call = agent.send_call(&tool(tier, number), &ground.bait(agent.running.pid()));
     agent.answer(call, None);
     agent.leave();
-    let begun = Instant::now();
-    while begun.elapsed() < GRACE && !ground.left().is_empty() {
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    match ground.left().len() {
+    match end(&all, GRACE).len() {
         0 => NOTHING.to_owned(),
         left => format!("{left} processes live on"),
     }

@@ -111,6 +111,8 @@ impl Ground {
             "out": self.place.path("out"),
             "movable": self.place.path("home/movable"),
             "rc": at(&["home/.bashrc", "home/.profile"]),
+            "link": self.place.path("link"),
+            "processors": 1,
             "caches": at(&["home/.npm/_cacache", "home/.cache/uv", ".portcullis/sources/other"]),
             "sockets": at(&["home/docker.sock", "out/agent.sock"]),
             "abstract": self.mark,
@@ -173,6 +175,23 @@ impl Ground {
 
     pub(super) fn await_no_process(&self) {
         until("all processes are gone", || self.left().is_empty());
+    }
+
+    /// Puts a link to the user's secrets where a source is given something.
+    pub(super) fn link(&self) {
+        std::os::unix::fs::symlink(self.place.path("home/.ssh"), self.place.path("link")).unwrap();
+    }
+
+    /// The daemons that attack 33 has started.
+    pub(super) fn marked(&self) -> Vec<u32> {
+        let mark = format!("{}-daemon", self.mark);
+        let processes = fs::read_dir("/proc").unwrap().flatten();
+        let numbers = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        let is_marked = |pid: &u32| {
+            let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            line.split(|byte| *byte == 0).any(|word| word == mark.as_bytes())
+        };
+        numbers.filter(is_marked).collect()
     }
 
     /// What only the user may write is as it was.

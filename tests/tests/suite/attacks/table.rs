@@ -11,8 +11,8 @@ use super::{Tier, say_loudly};
 const BEGIN: &str = "<!-- attacks: written by `UPDATE_GOLDEN=1 cargo test --test suite attacks` -->\n";
 const END: &str = "<!-- attacks: end -->\n";
 
-/// Attacks whose bite depends on the machine: Yama, sysctls, modules, what runs as process 1.
-const DEPENDS: [u8; 6] = [4, 5, 14, 21, 22, 24];
+/// Attacks whose bite depends on the machine: Yama, sysctls, modules, processors, what runs as process 1.
+const DEPENDS: [u8; 8] = [4, 5, 11, 14, 21, 22, 24, 41];
 
 /// What an attack got that got nothing.
 pub(super) const NOTHING: &str = "nothing";
@@ -56,6 +56,14 @@ impl Rows {
     pub(super) fn set(&mut self, number: u8, tier: Tier, text: &str) {
         let _ = writeln!(self.seen, "{number:>2} {tier:?}: {text} (after {} s)", self.begun.elapsed().as_secs());
         self.cells.entry(number).or_default()[tier as usize] = Some(text.to_owned());
+    }
+
+    /// One leak more.
+    pub(super) fn also(&mut self, number: u8, tier: Tier, leak: &str) {
+        let before = self.cells.get(&number).and_then(|cells| cells[tier as usize].clone());
+        let text =
+            before.filter(|text| text != NOTHING).map_or_else(|| leak.to_owned(), |text| format!("{text}, {leak}"));
+        self.set(number, tier, &text);
     }
 
     /// Compares with SECURITY.md, or writes it.
@@ -156,5 +164,5 @@ const TITLES: [(u8, &str); 42] = [
     (39, "poisons a package cache that others use"),
     (40, "keeps a tunnel open after its end"),
     (41, "spins"),
-    (42, "races the recorder of its system calls"),
+    (42, "races the recorder of what it does"),
 ];

@@ -56,6 +56,21 @@ async fn a_declared_name_that_leads_to_the_inside_is_refused() {
 }
 
 #[tokio::test]
+async fn what_was_not_declared_by_the_user_must_be_public_where_the_rest_may_be_near() {
+    let server = Server::echo().await;
+    let world = World::of(&[("index.test:7000", server.address), ("files.test:7000", server.address)]);
+    let list = ["index.test:7000", "files.test:7000"].map(str::to_owned);
+    let cell = Cell::of(Declared::listed(&list).public(&list[1..]), &world, Reach::Private);
+    let mut near = cell.connect("index.test", 7000).await;
+    near.write_all(b"x").await.unwrap();
+    near.read_exact(&mut [0]).await.unwrap();
+    assert_eq!(rest(&mut cell.connect("files.test", 7000).await).await, "");
+    let events = cell.events();
+    assert!(events[0].starts_with("allowed tcp index.test:7000"), "{events:?}");
+    assert!(events[1].starts_with("refused tcp files.test:7000"), "{events:?}");
+}
+
+#[tokio::test]
 async fn a_declared_address_is_subject_to_the_same() {
     let world = World::of(&[]);
     let cell = Cell::open(&["10.0.0.1:7000", "169.254.169.254:7000"], &world, Reach::Public);

@@ -1,6 +1,7 @@
 //! The eras with sessions.
 
 use super::*;
+use crate::front::http::admission::Admitted;
 
 #[tokio::test]
 async fn a_session_lives_from_initialize_to_delete() {
@@ -44,10 +45,14 @@ async fn a_session_is_bound_to_its_principal() {
     let (fake, _events) = Fake::new();
     let hello = crate::message::Json::of(&json!({ "protocolVersion": "2025-11-25" }));
     let open = crate::front::protocol::legacy::Legacy::open(&fake, &profile(), "one", Some(&hello)).await;
-    sessions.add(session.clone(), "one", open.ok().unwrap().0);
+    let caller =
+        |principal: &str, profile: &str| Admitted { principal: principal.into(), profile: profile.parse().unwrap() };
+    sessions.add(session.clone(), caller("one", "default"), open.ok().unwrap().0);
     let headers: HeaderMap = [("mcp-session-id".parse().unwrap(), session.parse().unwrap())].into_iter().collect();
-    assert!(sessions.legacy("one", &headers).is_ok());
-    assert_eq!(sessions.legacy("two", &headers).err().unwrap().status, StatusCode::NOT_FOUND);
+    assert!(sessions.legacy(&caller("one", "default"), &headers).is_ok());
+    for other in [caller("two", "default"), caller("one", "other")] {
+        assert_eq!(sessions.legacy(&other, &headers).err().unwrap().status, StatusCode::NOT_FOUND);
+    }
 }
 
 #[tokio::test]

@@ -1,0 +1,83 @@
+//! `portcullis login` and `portcullis logout`
+
+use std::process::ExitCode;
+
+use portcullis::name::SourceName;
+use portcullis::oauth;
+use serde_json::json;
+
+use crate::cli::Global;
+use crate::{output, run};
+
+/// Log in to a source that wants OAuth
+///
+/// Prints an address to open in a browser on this machine, which comes back to 127.0.0.1. What comes of it is kept sealed in the
+/// data folder, sent to that source alone, and renewed as long as its server allows; a running broker uses it from its next
+/// request on. A source that wants more scopes later says so: log in again, and nothing that was granted is lost.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+A source that wants a login says so in `portcullis check`. Most need no configuration; a client that was registered by hand
+stands in `oauth = { client-id = \"…\", issuer = \"https://…\" }` of the source.
+
+Examples:
+  portcullis login tickets
+  portcullis login tickets --port 8976    # from another machine: ssh -L 8976:127.0.0.1:8976")]
+pub(crate) struct Args {
+    /// The source
+    source: SourceName,
+
+    /// Listen for the browser at this port of 127.0.0.1 [default: one that is free]
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    port: Option<u16>,
+}
+
+/// Forget a login
+///
+/// Its tokens stay good at the server that issued them until they expire: revoke them there if they may have been stolen.
+#[derive(Debug, clap::Args)]
+pub(crate) struct LogoutArgs {
+    /// The source
+    source: SourceName,
+}
+
+pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
+    let config = global.load()?;
+    let show = |address: &str| {
+        output::note(&format!(
+            "open this in a browser on this machine:\n\n  {address}\n\nwaiting for it to come back…"
+        ));
+    };
+    let logged_in = run::block_on(async {
+        tokio::select! {
+            logged_in = oauth::login(&config, &args.source, args.port, show) => Ok(logged_in?),
+            _ = run::asked_to_end() => anyhow::bail!("given up; nothing has changed"),
+        }
+    })?;
+    if global.json {
+        output::json(&json!({
+            "source": args.source,
+            "issuer": logged_in.issuer,
+            "scopes": logged_in.scopes,
+            "expiresIn": logged_in.lasts.map(|lasts| lasts.as_secs()),
+            "renews": logged_in.renews,
+        }))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let lasts = match (logged_in.renews, logged_in.lasts) {
+        (true, _) => "it is renewed by itself".to_owned(),
+        (false, Some(lasts)) => format!("it lasts {} min", lasts.as_secs() / 60),
+        (false, None) => "it lasts as long as its server says".to_owned(),
+    };
+    let (source, issuer) = (&args.source, output::visible(&logged_in.issuer).into_owned());
+    output::note(&format!("logged in to {source} by {issuer}; {lasts}"));
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(crate) fn logout(args: &LogoutArgs, global: &Global) -> anyhow::Result<ExitCode> {
+    let source = &args.source;
+    match oauth::logout(&global.load()?.data_dir, source)? {
+        true => output::note(&format!("the login of {source} is forgotten")),
+        false => anyhow::bail!("there is no login of source {source}"),
+    }
+    Ok(ExitCode::SUCCESS)
+}

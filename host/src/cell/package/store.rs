@@ -1,0 +1,138 @@
+//! Where the packages of one source are installed: a folder for each tree, whole or not there. Old trees go once nobody needs
+//! them, so that the store holds one tree, and those that are still in use.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+use tempfile::TempDir;
+
+use crate::digest::Digest;
+use crate::name::SourceName;
+
+/// What the names of folders begin with that are not whole, or no longer.
+const STAGE: &str = "stage-";
+
+/// Digits of a tree's digest that name its folder.
+const NAME_CHARS: usize = 16;
+
+/// `packages` of one source alone: what one source installs no other one reads.
+#[derive(Debug)]
+pub(super) struct Store {
+    folder: PathBuf,
+}
+
+/// One installation of a source at a time, over all brokers that share the data folder: until this is dropped.
+#[derive(Debug)]
+pub(super) struct Turn {
+    _guard: File,
+}
+
+impl Store {
+    /// Makes nothing yet.
+    pub(super) fn new(data_dir: &Path, source: &SourceName) -> Self {
+        Self { folder: data_dir.join("sources").join(source.as_str()).join("packages") }
+    }
+
+    /// Waits until nobody else installs for this source, and clears away what was given up half-way.
+    pub(super) async fn turn(&self) -> io::Result<Turn> {
+        super::super::private(&self.folder).map_err(io::Error::other)?;
+        let path = self.folder.join("guard");
+        let wait = move || {
+            let guard = File::create(path)?;
+            flock(&guard, FlockOperation::LockExclusive)?;
+            Ok::<_, io::Error>(guard)
+        };
+        let guard = tokio::task::spawn_blocking(wait).await.map_err(io::Error::other).flatten()?;
+        for unfinished in self.folders().filter(|path| is_stage(path)) {
+            // What cannot be removed is in nobody's way.
+            let _ = fs::remove_dir_all(unfinished);
+        }
+        Ok(Turn { _guard: guard })
+    }
+
+    /// A folder for one step, gone with it unless it is kept.
+    pub(super) fn stage(&self) -> io::Result<TempDir> {
+        tempfile::Builder::new().prefix(STAGE).tempdir_in(&self.folder)
+    }
+
+    /// Makes a finished step the place of a tree.
+    pub(super) fn keep(&self, stage: TempDir, tree: &Digest) -> io::Result<()> {
+        fs::rename(stage.keep(), self.place(tree))
+    }
+
+    /// Where a tree is installed.
+    pub(super) fn place(&self, tree: &Digest) -> PathBuf {
+        let name: String = tree.to_string().chars().skip("sha256:".len()).take(NAME_CHARS).collect();
+        self.folder.join(name)
+    }
+
+    /// Keeps an installed tree where it is for as long as what is returned is open. To be called in one's turn.
+    pub(super) fn hold(&self, tree: &Digest) -> io::Result<File> {
+        let folder = File::open(self.place(tree))?;
+        flock(&folder, FlockOperation::LockShared)?;
+        Ok(folder)
+    }
+
+    /// Removes all trees but one, and those that somebody holds. To be called in one's turn.
+    pub(super) fn sweep(&self, kept: &Digest) {
+        let kept = self.place(kept);
+        for old in self.folders().filter(|path| *path != kept && !is_stage(path) && is_free(path)) {
+            // Under another name, so that what is half removed is never taken for whole; the rest goes at the next turn.
+            let moved = self.stage().and_then(|grave| fs::rename(&old, grave.path()));
+            if let Err(error) = moved {
+                tracing::debug!(folder = %old.display(), %error, "an old tree of packages cannot be removed");
+            }
+        }
+    }
+
+    fn folders(&self) -> impl Iterator<Item = PathBuf> {
+        let entries = fs::read_dir(&self.folder).into_iter().flatten().flatten();
+        entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).map(|entry| entry.path())
+    }
+}
+
+/// Whether nobody holds it.
+fn is_free(tree: &Path) -> bool {
+    File::open(tree).is_ok_and(|folder| flock(&folder, FlockOperation::NonBlockingLockExclusive).is_ok())
+}
+
+fn is_stage(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(STAGE))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    #[tokio::test]
+    async fn old_trees_go_once_nobody_holds_them() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::new(dir.path(), &"files".parse().unwrap());
+        let turn = store.turn().await.unwrap();
+        let trees = [b"old", b"run", b"new"].map(|name| Digest::of(name));
+        for tree in &trees {
+            let stage = store.stage().unwrap();
+            fs::create_dir(stage.path().join("package")).unwrap();
+            store.keep(stage, tree).unwrap();
+        }
+        let [old, running, new] = &trees;
+        let held = store.hold(running).unwrap();
+        store.sweep(new);
+        assert!(!store.place(old).exists());
+        assert!(store.place(running).join("package").exists(), "a source runs from it");
+        assert!(store.place(new).join("package").exists());
+        drop(held);
+        store.sweep(new);
+        assert!(!store.place(running).exists());
+
+        // A broker that was killed half-way leaves a stage.
+        let given_up = store.stage().unwrap().keep();
+        drop(turn);
+        let _turn = store.turn().await.unwrap();
+        assert!(!given_up.exists());
+        assert_eq!(store.folders().collect::<Vec<_>>(), [store.place(new)]);
+    }
+}

@@ -1,0 +1,75 @@
+//! `oauth` of a source, from what is written to what holds.
+
+use super::build::Faults;
+use super::error::Fault;
+use super::raw::{At, RawOAuth};
+use super::{OAuthConfig, value};
+
+/// The configuration of logins, as far as it is good; everything that is wrong goes to `faults`.
+pub(super) fn oauth(at: &At<RawOAuth>, has_header: bool, faults: &mut Faults) -> OAuthConfig {
+    if has_header {
+        faults.0.push(
+            Fault::new(at.span(), "`oauth` and an `Authorization` among `headers` exclude each other")
+                .help("take one of them out"),
+        );
+    }
+    let raw = &**at;
+    let issuer = raw.issuer.as_ref().and_then(|at| faults.keep(issuer(at)));
+    let secret = raw.client_secret.as_ref().and_then(|at| faults.keep(value::value(at)));
+    if let (Some(at), None) = (&raw.client_secret, &raw.client_id) {
+        faults.0.push(Fault::new(at.span(), "`client-secret` stands without `client-id`").help("add the `client-id`"));
+    }
+    if let (Some(at), None) = (&raw.client_id, &raw.issuer) {
+        faults.0.push(
+            Fault::new(at.span(), "`client-id` stands without `issuer`, so that its secret could go to any server")
+                .help("add `issuer = \"https://…\"`, the authorization server that the client is registered at"),
+        );
+    }
+    if let (Some(at), Some(_)) = (&raw.client_metadata, &raw.client_id) {
+        faults.0.push(
+            Fault::new(at.span(), "`client-metadata` and `client-id` exclude each other").help("take one of them out"),
+        );
+    }
+    OAuthConfig {
+        issuer,
+        client: raw.client_id.as_ref().and_then(|at| faults.keep(client_id(at))).map(|id| (id, secret)),
+        document: raw.client_metadata.as_ref().and_then(|at| faults.keep(document(at))),
+        scopes: raw.scopes.as_ref().map(|list| list.iter().filter_map(|at| faults.keep(scope(at))).collect()),
+    }
+}
+
+/// An issuer identifier (RFC 8414, section 2). Kept as it is written: issuers are compared as text.
+pub(super) fn issuer(at: &At<String>) -> Result<String, Fault> {
+    let good = url::Url::parse(at).is_ok_and(|url| {
+        let bare = url.query().is_none() && url.fragment().is_none() && url.username().is_empty();
+        matches!(url.scheme(), "https" | "http") && url.has_host() && bare && url.password().is_none()
+    });
+    good.then(|| at.to_string()).ok_or_else(|| {
+        Fault::new(at.span(), format!("{:?} is no issuer", at.as_str()))
+            .help("write it as the server does, like \"https://login.example.com\", without query and fragment")
+    })
+}
+
+fn client_id(at: &At<String>) -> Result<String, Fault> {
+    let good = (1..=1024).contains(&at.len()) && at.bytes().all(|b| (b' '..=b'~').contains(&b));
+    good.then(|| at.to_string()).ok_or_else(|| {
+        Fault::new(at.span(), format!("{:?} is no client id", at.as_str())).help("write it as the server gave it")
+    })
+}
+
+fn document(at: &At<String>) -> Result<url::Url, Fault> {
+    let url =
+        url::Url::parse(at).ok().filter(|url| url.scheme() == "https" && url.path() != "/" && url.fragment().is_none());
+    url.ok_or_else(|| {
+        Fault::new(at.span(), format!("{:?} cannot be a client id", at.as_str()))
+            .help("write an https URL with a path, like \"https://example.com/portcullis.json\"")
+    })
+}
+
+/// RFC 6749, section 3.3.
+fn scope(at: &At<String>) -> Result<String, Fault> {
+    let good = !at.is_empty() && at.bytes().all(|b| b.is_ascii_graphic() && !matches!(b, b'"' | b'\\'));
+    good.then(|| at.to_string()).ok_or_else(|| {
+        Fault::new(at.span(), format!("{:?} is no scope", at.as_str())).help("write each scope as a text of its own")
+    })
+}

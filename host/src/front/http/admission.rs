@@ -1,0 +1,153 @@
+//! Who calls, and under which profile: holders of a token of ours, or of one that the configured issuer gave them.
+//!
+//! What a caller brings ends here. No source ever sees it.
+
+use std::sync::Arc;
+
+use axum::http::header::{AUTHORIZATION, WWW_AUTHENTICATE};
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use serde_json::{Value, json};
+use url::Url;
+
+use super::jwt::{Denial, Verifier};
+use super::reply::Refusal;
+use super::token::Tokens;
+use crate::message::RpcError;
+use crate::name::ProfileName;
+
+/// Where a protected resource describes itself (RFC 9728, section 3).
+const WELL_KNOWN: &str = "/.well-known/oauth-protected-resource";
+
+/// Anybody, where no token is asked for.
+const ANYBODY: &str = "anonymous";
+
+/// A caller whose word was checked. Sessions are bound to it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Admitted {
+    pub(crate) principal: Arc<str>,
+    pub(crate) profile: ProfileName,
+}
+
+/// What callers must bring.
+pub(crate) struct Admission {
+    /// Of those for whom no other is configured.
+    profile: ProfileName,
+    /// None where everybody is let in.
+    tokens: Option<Tokens>,
+    issued: Option<Issued>,
+}
+
+/// Tokens of an issuer.
+struct Issued {
+    verifier: Verifier,
+    issuer: String,
+    /// Under which callers know us.
+    resource: Url,
+}
+
+impl Admission {
+    /// Without `tokens` everybody is let in.
+    pub(crate) fn new(profile: ProfileName, tokens: Option<Tokens>) -> Self {
+        Self { profile, tokens, issued: None }
+    }
+
+    /// Lets in those too whom `issuer` gave a token for `resource`.
+    pub(crate) fn issued(mut self, verifier: Verifier, issuer: String, resource: Url) -> Self {
+        self.issued = Some(Issued { verifier, issuer, resource });
+        self
+    }
+
+    /// Who calls.
+    pub(crate) async fn admit(&self, headers: &HeaderMap) -> Result<Admitted, Refusal> {
+        let Some(tokens) = &self.tokens else {
+            return Ok(Admitted { principal: ANYBODY.into(), profile: self.profile.clone() });
+        };
+        let mut given = headers.get_all(AUTHORIZATION).iter();
+        let Some(bearer) = given.next().filter(|_| given.next().is_none()).and_then(bearer) else {
+            return Err(self.refuse("this server needs `Authorization: Bearer TOKEN` with its token", None));
+        };
+        if let Some((principal, profile)) = tokens.holder(bearer) {
+            return Ok(Admitted { principal, profile: profile.unwrap_or_else(|| self.profile.clone()) });
+        }
+        let Some(issued) = &self.issued else {
+            return Err(self.refuse("this server needs `Authorization: Bearer TOKEN` with its token", None));
+        };
+        issued.verifier.verify(bearer, &self.profile).await.map_err(|denial| match denial {
+            Denial::Invalid(why) => self.refuse(&format!("this token is not accepted: {why}"), Some("invalid_token")),
+            Denial::NoProfile => {
+                let message = "this token's claims lead to no profile of this server, or to several";
+                Refusal::rejected("profile", StatusCode::FORBIDDEN, message)
+            }
+            Denial::NoKeys => {
+                let message = "the issuer's keys cannot be had, so that no token can be checked; its log says why";
+                Refusal::new(StatusCode::SERVICE_UNAVAILABLE, RpcError::INTERNAL, message).because("token")
+            }
+        })
+    }
+
+    /// What is served at a path about who issues tokens for us, if anything.
+    pub(crate) fn describes(&self, path: &str) -> Option<Value> {
+        let Issued { issuer, resource, .. } = self.issued.as_ref()?;
+        let rest = path.strip_prefix(WELL_KNOWN)?;
+        (rest.is_empty() || rest == resource.path().trim_end_matches('/')).then(|| {
+            json!({
+                "resource": resource.as_str(),
+                "authorization_servers": [issuer],
+                "bearer_methods_supported": ["header"],
+                "resource_name": "Portcullis",
+            })
+        })
+    }
+
+    fn refuse(&self, message: &str, error: Option<&str>) -> Refusal {
+        let mut refusal = Refusal::rejected("token", StatusCode::UNAUTHORIZED, message);
+        let mut parameters = Vec::new();
+        parameters.extend(error.map(|error| format!("error=\"{error}\"")));
+        parameters.extend(self.issued.as_ref().map(|Issued { resource, .. }| {
+            let mut place = resource.clone();
+            place.set_path(&format!("{WELL_KNOWN}{}", resource.path().trim_end_matches('/')));
+            format!("resource_metadata=\"{place}\"")
+        }));
+        let challenge = format!("Bearer {}", parameters.join(", "));
+        // A URL and words of ours always fit.
+        let challenge = HeaderValue::from_str(challenge.trim_end()).unwrap_or(HeaderValue::from_static("Bearer"));
+        refusal.header = Some((WWW_AUTHENTICATE, challenge));
+        refusal
+    }
+}
+
+fn bearer(value: &HeaderValue) -> Option<&[u8]> {
+    let (scheme, token) = value.as_bytes().split_at_checked(7)?;
+    scheme.eq_ignore_ascii_case(b"bearer ").then(|| token.trim_ascii())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    #[tokio::test]
+    async fn the_token_must_be_brought_once_and_whole() {
+        let profile = || "default".parse::<ProfileName>().unwrap();
+        let admission = Admission::new(profile(), Some(Tokens::one("s3cret".into())));
+        let check = async |given: &[&str]| {
+            let mut headers = HeaderMap::new();
+            for value in given {
+                headers.append(AUTHORIZATION, value.parse().unwrap());
+            }
+            admission.admit(&headers).await
+        };
+        for good in ["Bearer s3cret", "bearer s3cret"] {
+            assert_eq!(&*check(&[good]).await.unwrap().principal, "token");
+        }
+        for bad in ["Bearer s3cre", "Bearer s3crets", "Bearer ", "Bearer", "Basic s3cret", "s3cret"] {
+            let refusal = check(&[bad]).await.unwrap_err();
+            assert_eq!((refusal.status, refusal.reason), (StatusCode::UNAUTHORIZED, Some("token")), "{bad}");
+        }
+        assert!(check(&["Bearer s3cret", "Bearer x"]).await.is_err());
+        assert!(check(&[]).await.is_err());
+        let open = Admission::new(profile(), None).admit(&HeaderMap::new()).await.unwrap();
+        assert_eq!(&*open.principal, ANYBODY);
+    }
+}

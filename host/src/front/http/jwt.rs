@@ -1,0 +1,223 @@
+//! Tokens that somebody else issues: JWTs (RFC 7519, RFC 9068) whose issuer, audience, time and signature hold.
+//!
+//! Keys come from one configured address, through [`crate::egress`]. Algorithms are asymmetric ones and go with the key, so that
+//! a token cannot choose how it is checked (RFC 8725, section 3.1).
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use jsonwebtoken::jwk::{Jwk, PublicKeyUse};
+use jsonwebtoken::{Algorithm, DecodingKey, Header, Validation, decode, decode_header};
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use tokio::time::Instant;
+
+use super::admission::Admitted;
+use crate::config::JwtConfig;
+use crate::egress::{EgressError, Reach};
+use crate::name::ProfileName;
+use crate::oauth::Web;
+use crate::visible::is_hidden;
+
+/// What a token may be signed with. None has a secret that both sides know.
+const ALGORITHMS: [Algorithm; 9] = [
+    Algorithm::ES256,
+    Algorithm::ES384,
+    Algorithm::RS256,
+    Algorithm::RS384,
+    Algorithm::RS512,
+    Algorithm::PS256,
+    Algorithm::PS384,
+    Algorithm::PS512,
+    Algorithm::EdDSA,
+];
+
+/// How far clocks may disagree, in seconds.
+const LEEWAY: u64 = 30;
+
+/// For how long keys are used before they are asked for again, which is how long a key that was withdrawn goes on at least.
+const FRESH: Duration = Duration::from_secs(5 * 60);
+
+/// For how long keys are used while their server does not answer.
+const STALE: Duration = Duration::from_secs(60 * 60);
+
+/// The least time between two requests for keys, whatever keys tokens name: anybody can name one.
+const PAUSE: Duration = Duration::from_secs(15);
+
+/// Keys that are looked at. Issuers have two or three.
+const MAX_KEYS: usize = 64;
+
+/// The longest principal, in characters.
+const MAX_PRINCIPAL: usize = 256;
+
+/// Checks tokens of one issuer.
+pub(crate) struct Verifier {
+    config: JwtConfig,
+    web: Web,
+    keys: Mutex<Keys>,
+    /// Held by who asks for keys.
+    turn: tokio::sync::Mutex<()>,
+}
+
+#[derive(Default)]
+struct Keys {
+    all: Arc<[(Jwk, DecodingKey)]>,
+    /// When they came, and when they were asked for last.
+    came: Option<Instant>,
+    asked: Option<Instant>,
+}
+
+/// Why a token is none of a caller's.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Denial {
+    /// It does not hold; why, for whoever wonders.
+    Invalid(&'static str),
+    /// It holds, and its claims name no profile, or several.
+    NoProfile,
+    /// There are no keys to check it with.
+    NoKeys,
+}
+
+#[derive(Deserialize)]
+struct RawKeys {
+    keys: Vec<Value>,
+}
+
+impl Verifier {
+    /// Asks for nothing before the first token comes.
+    ///
+    /// # Errors
+    /// If the address of the keys may not be reached, or the system has no certificates to trust.
+    pub(crate) fn new(config: &JwtConfig) -> Result<Self, EgressError> {
+        // The library looks for one in its features, which other crates of a program could set.
+        let _ = jsonwebtoken::crypto::aws_lc::DEFAULT_PROVIDER.install_default();
+        let reach = if config.dangerous_allow_private { Reach::Private } else { Reach::Public };
+        let web = Web::new(&config.keys, reach)?;
+        Ok(Self { config: config.clone(), web, keys: Mutex::default(), turn: tokio::sync::Mutex::default() })
+    }
+
+    /// Who brings this token, and under which profile they call; `profile` is for those whom the configuration maps to none.
+    pub(crate) async fn verify(&self, token: &[u8], profile: &ProfileName) -> Result<Admitted, Denial> {
+        let header = decode_header(token).map_err(|_| Denial::Invalid("it is no JWT of a known algorithm"))?;
+        check_header(&header)?;
+        let key = self.key(&header).await?;
+        let mut validation = Validation::new(header.alg);
+        validation.leeway = LEEWAY;
+        validation.validate_nbf = true;
+        validation.set_issuer(&[&self.config.issuer]);
+        validation.set_audience(&[&self.config.audience]);
+        validation.set_required_spec_claims(&["exp", "iss", "aud"]);
+        let decoded = decode::<Map<String, Value>>(token, &key, &validation);
+        let claims = decoded.map_err(|error| Denial::Invalid(why(&error)))?.claims;
+        if claims.contains_key("cnf") {
+            return Err(Denial::Invalid("it is bound to a key of its holder's, which is not asked for here"));
+        }
+        let principal = claims.get(&self.config.principal).and_then(Value::as_str);
+        let fits = |name: &&str| (1..=MAX_PRINCIPAL).contains(&name.chars().count()) && !name.contains(is_hidden);
+        let principal = principal.filter(fits).ok_or(Denial::Invalid("it does not say whose it is"))?;
+        let profile = self.profile(&claims, profile)?;
+        // Never the name of a principal that is none of the issuer's.
+        Ok(Admitted { principal: format!("jwt:{principal}").into(), profile })
+    }
+
+    /// The one profile that the claims lead to.
+    fn profile(&self, claims: &Map<String, Value>, default: &ProfileName) -> Result<ProfileName, Denial> {
+        let Some((claim, profiles)) = &self.config.profiles else { return Ok(default.clone()) };
+        let given: Vec<&str> = match claims.get(claim) {
+            // Scopes are one text.
+            Some(Value::String(text)) => text.split_ascii_whitespace().collect(),
+            Some(Value::Array(list)) => list.iter().filter_map(Value::as_str).collect(),
+            _ => Vec::new(),
+        };
+        let mut named = given.iter().filter_map(|value| profiles.get(*value));
+        let first = named.next().ok_or(Denial::NoProfile)?;
+        if named.all(|other| other == first) { Ok(first.clone()) } else { Err(Denial::NoProfile) }
+    }
+
+    /// The key that the header names, asked for anew if it is not known or the keys are old.
+    async fn key(&self, header: &Header) -> Result<DecodingKey, Denial> {
+        if let Some(key) = self.keys().find(header, FRESH) {
+            return Ok(key);
+        }
+        let _turn = self.turn.lock().await;
+        let (fresh, rested) = {
+            let keys = self.keys();
+            (keys.find(header, FRESH), keys.asked.is_none_or(|asked| asked.elapsed() >= PAUSE))
+        };
+        if let Some(key) = fresh {
+            return Ok(key);
+        }
+        if rested {
+            self.keys().asked = Some(Instant::now());
+            match self.web.get::<RawKeys>(&self.config.keys).await {
+                Ok(Some(raw)) => {
+                    let mut keys = self.keys();
+                    (keys.all, keys.came) = (usable(raw), Some(Instant::now()));
+                }
+                Ok(None) => tracing::error!(url = %self.config.keys, "there are no keys at `keys` under [serve.jwt]"),
+                Err(error) => tracing::error!(%error, "the `keys` under [serve.jwt] cannot be had"),
+            }
+        }
+        let keys = self.keys();
+        match keys.came.is_some_and(|came| came.elapsed() < STALE) {
+            true => keys.find(header, STALE).ok_or(Denial::Invalid("it names no key of its issuer's")),
+            false => Err(Denial::NoKeys),
+        }
+    }
+
+    fn keys(&self) -> MutexGuard<'_, Keys> {
+        // They are whole at every point at which a holder could panic.
+        self.keys.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Keys {
+    /// The key that a token names, if the keys are not older than `age`.
+    fn find(&self, header: &Header, age: Duration) -> Option<DecodingKey> {
+        self.came.filter(|came| came.elapsed() < age)?;
+        let fits = |(jwk, _): &&(Jwk, DecodingKey)| match &header.kid {
+            Some(kid) => jwk.common.key_id.as_ref() == Some(kid),
+            // Without a name it must be clear which is meant.
+            None => self.all.len() == 1,
+        };
+        let (jwk, key) = self.all.iter().find(fits)?;
+        // What the key says that it is for counts, not what the token says.
+        let named = jwk.common.key_algorithm.map(|algorithm| algorithm.to_string());
+        let agrees = named.is_none_or(|named| named == format!("{:?}", header.alg));
+        (agrees && key.family() == header.alg.family()).then(|| key.clone())
+    }
+}
+
+fn check_header(header: &Header) -> Result<(), Denial> {
+    if !ALGORITHMS.contains(&header.alg) {
+        return Err(Denial::Invalid("its algorithm is not an asymmetric one"));
+    }
+    let kind = header.typ.as_deref().unwrap_or("JWT").to_ascii_lowercase();
+    if !matches!(kind.strip_prefix("application/").unwrap_or(&kind), "jwt" | "at+jwt") {
+        return Err(Denial::Invalid("it is a token for something else"));
+    }
+    if header.crit.is_some() {
+        return Err(Denial::Invalid("it wants things understood that are not"));
+    }
+    Ok(())
+}
+
+/// Public keys for signatures. One that cannot be read spoils no other.
+fn usable(raw: RawKeys) -> Arc<[(Jwk, DecodingKey)]> {
+    let keys = raw.keys.into_iter().take(MAX_KEYS).filter_map(|key| serde_json::from_value::<Jwk>(key).ok());
+    let keys = keys.filter(|key| key.common.public_key_use.as_ref().is_none_or(|is| *is == PublicKeyUse::Signature));
+    let keys = keys.filter_map(|key| DecodingKey::from_jwk(&key).ok().map(|decoding| (key, decoding)));
+    keys.filter(|(_, decoding)| decoding.family() != jsonwebtoken::AlgorithmFamily::Hmac).collect()
+}
+
+fn why(error: &jsonwebtoken::errors::Error) -> &'static str {
+    use jsonwebtoken::errors::ErrorKind;
+    match error.kind() {
+        ErrorKind::ExpiredSignature => "it has expired",
+        ErrorKind::ImmatureSignature => "it is not valid yet",
+        ErrorKind::InvalidIssuer => "it is from another issuer",
+        ErrorKind::InvalidAudience => "it is for somebody else",
+        ErrorKind::MissingRequiredClaim(_) => "it lacks one of `exp`, `iss` and `aud`",
+        _ => "its signature does not hold",
+    }
+}

@@ -1,0 +1,269 @@
+//! Tokens of an issuer, and of whoever would like to be one.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use axum::Router;
+use axum::routing::get;
+use base64::Engine as _;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use jsonwebtoken::{Algorithm, EncodingKey, Header, encode, get_current_timestamp};
+
+use super::*;
+use crate::config::JwtConfig;
+use crate::front::http::jwt::Denial;
+
+/// Nobody's: made for these tests.
+const PRIVATE: &str = "MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgS/uCJRtIuu1D8qCarJbopr9zbMJb8KBUeTRgd7ww4zmhRANCAAQTdtLP7Z/fZ8usH/fJjz+EAfBUVR+oPSg3zW3yMrotBkUpmqJ6adS2pzxnoG2WvLWcZ+cXt2tn5kW5ivzcsY+T";
+const X: &str = "E3bSz-2f32fLrB_3yY8_hAHwVFUfqD0oN81t8jK6LQY";
+const Y: &str = "RSmaonpp1LanPGegbZa8tZxn5xe3a2fmRbmK_Nyxj5M";
+
+const ISSUER: &str = "https://login.example";
+const RESOURCE: &str = "https://broker.example/mcp";
+
+/// Who publishes keys: what is published, and how often it was asked for.
+struct Issuer {
+    address: SocketAddr,
+    keys: Arc<Mutex<Value>>,
+    asked: Arc<AtomicUsize>,
+}
+
+fn public(kid: &str) -> Value {
+    json!({ "kty": "EC", "crv": "P-256", "kid": kid, "x": X, "y": Y, "use": "sig", "alg": "ES256" })
+}
+
+impl Issuer {
+    async fn new() -> Self {
+        let shared = json!({ "kty": "oct", "kid": "shared", "k": URL_SAFE_NO_PAD.encode("s3cret") });
+        let unknown = json!({ "kty": "new", "kid": "unknown" });
+        let keys = Arc::new(Mutex::new(json!({ "keys": [unknown, shared, public("one")] })));
+        let asked = Arc::new(AtomicUsize::new(0));
+        let (published, counted) = (Arc::clone(&keys), Arc::clone(&asked));
+        let app = Router::new().route(
+            "/keys",
+            get(move || {
+                counted.fetch_add(1, Ordering::Relaxed);
+                let text = published.lock().unwrap().to_string();
+                async move { text }
+            }),
+        );
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
+        Self { address, keys, asked }
+    }
+
+    fn config(&self) -> JwtConfig {
+        JwtConfig {
+            issuer: ISSUER.to_owned(),
+            resource: RESOURCE.parse().unwrap(),
+            audience: RESOURCE.to_owned(),
+            keys: format!("http://{}/keys", self.address).parse().unwrap(),
+            principal: "sub".to_owned(),
+            profiles: None,
+            dangerous_allow_private: true,
+        }
+    }
+
+    fn asked(&self) -> usize {
+        self.asked.load(Ordering::Relaxed)
+    }
+}
+
+fn header(kid: &str) -> Header {
+    Header { kid: Some(kid.to_owned()), ..Header::new(Algorithm::ES256) }
+}
+
+/// Claims that hold, with changes; null takes one out.
+fn claims(changes: &Value) -> Value {
+    let now = get_current_timestamp();
+    let mut claims = json!({ "iss": ISSUER, "aud": RESOURCE, "sub": "anna", "exp": now + 600, "nbf": now - 1 });
+    for (key, value) in changes.as_object().unwrap() {
+        claims[key] = value.clone();
+    }
+    claims.as_object_mut().unwrap().retain(|_, value| !value.is_null());
+    claims
+}
+
+fn signed(header: &Header, changes: &Value) -> String {
+    encode(header, &claims(changes), &EncodingKey::from_ec_der(&STANDARD.decode(PRIVATE).unwrap())).unwrap()
+}
+
+fn good(changes: &Value) -> String {
+    signed(&header("one"), changes)
+}
+
+#[tokio::test]
+async fn a_token_of_the_issuer_for_us_that_holds_now_counts_and_no_other() {
+    let issuer = Issuer::new().await;
+    let verifier = Verifier::new(&issuer.config()).unwrap();
+    let verify = async |token: &str| verifier.verify(token.as_bytes(), &profile()).await;
+    let admitted = verify(&good(&json!({}))).await.unwrap();
+    assert_eq!((&*admitted.principal, admitted.profile), ("jwt:anna", profile()));
+    assert!(verify(&good(&json!({ "aud": ["https://other.example", RESOURCE] }))).await.is_ok());
+    let access_token = Header { typ: Some("at+JWT".to_owned()), ..header("one") };
+    assert!(verify(&signed(&access_token, &json!({}))).await.is_ok());
+
+    let now = get_current_timestamp();
+    for (changes, expected) in [
+        (json!({ "exp": now - 60 }), "it has expired"),
+        (json!({ "exp": null }), "lacks one of"),
+        (json!({ "nbf": now + 600 }), "not valid yet"),
+        (json!({ "iss": "https://evil.example" }), "another issuer"),
+        (json!({ "iss": format!("{ISSUER}/") }), "another issuer"),
+        (json!({ "iss": null }), "lacks one of"),
+        (json!({ "aud": "https://other.example" }), "for somebody else"),
+        (json!({ "aud": null }), "lacks one of"),
+        (json!({ "sub": null }), "whose it is"),
+        (json!({ "sub": "" }), "whose it is"),
+        (json!({ "sub": "an\u{202e}na" }), "whose it is"),
+        (json!({ "sub": "a".repeat(257) }), "whose it is"),
+        (json!({ "cnf": { "jkt": "x" } }), "bound to a key"),
+    ] {
+        let Err(Denial::Invalid(why)) = verify(&good(&changes)).await else { panic!("{changes}") };
+        assert!(why.contains(expected), "{changes}: {why}");
+    }
+}
+
+#[tokio::test]
+async fn a_token_does_not_choose_how_it_is_checked() {
+    let issuer = Issuer::new().await;
+    let verifier = Verifier::new(&issuer.config()).unwrap();
+    let denied = async |token: String| match verifier.verify(token.as_bytes(), &profile()).await {
+        Err(Denial::Invalid(why)) => why,
+        other => panic!("{token}: {other:?}"),
+    };
+    let part = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
+    for alg in ["none", "None", ""] {
+        let head = part(&json!({ "alg": alg, "kid": "one" }));
+        assert_eq!(denied(format!("{head}.{}.", part(&claims(&json!({}))))).await, "it is no JWT of a known algorithm");
+    }
+    // With the public key for a shared secret, or with a shared key that the issuer should not have published.
+    let public_key = format!("{X}{Y}");
+    for (kid, secret) in [("one", public_key.as_str()), ("one", X), ("shared", "s3cret")] {
+        let header = Header { kid: Some(kid.to_owned()), ..Header::new(Algorithm::HS256) };
+        let token = encode(&header, &claims(&json!({})), &EncodingKey::from_secret(secret.as_bytes())).unwrap();
+        assert_eq!(denied(token).await, "its algorithm is not an asymmetric one");
+    }
+    let body = good(&json!({}));
+    let (rest, signature) = body.rsplit_once('.').unwrap();
+    let forged = URL_SAFE_NO_PAD.encode([7; 64]);
+    assert_eq!(denied(format!("{rest}.{forged}")).await, "its signature does not hold");
+    let (head, _) = rest.split_once('.').unwrap();
+    let swapped = format!("{head}.{}.{signature}", part(&claims(&json!({ "sub": "root" }))));
+    assert_eq!(denied(swapped).await, "its signature does not hold");
+    for (header, expected) in [
+        (Header { typ: Some("secevent+jwt".to_owned()), ..header("one") }, "for something else"),
+        (Header { crit: Some(vec!["b64".to_owned()]), ..header("one") }, "not"),
+        (Header { kid: None, ..header("one") }, ""),
+    ] {
+        let token = signed(&header, &json!({}));
+        if header.kid.is_none() {
+            // One usable key: it is clear which is meant.
+            assert!(verifier.verify(token.as_bytes(), &profile()).await.is_ok());
+        } else {
+            let why = denied(token).await;
+            assert!(why.contains(expected), "{why}");
+        }
+    }
+    for nonsense in ["", ".", "..", "a.b.c", &"x".repeat(10_000)] {
+        denied(nonsense.to_owned()).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn keys_that_change_are_found_and_unknown_ones_cost_the_issuer_nothing() {
+    let issuer = Issuer::new().await;
+    let verifier = Verifier::new(&issuer.config()).unwrap();
+    let verify = async |kid: &str| verifier.verify(signed(&header(kid), &json!({})).as_bytes(), &profile()).await;
+    verify("one").await.unwrap();
+    for n in 0..50 {
+        assert!(matches!(verify(&format!("guess-{n}")).await, Err(Denial::Invalid(_))));
+    }
+    assert_eq!(issuer.asked(), 1);
+
+    *issuer.keys.lock().unwrap() = json!({ "keys": [public("two")] });
+    tokio::time::advance(Duration::from_secs(16)).await;
+    verify("two").await.unwrap();
+    assert!(verify("one").await.is_err(), "it was withdrawn");
+    assert_eq!(issuer.asked(), 2);
+
+    // While the issuer says nothing usable, what it said last counts, but not for ever.
+    *issuer.keys.lock().unwrap() = json!("down");
+    tokio::time::advance(Duration::from_secs(30 * 60)).await;
+    verify("two").await.unwrap();
+    tokio::time::advance(Duration::from_secs(31 * 60)).await;
+    assert_eq!(verify("two").await, Err(Denial::NoKeys));
+}
+
+#[tokio::test]
+async fn claims_lead_to_one_profile_or_to_none() {
+    let issuer = Issuer::new().await;
+    let name = |text: &str| text.parse::<ProfileName>().unwrap();
+    let profiles = BTreeMap::from([("staff".to_owned(), name("high")), ("guests".to_owned(), name("low"))]);
+    let config = JwtConfig { profiles: Some(("groups".to_owned(), profiles)), ..issuer.config() };
+    let verifier = Verifier::new(&config).unwrap();
+    for (groups, expected) in [
+        (json!(["x", "staff"]), Ok(name("high"))),
+        (json!("guests x"), Ok(name("low"))),
+        (json!(["staff", "guests"]), Err(Denial::NoProfile)),
+        (json!([]), Err(Denial::NoProfile)),
+        (json!({ "staff": true }), Err(Denial::NoProfile)),
+        (Value::Null, Err(Denial::NoProfile)),
+    ] {
+        let found = verifier.verify(good(&json!({ "groups": groups })).as_bytes(), &profile()).await;
+        assert_eq!(found.map(|admitted| admitted.profile), expected, "{groups}");
+    }
+}
+
+#[tokio::test]
+async fn whoever_has_no_token_is_told_where_to_get_one() {
+    let issuer = Issuer::new().await;
+    let server = Server::serving(ServeConfig { jwt: Some(issuer.config()), ..config("127.0.0.1:0") }).await;
+    let ping = || call(1, "ping", json!({}));
+    let place = "resource_metadata=\"https://broker.example/.well-known/oauth-protected-resource/mcp\"";
+    let nobody = server.client.post(server.url()).body(ping()).send().await.unwrap();
+    let expired =
+        server.client.post(server.url()).bearer_auth(good(&json!({ "exp": 1 }))).body(ping()).send().await.unwrap();
+    for (refused, challenge) in
+        [(nobody, format!("Bearer {place}")), (expired, format!("Bearer error=\"invalid_token\", {place}"))]
+    {
+        assert_eq!(refused.status(), 401);
+        assert_eq!(refused.headers()["www-authenticate"], challenge);
+    }
+    assert_eq!(*server.rejected.lock().unwrap(), ["token", "token"]);
+    for path in ["/.well-known/oauth-protected-resource", "/.well-known/oauth-protected-resource/mcp"] {
+        let said = server.client.get(format!("http://{}{path}", server.address)).send().await.unwrap();
+        let said: Value = serde_json::from_str(&said.text().await.unwrap()).unwrap();
+        assert_eq!((&said["resource"], &said["authorization_servers"]), (&json!(RESOURCE), &json!([ISSUER])));
+    }
+    let strange = format!("http://{}/.well-known/oauth-protected-resource/other", server.address);
+    assert_eq!(server.client.get(strange).send().await.unwrap().status(), 404);
+
+    // A session is the issuer's caller's, and the broker's own token goes on.
+    let params = json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": { "name": "t" } });
+    let opened = server.post(call(0, "initialize", params.clone())).send().await.unwrap();
+    assert_eq!(opened.status(), 200);
+    server.events.expect("open default token t").await;
+    let session = opened.headers()["mcp-session-id"].clone();
+    let stolen = server.post(ping()).bearer_auth(good(&json!({}))).header("mcp-session-id", &session);
+    assert_eq!(stolen.send().await.unwrap().status(), 401, "two tokens are none");
+    let mine = server.client.post(server.url()).bearer_auth(good(&json!({})));
+    let mine = mine.header("accept", "application/json, text/event-stream").header("content-type", "application/json");
+    let stolen = mine.try_clone().unwrap().header("mcp-session-id", &session).body(ping()).send().await.unwrap();
+    assert_eq!(stolen.status(), 404);
+    assert_eq!(mine.body(call(0, "initialize", params)).send().await.unwrap().status(), 200);
+    server.events.expect("open default jwt:anna t").await;
+}
+
+#[tokio::test]
+async fn keys_at_a_private_address_are_not_asked_for_unless_that_is_meant() {
+    let issuer = Issuer::new().await;
+    let jwt = JwtConfig { dangerous_allow_private: false, ..issuer.config() };
+    let serve = ServeConfig { jwt: Some(jwt), ..config("127.0.0.1:0") };
+    let (fake, _events) = Fake::new();
+    let tokens = Some(Tokens::one(TOKEN.into()));
+    let bound = HttpFront::bind_with(Arc::new(fake), &serve, profile(), tokens, Arc::new(|_, _| ()), MAX_BODY).await;
+    let error = bound.unwrap_err().to_string();
+    assert!(error.contains("`keys` under [serve.jwt]") && error.contains("loopback"), "{error}");
+}

@@ -1,0 +1,33 @@
+//! OAuth for sources with a `url`: a person logs in once, and the source's client sends and renews the token from then on.
+//!
+//! [`login`] finds out who issues tokens for the source (RFC 9728, RFC 8414, OpenID Connect Discovery), becomes a client there
+//! (configured, client id metadata document, or registered anew), sends the person to a browser (OAuth 2.1 with PKCE, RFC 8707,
+//! RFC 9207), and keeps what comes of it in the data folder, sealed. `Bearer` is what the source's transport holds.
+//!
+//! Every request goes through [`crate::egress`]. Tokens go to the source's own origin and to the server that issued them.
+//! Specification: MCP 2025-11-25 and 2026-07-28, "Authorization".
+
+mod bearer;
+mod callback;
+mod challenge;
+mod error;
+mod identity;
+mod login;
+mod metadata;
+mod store;
+mod token;
+mod web;
+
+pub(crate) use bearer::Bearer;
+pub use error::OAuthError;
+pub use login::{LoggedIn, login};
+pub use store::logout;
+pub(crate) use web::Web;
+
+/// What a person does about a source that wants a login.
+pub(crate) fn way_out(source: &crate::name::SourceName) -> String {
+    format!("needs login: run `portcullis login {source}`")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,237 @@
+//! What a source's transport holds: the token to send, renewed in time, by one of all that want it.
+
+use std::os::unix::fs::MetadataExt as _;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use reqwest::{Response, StatusCode};
+use secrecy::{ExposeSecret as _, SecretString};
+use tokio::time::Instant;
+use url::Url;
+
+use super::challenge::Challenge;
+use super::store::{Login, Logins, Record};
+use super::{OAuthError, Web, token, way_out};
+use crate::egress::Reach;
+use crate::name::SourceName;
+use crate::source::CLOSE_DEADLINE;
+
+/// How long before its end a token is renewed, in seconds: a request must arrive while it holds, on clocks that disagree.
+const MARGIN: i64 = 30;
+
+/// How long a failed renewal is not tried again, so that many calls do not wait for a server that is away, one after another.
+const REST: Duration = Duration::from_secs(10);
+
+/// The login of one source, as its transport uses it.
+pub(crate) struct Bearer {
+    source: SourceName,
+    url: Url,
+    logins: Logins,
+    web: Web,
+    held: Mutex<Held>,
+    /// Held by who renews.
+    turn: tokio::sync::Mutex<()>,
+}
+
+#[derive(Default)]
+struct Held {
+    /// Of the file that `login` was read from. It is another for every login, renewal and logout of any process.
+    stamp: Option<(u64, i64, i64)>,
+    login: Option<Login>,
+    /// Why the last renewal failed, and until when none is tried.
+    problem: Option<(String, Instant)>,
+}
+
+impl std::fmt::Debug for Bearer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Bearer").field("source", &self.source).finish_non_exhaustive()
+    }
+}
+
+impl Bearer {
+    /// For the source at `url`, whose authorization server may be as near as itself.
+    pub(crate) fn new(
+        source: &SourceName,
+        url: &Url,
+        reach: Reach,
+        data_dir: &std::path::Path,
+    ) -> Result<Arc<Self>, OAuthError> {
+        Ok(Arc::new(Self {
+            source: source.clone(),
+            url: url.clone(),
+            logins: Logins::new(data_dir),
+            web: Web::new(url, reach)?,
+            held: Mutex::default(),
+            turn: tokio::sync::Mutex::default(),
+        }))
+    }
+
+    /// The token to send, if somebody has logged in. Cancellation safe: a renewal that was begun goes on.
+    pub(crate) async fn token(self: &Arc<Self>) -> Option<SecretString> {
+        let login = self.login()?;
+        let expires = login.expires_at.is_some_and(|at| at - MARGIN <= Timestamp::now().as_second());
+        if !expires || login.refresh.is_none() {
+            return Some(login.access);
+        }
+        // The old one may still be good, and if not the server says so.
+        Some(self.renew(&login.access).await.unwrap_or(login.access))
+    }
+
+    /// What to send instead, once, after the server refused a request that carried `sent`. Takes note of what it wants where
+    /// there is nothing. Cancellation safe: a renewal that was begun goes on.
+    pub(crate) async fn refused(
+        self: &Arc<Self>,
+        response: &Response,
+        sent: Option<&SecretString>,
+    ) -> Option<SecretString> {
+        let challenge = Challenge::of(response.headers()).unwrap_or_default();
+        let known = self.login().map(|login| login.access);
+        let other = known.filter(|known| sent.is_none_or(|sent| known.expose_secret() != sent.expose_secret()));
+        let instead = match (response.status(), other, sent) {
+            // Somebody logged in, or renewed, meanwhile.
+            (_, Some(other), _) => Some(other),
+            (StatusCode::UNAUTHORIZED, None, Some(sent)) => self.renew(sent).await,
+            _ => None,
+        };
+        if instead.is_none() && wants_login(response.status(), &challenge) {
+            self.note(challenge).await;
+        }
+        instead
+    }
+
+    /// What a person does about a refusal. None if it is none that a login helps against.
+    pub(crate) fn advice(&self, response: &Response) -> Option<String> {
+        let challenge = Challenge::of(response.headers()).unwrap_or_default();
+        if !wants_login(response.status(), &challenge) {
+            return None;
+        }
+        let mut advice = format!("source `{}` {}", self.source, way_out(&self.source));
+        if let (StatusCode::FORBIDDEN, Some(scope)) = (response.status(), &challenge.scope) {
+            advice = format!("{advice} (it wants the scope `{}`)", crate::visible::visible(scope));
+        } else if let Some((problem, _)) = &self.held().problem {
+            advice = format!("{advice} (the last login was not renewed: {problem})");
+        }
+        Some(advice)
+    }
+
+    /// Waits for a renewal that goes on, since what comes of it must be kept.
+    pub(crate) async fn settle(&self) {
+        let _ = tokio::time::timeout(CLOSE_DEADLINE, self.turn.lock()).await;
+    }
+
+    /// The login, read anew if the file is another.
+    fn login(&self) -> Option<Login> {
+        let stamp = self.stamp();
+        let mut held = self.held();
+        if stamp != held.stamp {
+            let read = self.logins.read(&self.source, &self.url).map(|record| record.login);
+            let problem = match &read {
+                Err(error) => Some((error.to_string(), Instant::now())),
+                // Why there is none any more.
+                Ok(None) => held.problem.take(),
+                Ok(Some(_)) => None,
+            };
+            *held = Held { stamp, login: read.ok().flatten(), problem };
+        }
+        held.login.clone()
+    }
+
+    fn stamp(&self) -> Option<(u64, i64, i64)> {
+        let metadata = self.logins.file(&self.source).metadata().ok()?;
+        Some((metadata.ino(), metadata.mtime(), metadata.mtime_nsec()))
+    }
+
+    async fn renew(self: &Arc<Self>, sent: &SecretString) -> Option<SecretString> {
+        let (this, sent) = (Arc::clone(self), sent.clone());
+        // To its end whoever waits: a server that took the old refresh token gives the new one only here.
+        let renewed = tokio::spawn(async move {
+            let _turn = this.turn.lock().await;
+            if this.held().problem.as_ref().is_some_and(|(_, until)| Instant::now() < *until) {
+                return None;
+            }
+            match this.exchange(&sent).await {
+                Ok(access) => Some(access),
+                Err(error) => {
+                    tracing::warn!(source = %this.source, %error, "a login was not renewed");
+                    this.held().problem = Some((error.to_string(), Instant::now() + REST));
+                    None
+                }
+            }
+        });
+        renewed.await.ok().flatten()
+    }
+
+    /// Renews the login that `sent` is from, unless another process has done so.
+    async fn exchange(&self, sent: &SecretString) -> Result<SecretString, OAuthError> {
+        let (logins, source) = (self.logins.clone(), self.source.clone());
+        let lock = tokio::task::spawn_blocking(move || logins.lock(&source)).await;
+        let _lock = lock.map_err(|error| OAuthError::Source(error.to_string()))??;
+        let mut record = self.logins.read(&self.source, &self.url)?;
+        let Some(login) = record.login.take() else {
+            return Err(OAuthError::Source("nobody is logged in any more".to_owned()));
+        };
+        if login.access.expose_secret() != sent.expose_secret() {
+            return Ok(login.access);
+        }
+        let Some(refresh) = login.refresh.clone() else {
+            return Err(OAuthError::Source("it has ended, and its server gave nothing to renew it with".to_owned()));
+        };
+        let form = [
+            ("grant_type", "refresh_token"),
+            ("refresh_token", refresh.expose_secret()),
+            ("resource", login.resource.as_str()),
+        ];
+        let endpoint = self.web.url(&login.endpoint, &login.issuer)?;
+        let login = match token::ask(&self.web, &endpoint, &login.client, &form).await {
+            Ok(tokens) => login.renewed(tokens),
+            Err(error) => {
+                if matches!(&error, OAuthError::Refused { code, .. } if code == "invalid_grant") {
+                    // It is over. The next login asks for what this one had.
+                    let scope = Some(login.scopes.join(" ")).filter(|scope| !scope.is_empty());
+                    record.challenge.get_or_insert_default().scope = scope;
+                    self.logins.write(&self.source, &record)?;
+                }
+                return Err(error);
+            }
+        };
+        let access = login.access.clone();
+        record.login = Some(login.clone());
+        record.challenge = None;
+        if let Err(error) = self.logins.write(&self.source, &record) {
+            tracing::error!(source = %self.source, %error, "a renewed login is held in memory only");
+        }
+        *self.held() = Held { stamp: self.stamp(), login: Some(login), problem: None };
+        Ok(access)
+    }
+
+    /// Keeps what the server wants for the next login.
+    async fn note(&self, challenge: Challenge) {
+        let (logins, source, url) = (self.logins.clone(), self.source.clone(), self.url.clone());
+        let noted = tokio::task::spawn_blocking(move || {
+            let _lock = logins.lock(&source)?;
+            // What cannot be read tells nothing, and a login replaces it.
+            let mut record = logins.read(&source, &url).unwrap_or_else(|_| Record::new(&source, &url));
+            if record.challenge.as_ref() == Some(&challenge) {
+                return Ok(());
+            }
+            record.challenge = Some(challenge);
+            logins.write(&source, &record)
+        });
+        // The login asks the server again.
+        if let Ok(Err(error)) = noted.await {
+            tracing::debug!(source = %self.source, %error, "what a server wants could not be noted");
+        }
+    }
+
+    fn held(&self) -> MutexGuard<'_, Held> {
+        // It is whole at every point at which a holder could panic.
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether a refusal is one that a login helps against.
+fn wants_login(status: StatusCode, challenge: &Challenge) -> bool {
+    let scope = challenge.error.as_deref() == Some("insufficient_scope");
+    status == StatusCode::UNAUTHORIZED || (status == StatusCode::FORBIDDEN && scope)
+}

@@ -1,0 +1,179 @@
+//! Where the browser comes back to: one page on the loopback, for one login, for a bounded time (RFC 8252, section 7.3).
+
+use std::convert::Infallible;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::header::{CONTENT_SECURITY_POLICY, CONTENT_TYPE, HOST, HeaderValue, REFERRER_POLICY};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use subtle::ConstantTimeEq as _;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use url::form_urlencoded;
+
+use super::OAuthError;
+
+/// How long a person may take to log in, with whatever their provider wants of them.
+const PATIENCE: Duration = Duration::from_secs(10 * 60);
+
+/// How long the head of a request may take: it comes from a browser on this machine.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Connections at once. Browsers open some ahead of use.
+const MAX_CONNECTIONS: usize = 16;
+
+/// How long the last page may take to reach the browser.
+const FAREWELL: Duration = Duration::from_secs(2);
+
+const PATH: &str = "/callback";
+
+/// A listener for one answer.
+pub(super) struct Callback {
+    listener: TcpListener,
+    address: SocketAddr,
+}
+
+/// What the authorization server had the browser bring, its `state` found to be ours.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Arrival {
+    pub(super) code: Option<String>,
+    pub(super) iss: Option<String>,
+    pub(super) error: Option<String>,
+    pub(super) error_description: Option<String>,
+}
+
+impl Callback {
+    /// Listens on 127.0.0.1, at this port or one that the system chooses.
+    pub(super) async fn bind(port: Option<u16>) -> Result<Self, OAuthError> {
+        let bound = async {
+            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port.unwrap_or(0))).await?;
+            let address = listener.local_addr()?;
+            Ok(Self { listener, address })
+        };
+        bound.await.map_err(|error: std::io::Error| {
+            let port = port.map_or_else(|| "a port".to_owned(), |port| format!("port {port}"));
+            OAuthError::Source(format!("cannot listen on {port} of 127.0.0.1: {error}; name another with `--port`"))
+        })
+    }
+
+    /// Where the browser is to be sent.
+    pub(super) fn redirect(&self) -> String {
+        format!("http://{}{PATH}", self.address)
+    }
+
+    /// Waits for the answer to the request that carried `state`. What carries another is turned away, and the wait goes on.
+    pub(super) async fn wait(self, state: &str) -> Result<Arrival, OAuthError> {
+        let mut connections = JoinSet::new();
+        let (found, mut arrivals) = mpsc::channel(1);
+        let page = Arc::new(Page { host: self.address.to_string(), state: state.to_owned(), found });
+        let arrived = tokio::time::timeout(PATIENCE, async {
+            loop {
+                tokio::select! {
+                    Some(arrival) = arrivals.recv() => return arrival,
+                    Ok((stream, _)) = self.listener.accept(), if connections.len() < MAX_CONNECTIONS => {
+                        connections.spawn(serve(Arc::clone(&page), stream));
+                    }
+                    Some(_) = connections.join_next(), if !connections.is_empty() => {}
+                }
+            }
+        });
+        let arrived = arrived.await.map_err(|_| OAuthError::Abandoned(PATIENCE.as_secs()))?;
+        drop(self.listener);
+        // Without it the person would see a broken page.
+        let _ = tokio::time::timeout(FAREWELL, async { while connections.join_next().await.is_some() {} }).await;
+        Ok(arrived)
+    }
+}
+
+struct Page {
+    host: String,
+    state: String,
+    found: mpsc::Sender<Arrival>,
+}
+
+async fn serve(page: Arc<Page>, stream: TcpStream) {
+    let service = service_fn(|request| {
+        let answer = page.answer(&request);
+        async move { Ok::<_, Infallible>(answer) }
+    });
+    let builder =
+        http1::Builder::new().timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT).keep_alive(false).to_owned();
+    // A browser that goes away has been told already, or comes again.
+    let _ = builder.serve_connection(TokioIo::new(stream), service).await;
+}
+
+impl Page {
+    fn answer<B>(&self, request: &Request<B>) -> Response<Full<Bytes>> {
+        let ours = request.headers().get(HOST).is_some_and(|host| host.as_bytes() == self.host.as_bytes());
+        if !ours || request.method() != Method::GET || request.uri().path() != PATH {
+            return page(StatusCode::NOT_FOUND, "There is nothing here.\n");
+        }
+        let arrival = read(request.uri().query().unwrap_or_default(), &self.state);
+        match arrival.map(|arrival| self.found.try_send(arrival)) {
+            Some(Ok(())) => {
+                page(StatusCode::OK, "Portcullis has the answer. What came of it stands in the terminal.\n")
+            }
+            Some(Err(_)) => page(StatusCode::GONE, "This login has had its answer.\n"),
+            None => page(StatusCode::BAD_REQUEST, "This is not the answer to the login that waits here.\n"),
+        }
+    }
+}
+
+/// The parameters, if they are for the request that carried `state`. None also if one is given twice.
+fn read(query: &str, state: &str) -> Option<Arrival> {
+    let mut arrival = Arrival::default();
+    let mut given = None;
+    for (name, value) in form_urlencoded::parse(query.as_bytes()) {
+        let place = match &*name {
+            "state" => &mut given,
+            "code" => &mut arrival.code,
+            "iss" => &mut arrival.iss,
+            "error" => &mut arrival.error,
+            "error_description" => &mut arrival.error_description,
+            _ => continue,
+        };
+        if place.replace(value.into_owned()).is_some() {
+            return None;
+        }
+    }
+    bool::from(given?.as_bytes().ct_eq(state.as_bytes())).then_some(arrival)
+}
+
+fn page(status: StatusCode, text: &'static str) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(Bytes::from_static(text.as_bytes())));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static("default-src 'none'"));
+    // The address of this page holds the code.
+    headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_answer_with_our_state_is_read() {
+        let code = |code: &str| Some(Arrival { code: Some(code.to_owned()), ..Arrival::default() });
+        assert_eq!(read("code=a%20b&state=s3cret&extra=1", "s3cret"), code("a b"));
+        for bad in [
+            "code=a",
+            "code=a&state=",
+            "code=a&state=other",
+            "code=a&state=s3cret&state=s3cret",
+            "code=a&code=b&state=s3cret",
+            "",
+        ] {
+            assert_eq!(read(bad, "s3cret"), None, "{bad}");
+        }
+    }
+}

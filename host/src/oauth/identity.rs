@@ -1,0 +1,149 @@
+//! Who we are to an authorization server: configured, described by a document of ours, or registered anew (RFC 7591).
+
+use reqwest::StatusCode;
+use secrecy::SecretString;
+use serde::{Deserialize, Serialize};
+use url::Url;
+
+use super::metadata::Server;
+use super::store::exposed;
+use super::token::refused;
+use super::web::parse;
+use super::{OAuthError, Web};
+
+/// What a person sees who is asked whether this client may.
+const CLIENT_NAME: &str = "Portcullis";
+
+/// A client of one authorization server.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Identity {
+    pub(super) id: String,
+    #[serde(serialize_with = "exposed")]
+    pub(super) secret: Option<SecretString>,
+    pub(super) method: Method,
+}
+
+/// How a client proves itself at the token endpoint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Method {
+    /// It has nothing to prove it with.
+    #[serde(rename = "none")]
+    None,
+    /// By an `Authorization` header.
+    #[serde(rename = "client_secret_basic")]
+    Basic,
+    /// In the body.
+    #[serde(rename = "client_secret_post")]
+    Post,
+}
+
+impl Method {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Basic => "client_secret_basic",
+            Self::Post => "client_secret_post",
+        }
+    }
+
+    /// The first of `wanted` that the server takes. One that does not say takes them all.
+    fn choose(server: &Server, wanted: &[Self]) -> Result<Self, OAuthError> {
+        let takes = |method: &&Self| match &server.methods {
+            Some(methods) => methods.iter().any(|name| name == method.name()),
+            None => true,
+        };
+        wanted.iter().find(takes).copied().ok_or_else(|| OAuthError::Answer {
+            url: server.issuer.clone(),
+            what: "wants clients to prove themselves in ways that this one has not".to_owned(),
+        })
+    }
+}
+
+/// What is configured of a client.
+#[derive(Debug, Default)]
+pub(super) struct Known {
+    /// Registered by hand, with its secret if it has one.
+    pub(super) client: Option<(String, Option<SecretString>)>,
+    /// Where a client id metadata document is published.
+    pub(super) document: Option<Url>,
+}
+
+/// Our identity at `server`, found in the order of MCP's "Client Registration Approaches".
+pub(super) async fn identity(
+    web: &Web,
+    server: &Server,
+    known: Known,
+    redirect: &str,
+    scopes: &[String],
+) -> Result<Identity, OAuthError> {
+    if let Some((id, secret)) = known.client {
+        let wanted: &[_] = if secret.is_some() { &[Method::Basic, Method::Post] } else { &[Method::None] };
+        // A server that knows the client takes it without a secret, whatever it says of others.
+        let method =
+            Method::choose(server, wanted).or_else(|error| secret.is_none().then_some(Method::None).ok_or(error));
+        return Ok(Identity { id, secret, method: method? });
+    }
+    if let Some(document) = known.document.filter(|_| server.takes_documents) {
+        return Ok(Identity { id: document.into(), secret: None, method: Method::None });
+    }
+    match &server.registration {
+        Some(endpoint) => register(web, server, endpoint, redirect, scopes).await,
+        None => Err(OAuthError::Answer {
+            url: server.issuer.clone(),
+            what: "registers no clients by itself: register one there, with a loopback redirect, and configure it as \
+                   `oauth = { client-id = \"…\", issuer = \"…\" }` of the source"
+                .to_owned(),
+        }),
+    }
+}
+
+async fn register(
+    web: &Web,
+    server: &Server,
+    endpoint: &Url,
+    redirect: &str,
+    scopes: &[String],
+) -> Result<Identity, OAuthError> {
+    #[derive(Serialize)]
+    struct Request<'a> {
+        client_name: &'a str,
+        application_type: &'a str,
+        redirect_uris: [&'a str; 1],
+        grant_types: [&'a str; 2],
+        response_types: [&'a str; 1],
+        token_endpoint_auth_method: &'a str,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        scope: Option<String>,
+    }
+    #[derive(Deserialize)]
+    struct Registered {
+        client_id: String,
+        client_secret: Option<SecretString>,
+        token_endpoint_auth_method: Option<String>,
+    }
+    let method = Method::choose(server, &[Method::None, Method::Basic, Method::Post])?;
+    let request = Request {
+        client_name: CLIENT_NAME,
+        application_type: "native",
+        redirect_uris: [redirect],
+        grant_types: ["authorization_code", "refresh_token"],
+        response_types: ["code"],
+        token_endpoint_auth_method: method.name(),
+        scope: (!scopes.is_empty()).then(|| scopes.join(" ")),
+    };
+    let request = serde_json::json!(request).to_string();
+    let (status, text) = web.post(endpoint, "application/json", request, None).await?;
+    if !matches!(status, StatusCode::CREATED | StatusCode::OK) {
+        return Err(refused(endpoint, status, &text, &[]));
+    }
+    let registered: Registered = parse(endpoint, &text)?;
+    // Some send an empty secret to a client that has none.
+    let secret = registered.client_secret.filter(|secret| !secrecy::ExposeSecret::expose_secret(secret).is_empty());
+    let given = [Method::None, Method::Basic, Method::Post];
+    let given =
+        given.into_iter().find(|method| registered.token_endpoint_auth_method.as_deref() == Some(method.name()));
+    // What the server has settled on counts; a method that needs a secret is none without one.
+    let method = given.unwrap_or(method);
+    let method = if secret.is_none() { Method::None } else { method };
+    Ok(Identity { id: registered.client_id, secret, method })
+}

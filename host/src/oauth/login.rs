@@ -1,0 +1,241 @@
+//! One login, from the source's challenge to the tokens in the data folder.
+
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
+use jiff::Timestamp;
+use sha2::{Digest as _, Sha256};
+use url::Url;
+
+use super::callback::{Arrival, Callback};
+use super::challenge::Challenge;
+use super::identity::{self, Known};
+use super::metadata::{self, Resource, Server};
+use super::store::{Login, Logins, Record};
+use super::{OAuthError, Web, token};
+use crate::config::{Config, Endpoint, OAuthConfig, SourceConfig};
+use crate::egress::{Reach, shown};
+use crate::name::SourceName;
+use crate::secret::Secrets;
+use crate::source::{HttpSource, Onlooker, Source as _};
+use crate::visible::visible;
+
+/// Random bytes of a state and of a PKCE verifier.
+const RANDOM_BYTES: usize = 32;
+
+/// What asks an authorization server for a refresh token, where it knows the scope.
+const OFFLINE: &str = "offline_access";
+
+/// What came of a login.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct LoggedIn {
+    /// Who issued the token.
+    pub issuer: String,
+    /// What it is good for, as far as the server says.
+    pub scopes: Vec<String>,
+    /// For how long, if the server says so.
+    pub lasts: Option<Duration>,
+    /// Whether it is renewed without a person.
+    pub renews: bool,
+}
+
+/// Has a person log in to a source. `show` gets the address that they open in a browser on this machine, which comes back to
+/// 127.0.0.1 at `port`, or at one that the system chooses. A running broker uses the new login from its next request on.
+///
+/// Dropping the future gives the login up; what was kept before stays.
+///
+/// # Errors
+/// [`OAuthError`]: the source wants no login, a server is not what it should be, the person refused or did not come back within
+/// ten minutes.
+pub async fn login(
+    config: &Config,
+    source: &SourceName,
+    port: Option<u16>,
+    show: impl FnOnce(&str),
+) -> Result<LoggedIn, OAuthError> {
+    let target = Target::of(config, source)?;
+    let logins = Logins::new(&config.data_dir);
+    let open = target.meet(config).await?;
+    let record = logins.read(source, target.url).unwrap_or_else(|_| Record::new(source, target.url));
+    let challenge = record.challenge.unwrap_or_default();
+    let resource = target.resource(&challenge, open && record.login.is_none()).await?;
+    let server = metadata::server(&target.web, &resource.issuer).await?;
+    let before = record.login.filter(|login| login.issuer == server.issuer);
+    let scopes = scopes(target.oauth, &challenge, &resource, &server, before.as_ref());
+
+    let callback = Callback::bind(port).await?;
+    let redirect = callback.redirect();
+    let known = target.known(config)?;
+    let client = identity::identity(&target.web, &server, known, &redirect, &scopes).await?;
+    let (state, verifier) = (random()?, random()?);
+    let mut address = server.authorization.clone();
+    address
+        .query_pairs_mut()
+        .append_pair("response_type", "code")
+        .append_pair("client_id", &client.id)
+        .append_pair("redirect_uri", &redirect)
+        .append_pair("state", &state)
+        .append_pair("code_challenge", &BASE64.encode(Sha256::digest(verifier.as_bytes())))
+        .append_pair("code_challenge_method", "S256")
+        .append_pair("resource", &resource.id)
+        .extend_pairs((!scopes.is_empty()).then(|| ("scope", scopes.join(" "))));
+    show(address.as_str());
+    let code = code(callback.wait(&state).await?, &server)?;
+
+    let form = [
+        ("grant_type", "authorization_code"),
+        ("code", &code),
+        ("redirect_uri", &redirect),
+        ("code_verifier", &verifier),
+        ("resource", &resource.id),
+    ];
+    let tokens = token::ask(&target.web, &server.token, &client, &form).await?;
+    let login = Login {
+        issuer: server.issuer,
+        endpoint: server.token.into(),
+        client,
+        resource: resource.id,
+        scopes: tokens.scopes.clone().unwrap_or(scopes),
+        access: tokens.access,
+        refresh: tokens.refresh,
+        expires_at: tokens.expires_at,
+    };
+    let now = Timestamp::now().as_second();
+    let logged_in = LoggedIn {
+        issuer: login.issuer.clone(),
+        scopes: login.scopes.clone(),
+        lasts: login.expires_at.and_then(|at| u64::try_from(at - now).ok()).map(Duration::from_secs),
+        renews: login.refresh.is_some(),
+    };
+    keep(logins, source.clone(), target.url.clone(), login).await?;
+    Ok(logged_in)
+}
+
+/// The source, and the way to what it names.
+struct Target<'a> {
+    source: &'a SourceConfig,
+    url: &'a Url,
+    oauth: &'a OAuthConfig,
+    web: Web,
+}
+
+impl<'a> Target<'a> {
+    fn of(config: &'a Config, name: &SourceName) -> Result<Self, OAuthError> {
+        let refuse = |why: &str| OAuthError::Source(format!("source `{name}` {why}"));
+        let source = config.sources.get(name).ok_or_else(|| refuse("is not configured"))?;
+        let Endpoint::Url { url, headers, oauth, dangerous_allow_private, .. } = &source.endpoint else {
+            return Err(refuse("has no `url`: there is nobody to log in to"));
+        };
+        if headers.contains_key("authorization") {
+            return Err(refuse("has an `Authorization` among its `headers`; take it out to log in"));
+        }
+        let reach = if *dangerous_allow_private { Reach::Private } else { Reach::Public };
+        Ok(Self { source, url, oauth, web: Web::new(url, reach)? })
+    }
+
+    /// Speaks to the source, so that it says what it wants. Whether it wanted nothing.
+    async fn meet(&self, config: &Config) -> Result<bool, OAuthError> {
+        let secrets = Secrets::open(&config.data_dir)?;
+        let Endpoint::Url { headers, .. } = &self.source.endpoint else { return Ok(false) };
+        let mut resolved = Vec::with_capacity(headers.len());
+        for (name, value) in headers {
+            resolved.push((name.clone(), secrets.resolve(value)?));
+        }
+        let source = HttpSource::new(self.source, resolved, &config.data_dir);
+        let source = source.map_err(|error| OAuthError::Source(error.to_string()))?;
+        let met = source.discover(&(std::sync::Arc::new(Onlooker) as _)).await;
+        source.close().await;
+        Ok(met.is_ok())
+    }
+
+    /// What the source says of itself. One that says nothing is taken for its own authorization server's (MCP 2025-03-26).
+    async fn resource(&self, challenge: &Challenge, open: bool) -> Result<Resource, OAuthError> {
+        let issuer = self.oauth.issuer.as_deref();
+        let named = challenge.resource_metadata.as_deref();
+        if let Some(resource) = metadata::resource(&self.web, self.url, named, issuer).await? {
+            return Ok(resource);
+        }
+        if open && *challenge == Challenge::default() {
+            return Err(OAuthError::Source(format!("source `{}` asks for no login", self.source.name)));
+        }
+        let issuer = issuer.map_or_else(|| self.url.origin().ascii_serialization(), str::to_owned);
+        Ok(Resource { id: shown(self.url), issuer, scopes: Vec::new() })
+    }
+
+    fn known(&self, config: &Config) -> Result<Known, OAuthError> {
+        let client = match &self.oauth.client {
+            Some((id, secret)) => {
+                let secrets = Secrets::open(&config.data_dir)?;
+                Some((id.clone(), secret.as_ref().map(|secret| secrets.resolve(secret)).transpose()?))
+            }
+            None => None,
+        };
+        Ok(Known { client, document: self.oauth.document.clone() })
+    }
+}
+
+/// MCP's "Scope Selection Strategy": what the source asked for, else what it knows; what was granted before stays, so that a
+/// further scope costs none; and whatever makes a login last.
+fn scopes(
+    configured: &OAuthConfig,
+    challenge: &Challenge,
+    resource: &Resource,
+    server: &Server,
+    before: Option<&Login>,
+) -> Vec<String> {
+    let asked = challenge.scopes();
+    let mut scopes = match &configured.scopes {
+        Some(configured) => [configured.as_slice(), &asked].concat(),
+        None if asked.is_empty() => resource.scopes.clone(),
+        None => asked,
+    };
+    scopes.extend(before.into_iter().flat_map(|login| login.scopes.iter().cloned()));
+    if server.scopes.iter().any(|scope| scope == OFFLINE) {
+        scopes.push(OFFLINE.to_owned());
+    }
+    let mut seen = std::collections::HashSet::new();
+    scopes.retain(|scope| seen.insert(scope.clone()));
+    scopes
+}
+
+/// The code, if the answer comes from the server that was asked (RFC 9207, section 2.4: compared as text).
+fn code(arrival: Arrival, server: &Server) -> Result<String, OAuthError> {
+    let issuer = visible(&server.issuer).into_owned();
+    match arrival.iss {
+        Some(iss) if iss != server.issuer => {
+            return Err(OAuthError::Callback(format!(
+                "the answer says that it comes from `{}`, and `{issuer}` was asked",
+                visible(&iss)
+            )));
+        }
+        None if server.names_itself => {
+            return Err(OAuthError::Callback(format!("the answer does not say that it comes from `{issuer}`")));
+        }
+        _ => {}
+    }
+    if let Some(code) = arrival.error {
+        let why = arrival.error_description.map(|why| visible(&why).into_owned());
+        return Err(OAuthError::Refused { code: visible(&code).into_owned(), why });
+    }
+    arrival.code.ok_or_else(|| OAuthError::Callback("the answer holds neither a code nor an error".to_owned()))
+}
+
+async fn keep(logins: Logins, source: SourceName, url: Url, login: Login) -> Result<(), OAuthError> {
+    let kept = tokio::task::spawn_blocking(move || {
+        let _lock = logins.lock(&source)?;
+        let mut record = Record::new(&source, &url);
+        record.login = Some(login);
+        logins.write(&source, &record)
+    });
+    // Only a panic or the end of the runtime ends it early.
+    Ok(kept.await.map_err(|error| OAuthError::Source(error.to_string()))??)
+}
+
+fn random() -> Result<String, OAuthError> {
+    let mut bytes = [0; RANDOM_BYTES];
+    getrandom::fill(&mut bytes)
+        .map_err(|error| OAuthError::Source(format!("the system gives no random numbers: {error}")))?;
+    Ok(BASE64.encode(bytes))
+}

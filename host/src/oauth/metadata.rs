@@ -1,0 +1,262 @@
+//! Who issues tokens for a source, and how: protected resource metadata (RFC 9728) and authorization server metadata (RFC 8414,
+//! OpenID Connect Discovery).
+
+use serde::Deserialize;
+use url::Url;
+
+use super::{OAuthError, Web};
+use crate::egress::shown;
+use crate::visible::visible;
+
+/// What a source says of itself.
+#[derive(Debug)]
+pub(super) struct Resource {
+    /// Its identifier, exactly as published: what a token is asked for (RFC 8707).
+    pub(super) id: String,
+    /// Who issues tokens for it.
+    pub(super) issuer: String,
+    /// All scopes that it knows.
+    pub(super) scopes: Vec<String>,
+}
+
+/// An authorization server.
+#[derive(Debug)]
+pub(super) struct Server {
+    /// Exactly as published.
+    pub(super) issuer: String,
+    pub(super) authorization: Url,
+    pub(super) token: Url,
+    pub(super) registration: Option<Url>,
+    pub(super) scopes: Vec<String>,
+    /// How clients prove themselves at the token endpoint; None where it does not say.
+    pub(super) methods: Option<Vec<String>>,
+    /// Whether it names itself when it sends the person back (RFC 9207).
+    pub(super) names_itself: bool,
+    /// Whether it takes the URL of a document for a client id.
+    pub(super) takes_documents: bool,
+}
+
+#[derive(Deserialize)]
+struct RawResource {
+    resource: String,
+    #[serde(default)]
+    authorization_servers: Vec<String>,
+    #[serde(default)]
+    scopes_supported: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct RawServer {
+    issuer: String,
+    authorization_endpoint: String,
+    token_endpoint: String,
+    registration_endpoint: Option<String>,
+    #[serde(default)]
+    scopes_supported: Vec<String>,
+    #[serde(default)]
+    response_types_supported: Vec<String>,
+    #[serde(default)]
+    code_challenge_methods_supported: Vec<String>,
+    token_endpoint_auth_methods_supported: Option<Vec<String>>,
+    #[serde(default)]
+    authorization_response_iss_parameter_supported: bool,
+    #[serde(default)]
+    client_id_metadata_document_supported: bool,
+}
+
+/// What the source at `url` says of itself, at the place that its challenge named or else at the well-known ones. `issuer`, if
+/// it is configured, must be among those that it names. None if it says nothing.
+pub(super) async fn resource(
+    web: &Web,
+    url: &Url,
+    named: Option<&str>,
+    issuer: Option<&str>,
+) -> Result<Option<Resource>, OAuthError> {
+    let places = match named {
+        Some(named) => vec![web.url(named, &shown(url))?],
+        None => well_known(url, "oauth-protected-resource"),
+    };
+    for place in places {
+        if let Some(raw) = web.get::<RawResource>(&place).await? {
+            return checked_resource(web, url, &place, raw, issuer).map(Some);
+        }
+    }
+    match named {
+        Some(_) => Err(OAuthError::Metadata {
+            url: shown(url),
+            what: "that it is described at an address where there is nothing".to_owned(),
+        }),
+        None => Ok(None),
+    }
+}
+
+fn checked_resource(
+    web: &Web,
+    url: &Url,
+    place: &Url,
+    raw: RawResource,
+    wanted: Option<&str>,
+) -> Result<Resource, OAuthError> {
+    let refuse = |what: String| Err(OAuthError::Metadata { url: shown(place), what });
+    if !Url::parse(&raw.resource).is_ok_and(|id| covers(&id, url)) {
+        let (id, url) = (visible(&raw.resource), shown(url));
+        return refuse(format!("that it describes `{id}`, which is not `{url}`; no token is asked for"));
+    }
+    let issuer = match wanted {
+        Some(wanted) => raw.authorization_servers.into_iter().find(|issuer| issuer == wanted),
+        None => raw.authorization_servers.into_iter().next(),
+    };
+    let Some(issuer) = issuer else {
+        return match wanted {
+            Some(wanted) => refuse(format!("nothing of `{wanted}`, the configured `issuer`")),
+            None => refuse("of no authorization server that it trusts".to_owned()),
+        };
+    };
+    web.url(&issuer, &shown(place))?;
+    Ok(Resource { id: raw.resource, issuer, scopes: raw.scopes_supported })
+}
+
+/// Whether a token for the resource `id` is one for the server at `url`: the same, or above it on the same origin.
+fn covers(id: &Url, url: &Url) -> bool {
+    let above = id.path().trim_end_matches('/');
+    let below = url.path().strip_prefix(above).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+    id.fragment().is_none() && id.origin() == url.origin() && below
+}
+
+/// What the authorization server `issuer` says of itself.
+pub(super) async fn server(web: &Web, issuer: &str) -> Result<Server, OAuthError> {
+    let base = web.url(issuer, issuer)?;
+    for place in server_places(&base) {
+        if let Some(raw) = web.get::<RawServer>(&place).await? {
+            return checked_server(web, issuer, &place, raw);
+        }
+    }
+    let what = "does not say how tokens are had from it (RFC 8414, OpenID Connect Discovery)".to_owned();
+    Err(OAuthError::Answer { url: shown(&base), what })
+}
+
+fn checked_server(web: &Web, issuer: &str, place: &Url, raw: RawServer) -> Result<Server, OAuthError> {
+    let refuse = |what: &str| Err(OAuthError::Metadata { url: shown(place), what: what.to_owned() });
+    if !same_issuer(&raw.issuer, issuer) {
+        let (its, asked) = (visible(&raw.issuer), visible(issuer));
+        return refuse(&format!("that it speaks for `{its}`, and `{asked}` was asked"));
+    }
+    if !raw.code_challenge_methods_supported.iter().any(|method| method == "S256") {
+        return refuse("nothing of PKCE with S256, without which codes can be stolen");
+    }
+    if !raw.response_types_supported.is_empty() && !raw.response_types_supported.iter().any(|kind| kind == "code") {
+        return refuse("that it gives no codes");
+    }
+    let url = |text: &str| web.url(text, &shown(place));
+    Ok(Server {
+        authorization: url(&raw.authorization_endpoint)?,
+        token: url(&raw.token_endpoint)?,
+        registration: raw.registration_endpoint.as_deref().map(url).transpose()?,
+        issuer: raw.issuer,
+        scopes: raw.scopes_supported,
+        methods: raw.token_endpoint_auth_methods_supported,
+        names_itself: raw.authorization_response_iss_parameter_supported,
+        takes_documents: raw.client_id_metadata_document_supported,
+    })
+}
+
+/// Compared as text. But an origin alone may end in a slash or not: many libraries add one, and it can mean nothing else.
+fn same_issuer(one: &str, other: &str) -> bool {
+    let bare = |text: &str| Url::parse(text).is_ok_and(|url| url.path() == "/" && url.query().is_none());
+    one == other || (bare(one) && bare(other) && one.trim_end_matches('/') == other.trim_end_matches('/'))
+}
+
+/// RFC 9728, section 3.1: between host and path, then at the root.
+fn well_known(url: &Url, document: &str) -> Vec<Url> {
+    let path = url.path().trim_end_matches('/');
+    let mut places = vec![at(url, &format!("/.well-known/{document}{path}"))];
+    if !path.is_empty() {
+        places.push(at(url, &format!("/.well-known/{document}")));
+    }
+    places
+}
+
+/// The order of MCP's "Authorization Server Metadata Discovery".
+fn server_places(issuer: &Url) -> Vec<Url> {
+    let path = issuer.path().trim_end_matches('/');
+    let mut places = vec![
+        at(issuer, &format!("/.well-known/oauth-authorization-server{path}")),
+        at(issuer, &format!("/.well-known/openid-configuration{path}")),
+    ];
+    if !path.is_empty() {
+        places.push(at(issuer, &format!("{path}/.well-known/openid-configuration")));
+    }
+    places
+}
+
+fn at(url: &Url, path: &str) -> Url {
+    let mut place = url.clone();
+    place.set_path(path);
+    place.set_query(None);
+    place.set_fragment(None);
+    place
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    #[test]
+    fn a_resource_is_the_server_or_above_it() {
+        let covers = |id: &str, url: &str| covers(&Url::parse(id).unwrap(), &Url::parse(url).unwrap());
+        for id in ["https://a.example/mcp", "https://a.example/mcp/", "https://a.example", "https://a.example:443/"] {
+            assert!(covers(id, "https://a.example/mcp?x=1"), "{id}");
+        }
+        for id in [
+            "https://a.example/mc",
+            "https://a.example/mcp/x",
+            "https://b.example/mcp",
+            "http://a.example/mcp",
+            "https://a.example:8443/mcp",
+            "https://a.example/mcp#x",
+        ] {
+            assert!(!covers(id, "https://a.example/mcp"), "{id}");
+        }
+    }
+
+    #[test]
+    fn an_issuer_is_compared_as_text() {
+        assert!(same_issuer("https://a.example/x", "https://a.example/x"));
+        assert!(same_issuer("https://a.example/", "https://a.example"));
+        for other in
+            ["https://a.example/x/", "https://A.example/x", "https://a.example:443/x", "https://a.example", "x"]
+        {
+            assert!(!same_issuer("https://a.example/x", other), "{other}");
+        }
+    }
+
+    #[test]
+    fn metadata_is_looked_for_in_the_order_of_the_specification() {
+        let texts = |urls: Vec<Url>| urls.iter().map(Url::to_string).collect::<Vec<_>>();
+        let url = |text: &str| Url::parse(text).unwrap();
+        assert_eq!(
+            texts(well_known(&url("https://a.example/v1/mcp?x"), "oauth-protected-resource")),
+            [
+                "https://a.example/.well-known/oauth-protected-resource/v1/mcp",
+                "https://a.example/.well-known/oauth-protected-resource"
+            ]
+        );
+        assert_eq!(
+            texts(server_places(&url("https://a.example/tenant"))),
+            [
+                "https://a.example/.well-known/oauth-authorization-server/tenant",
+                "https://a.example/.well-known/openid-configuration/tenant",
+                "https://a.example/tenant/.well-known/openid-configuration"
+            ]
+        );
+        assert_eq!(
+            texts(server_places(&url("https://a.example"))),
+            [
+                "https://a.example/.well-known/oauth-authorization-server",
+                "https://a.example/.well-known/openid-configuration"
+            ]
+        );
+    }
+}

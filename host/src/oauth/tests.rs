@@ -1,0 +1,140 @@
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
+
+mod hostile;
+mod renewal;
+mod world;
+
+use std::os::unix::fs::PermissionsExt as _;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+
+use self::world::{World, server, web};
+use super::*;
+
+#[tokio::test]
+async fn a_person_logs_in_once_and_the_token_is_sent() {
+    let world = World::friendly().await;
+    let before = world.discover().await.unwrap_err().to_string();
+    assert!(before.contains("needs login: run `portcullis login web`"), "{before}");
+
+    let logged_in = world.login("").await.unwrap();
+    assert_eq!((logged_in.issuer, logged_in.renews), (world.base(), true));
+    assert_eq!(world.discover().await.unwrap().tools.items.len(), 1);
+
+    let [authorized] = &world.asked("/authorize")[..] else { panic!("once") };
+    let [exchanged] = &world.asked("/token")[..] else { panic!("once") };
+    let verifier = exchanged.get("code_verifier").unwrap();
+    let challenge = URL_SAFE_NO_PAD.encode(Sha256::digest(verifier));
+    assert_eq!(authorized.get("code_challenge"), Some(challenge));
+    assert_eq!(authorized.get("code_challenge_method").as_deref(), Some("S256"));
+    for seen in [authorized, exchanged] {
+        assert_eq!(seen.get("resource"), Some(format!("{}/mcp", world.base())), "{}", seen.path);
+        assert_eq!(seen.get("client_id").as_deref(), Some("registered"), "{}", seen.path);
+    }
+    let registered: Value = serde_json::from_str(&world.asked("/register")[0].text).unwrap();
+    assert_eq!(registered["redirect_uris"], json!([authorized.get("redirect_uri").unwrap()]));
+}
+
+#[tokio::test]
+async fn a_client_is_the_configured_one_else_the_document_else_a_new_one() {
+    let document = "https://client.example/portcullis.json";
+    for (more, knows_documents, id) in [
+        ("oauth = { client-id = \"mine\", client-secret = \"its s3cret\", issuer = \"ISSUER\" }", true, "mine"),
+        ("oauth = { client-metadata = \"https://client.example/portcullis.json\" }", true, document),
+        ("oauth = { client-metadata = \"https://client.example/portcullis.json\" }", false, "registered"),
+    ] {
+        let world = World::new(move |seen, base| {
+            let changes = json!({ "client_id_metadata_document_supported": knows_documents });
+            seen.path.contains("oauth-authorization-server").then(|| server(base, &changes))
+        })
+        .await;
+        world.login(&more.replace("ISSUER", &world.base())).await.unwrap();
+        assert_eq!(world.asked("/authorize")[0].get("client_id").as_deref(), Some(id));
+        assert_eq!(world.asked("/register").len(), usize::from(id == "registered"));
+        let exchanged = &world.asked("/token")[0];
+        if id == "mine" {
+            let pair = base64::engine::general_purpose::STANDARD.encode("mine:its+s3cret");
+            assert_eq!(exchanged.bearer.as_deref(), Some(&*format!("Basic {pair}")));
+            assert_eq!(exchanged.get("client_secret"), None);
+        } else {
+            assert_eq!(exchanged.bearer, None);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_further_scope_is_asked_for_beside_those_that_there_are() {
+    let world = World::new(|seen, base| {
+        let changes = json!({ "scopes_supported": ["read", "offline_access"] });
+        match seen.path.as_str() {
+            "/.well-known/oauth-protected-resource/mcp" => {
+                Some(world::resource(base, &json!({ "scopes_supported": ["read"] })))
+            }
+            "/.well-known/oauth-authorization-server" => Some(server(base, &changes)),
+            _ => None,
+        }
+    })
+    .await;
+    world.login("").await.unwrap();
+    world.state.lock().unwrap().wants = Some("write");
+    let refused = world.discover().await.unwrap_err().to_string();
+    assert!(refused.contains("portcullis login web` (it wants the scope `write`)"), "{refused}");
+    world.login("").await.unwrap();
+    let scopes: Vec<_> = world.asked("/authorize").iter().map(|seen| seen.get("scope").unwrap()).collect();
+    assert_eq!(scopes, ["read offline_access", "write read offline_access"]);
+    world.discover().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_login_is_sealed_private_and_for_one_address() {
+    let world = World::friendly().await;
+    world.login("").await.unwrap();
+    let config = world.config("");
+    let folder = config.data_dir.join("logins");
+    for entry in std::fs::read_dir(&folder).unwrap() {
+        let path = entry.unwrap().path();
+        let text = String::from_utf8_lossy(&std::fs::read(&path).unwrap()).into_owned();
+        assert!(!text.contains("s3cret") && !text.contains("registered"), "{}", path.display());
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o077, 0, "{}", path.display());
+    }
+    let logins = store::Logins::new(&config.data_dir);
+    let url = |path: &str| url::Url::parse(&format!("{}{path}", world.base())).unwrap();
+    let record = logins.read(&web(), &url("/mcp")).unwrap();
+    assert!(record.login.is_some());
+    assert!(!format!("{record:?}").contains("s3cret"));
+    assert!(logins.read(&web(), &url("/other")).unwrap().login.is_none());
+
+    // Under the name of another source it opens nothing.
+    std::fs::copy(folder.join("web.login"), folder.join("other.login")).unwrap();
+    assert!(logins.read(&"other".parse().unwrap(), &url("/mcp")).is_err());
+    std::fs::set_permissions(folder.join("key"), std::fs::Permissions::from_mode(0o644)).unwrap();
+    assert!(logins.read(&web(), &url("/mcp")).unwrap_err().to_string().contains("chmod 600"));
+    std::fs::remove_file(folder.join("key")).unwrap();
+    assert!(logins.read(&web(), &url("/mcp")).unwrap_err().to_string().contains("portcullis logout web"));
+    assert!(logout(&config.data_dir, &web()).unwrap());
+    assert!(!logout(&config.data_dir, &web()).unwrap());
+    world.login("").await.unwrap();
+    world.discover().await.unwrap();
+}
+
+#[tokio::test]
+async fn who_wants_no_login_is_told_so() {
+    let world = World::new(|seen, _| match seen.path.as_str() {
+        "/mcp" => {
+            let message: Value = serde_json::from_str(&seen.text).unwrap_or_default();
+            let result = match message["method"].as_str()? {
+                "initialize" => json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "serverInfo": {} }),
+                _ => json!({ "tools": [] }),
+            };
+            Some(world::answer(&json!({ "jsonrpc": "2.0", "id": message["id"], "result": result })))
+        }
+        _ => Some(axum::response::IntoResponse::into_response(axum::http::StatusCode::NOT_FOUND)),
+    })
+    .await;
+    assert_eq!(world.login("").await.unwrap_err().to_string(), "source `web` asks for no login");
+    let header = world.login("headers = { Authorization = \"Bearer x\" }").await.unwrap_err().to_string();
+    assert!(header.contains("take it out to log in"), "{header}");
+}

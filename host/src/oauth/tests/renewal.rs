@@ -1,0 +1,134 @@
+//! Tokens that end: renewed once, whoever wants them and whoever stops waiting.
+
+use std::sync::{Arc, Mutex};
+
+use axum::http::StatusCode;
+use axum::response::IntoResponse as _;
+use futures_util::future::join_all;
+use secrecy::ExposeSecret as _;
+use serde_json::json;
+use tokio::sync::Notify;
+
+use super::world::{World, answer, web};
+use super::*;
+use crate::egress::Reach;
+
+fn bearer(world: &World) -> Arc<Bearer> {
+    let url = url::Url::parse(&format!("{}/mcp", world.base())).unwrap();
+    Bearer::new(&web(), &url, Reach::Private, &world.config("").data_dir).unwrap()
+}
+
+/// Logged in, with a token that is over at once; the next lasts.
+async fn at_its_end(world: &World) {
+    world.state.lock().unwrap().lasts = 0;
+    world.login("").await.unwrap();
+    world.state.lock().unwrap().lasts = 3600;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn brokers_that_renew_at_once_use_a_refresh_token_once() {
+    let world = World::friendly().await;
+    at_its_end(&world).await;
+    // Each is a broker of its own, and each asks twice at once.
+    let bearers: Vec<_> = (0..8).map(|_| bearer(&world)).collect();
+    let tokens = join_all(bearers.iter().chain(&bearers).map(|bearer| bearer.token())).await;
+    for token in tokens {
+        assert_eq!(token.unwrap().expose_secret(), "access-2-s3cret");
+    }
+    assert_eq!(world.asked("/token").len(), 2, "the login, and one renewal");
+    let renewal = &world.asked("/token")[1];
+    assert_eq!(renewal.get("resource"), Some(format!("{}/mcp", world.base())));
+    world.discover().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_token_that_the_server_takes_back_is_renewed_and_the_request_sent_once_more() {
+    let world = World::friendly().await;
+    world.login("").await.unwrap();
+    let source = world.source();
+    let onlooker: Arc<dyn crate::source::Client> = Arc::new(crate::source::Onlooker);
+    crate::source::Source::discover(&source, &onlooker).await.unwrap();
+    // Another token is the good one now, and the refresh token of this one still counts.
+    world.state.lock().unwrap().given = 2;
+    let record = store::Logins::new(&world.config("").data_dir);
+    let url = url::Url::parse(&format!("{}/mcp", world.base())).unwrap();
+    let mut kept = record.read(&web(), &url).unwrap();
+    kept.login.as_mut().unwrap().refresh = Some("refresh-2-s3cret".into());
+    record.write(&web(), &kept).unwrap();
+    crate::source::Source::discover(&source, &onlooker).await.unwrap();
+    assert_eq!(world.asked("/token").len(), 2);
+    let last = world.asked("/mcp").pop().unwrap();
+    assert_eq!(last.bearer.as_deref(), Some("Bearer access-3-s3cret"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_renewal_is_kept_although_nobody_waits_for_it_any_more() {
+    let (began, (go_on, held)) = (Arc::new(Notify::new()), std::sync::mpsc::channel());
+    let (begins, held) = (Arc::clone(&began), Mutex::new(held));
+    let world = World::new(move |seen, _| {
+        if seen.get("grant_type").as_deref() == Some("refresh_token") {
+            begins.notify_one();
+            // The server works on it.
+            tokio::task::block_in_place(|| held.lock().unwrap().recv().unwrap());
+        }
+        None
+    });
+    let world = world.await;
+    at_its_end(&world).await;
+    let bearer = bearer(&world);
+    tokio::select! {
+        _ = bearer.token() => panic!("the server has not answered"),
+        () = began.notified() => {}
+    }
+    go_on.send(()).unwrap();
+    bearer.settle().await;
+    assert_eq!(world.asked("/token").len(), 2);
+    assert_eq!(bearer.token().await.unwrap().expose_secret(), "access-2-s3cret");
+    assert_eq!(world.asked("/token").len(), 2);
+}
+
+#[tokio::test]
+async fn a_login_that_is_over_says_so_once_and_repeats_no_token() {
+    let world = World::new(|seen, _| {
+        (seen.get("grant_type").as_deref() == Some("refresh_token")).then(|| {
+            let echo = format!("`{}` was revoked", seen.get("refresh_token").unwrap());
+            let error = json!({ "error": "invalid_grant", "error_description": echo });
+            (StatusCode::BAD_REQUEST, answer(&error)).into_response()
+        })
+    })
+    .await;
+    at_its_end(&world).await;
+    world.state.lock().unwrap().given = 7;
+    let first = world.discover().await.unwrap_err().to_string();
+    assert!(first.contains("not renewed: the authorization server refused: invalid_grant"), "{first}");
+    let second = world.discover().await.unwrap_err().to_string();
+    for error in [first, second] {
+        assert!(error.contains("needs login: run `portcullis login web`"), "{error}");
+        assert!(!error.contains("s3cret"), "{error}");
+    }
+    assert_eq!(world.asked("/token").len(), 2, "the login, and one attempt to renew it");
+}
+
+#[tokio::test]
+async fn a_server_that_is_away_is_not_asked_by_each_of_many_calls() {
+    let world = World::new(|seen, _| {
+        let renews = seen.get("grant_type").as_deref() == Some("refresh_token");
+        renews.then(|| StatusCode::SERVICE_UNAVAILABLE.into_response())
+    })
+    .await;
+    at_its_end(&world).await;
+    let bearer = bearer(&world);
+    for _ in 0..5 {
+        // The old one, which may still be good.
+        assert_eq!(bearer.token().await.unwrap().expose_secret(), "access-1-s3cret");
+    }
+    assert_eq!(world.asked("/token").len(), 2);
+    // It is still there for when the server is back.
+    assert!(
+        store::Logins::new(&world.config("").data_dir)
+            .read(&web(), &url::Url::parse(&format!("{}/mcp", world.base())).unwrap())
+            .unwrap()
+            .login
+            .is_some()
+    );
+}

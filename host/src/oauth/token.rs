@@ -1,0 +1,124 @@
+//! The token endpoint (OAuth 2.1, section 3.2).
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use jiff::Timestamp;
+use reqwest::StatusCode;
+use reqwest::header::HeaderValue;
+use secrecy::{ExposeSecret as _, SecretString};
+use serde::Deserialize;
+use url::Url;
+use url::form_urlencoded::{Serializer, byte_serialize};
+
+use super::identity::{Identity, Method};
+use super::web::{answered, parse};
+use super::{OAuthError, Web};
+use crate::visible::visible;
+
+/// The longest token that is taken, in bytes: it travels in a header, and servers take heads of 8 to 16 KiB.
+const MAX_TOKEN_BYTES: usize = 12 * 1024;
+
+/// How much of a server's own words is repeated, in characters.
+const MAX_WORDS: usize = 200;
+
+/// What a token endpoint gives.
+#[derive(Debug)]
+pub(super) struct Tokens {
+    pub(super) access: SecretString,
+    pub(super) refresh: Option<SecretString>,
+    /// In Unix seconds; None where the server does not say.
+    pub(super) expires_at: Option<i64>,
+    /// What was granted, where it differs from what was asked for.
+    pub(super) scopes: Option<Vec<String>>,
+}
+
+#[derive(Deserialize)]
+struct RawTokens {
+    access_token: SecretString,
+    token_type: String,
+    expires_in: Option<serde_json::Value>,
+    refresh_token: Option<SecretString>,
+    scope: Option<String>,
+}
+
+/// Exchanges what `form` holds for tokens.
+///
+/// # Errors
+/// [`OAuthError::Refused`] with OAuth's own code; and whatever a server can do wrong.
+pub(super) async fn ask(
+    web: &Web,
+    endpoint: &Url,
+    client: &Identity,
+    form: &[(&str, &str)],
+) -> Result<Tokens, OAuthError> {
+    let secret = client.secret.as_ref().map(|secret| secret.expose_secret());
+    let id = ("client_id", client.id.as_str());
+    let (authorization, proof) = match (client.method, secret) {
+        (Method::Basic, Some(secret)) => (Some(basic(endpoint, &client.id, secret)?), vec![]),
+        (Method::Post, Some(secret)) => (None, vec![id, ("client_secret", secret)]),
+        _ => (None, vec![id]),
+    };
+    let body = Serializer::new(String::new()).extend_pairs(form).extend_pairs(proof).finish();
+    let (status, text) = web.post(endpoint, "application/x-www-form-urlencoded", body, authorization).await?;
+    if status != StatusCode::OK {
+        let sent: Vec<&str> = form.iter().map(|(_, value)| *value).chain(secret).collect();
+        return Err(refused(endpoint, status, &text, &sent));
+    }
+    let raw: RawTokens = parse(endpoint, &text)?;
+    if !raw.token_type.eq_ignore_ascii_case("bearer") {
+        return Err(answered(endpoint, "gave a token of a kind that is not `Bearer`"));
+    }
+    let fits = |token: &SecretString| {
+        let token = token.expose_secret();
+        (1..=MAX_TOKEN_BYTES).contains(&token.len()) && token.bytes().all(|b| b.is_ascii_graphic())
+    };
+    if !fits(&raw.access_token) {
+        return Err(answered(
+            endpoint,
+            "gave a token that cannot be sent: it is empty, too long, or not visible ASCII",
+        ));
+    }
+    Ok(Tokens {
+        access: raw.access_token,
+        refresh: raw.refresh_token.filter(fits),
+        expires_at: raw
+            .expires_in
+            .as_ref()
+            .and_then(seconds)
+            .map(|left| Timestamp::now().as_second().saturating_add(left)),
+        scopes: raw.scope.map(|scope| scope.split_ascii_whitespace().map(str::to_owned).collect()),
+    })
+}
+
+/// Some servers write the number as text.
+fn seconds(value: &serde_json::Value) -> Option<i64> {
+    value.as_i64().or_else(|| value.as_str()?.parse().ok()).filter(|seconds| *seconds >= 0)
+}
+
+/// RFC 6749, section 2.3.1: both are form-encoded first.
+fn basic(endpoint: &Url, id: &str, secret: &str) -> Result<HeaderValue, OAuthError> {
+    let encoded = |text: &str| byte_serialize(text.as_bytes()).collect::<String>();
+    let pair = STANDARD.encode(format!("{}:{}", encoded(id), encoded(secret)));
+    let mut value = HeaderValue::from_str(&format!("Basic {pair}"))
+        .map_err(|_| answered(endpoint, "cannot be given these client credentials"))?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+/// The error that an endpoint gave (OAuth 2.1, section 3.2.4), unless it repeats something of what it was `sent`.
+pub(super) fn refused(endpoint: &Url, status: StatusCode, text: &[u8], sent: &[&str]) -> OAuthError {
+    #[derive(Deserialize)]
+    struct Said {
+        error: String,
+        error_description: Option<String>,
+    }
+    let secret = |words: &str| sent.iter().any(|sent| sent.len() >= 8 && words.contains(sent));
+    let cut = |words: String| visible(&words).chars().take(MAX_WORDS).collect::<String>();
+    match serde_json::from_slice::<Said>(text) {
+        Ok(said) if !secret(&said.error) => OAuthError::Refused {
+            code: cut(said.error),
+            why: said.error_description.filter(|words| !secret(words)).map(cut),
+        },
+        _ => answered(endpoint, format!("answered with status {}", status.as_u16())),
+    }
+}

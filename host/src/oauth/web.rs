@@ -1,0 +1,125 @@
+//! Requests to servers that nobody configured: each with a deadline, each answer with a bound.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue};
+use reqwest::{Method, Response, StatusCode};
+use serde::de::DeserializeOwned;
+use url::Url;
+
+use super::OAuthError;
+use crate::egress::{Client, Egress, EgressError, Outgoing, Reach, shown};
+
+/// How long a server may take to answer, body and all. A login holds a person; a renewal holds calls.
+const DEADLINE: Duration = Duration::from_secs(20);
+
+/// The largest answer that is read, in bytes: a key set of a large provider has 20 KiB.
+const MAX_BODY_BYTES: usize = 256 * 1024;
+
+/// The way to the servers that a source names. Cheap to clone.
+#[derive(Debug, Clone)]
+pub(crate) struct Web {
+    client: Client,
+    /// Whether a server may be spoken to without TLS.
+    plain: bool,
+}
+
+impl Web {
+    /// For what `start` names, within the same reach. Only one that itself goes without TLS may name servers that do.
+    ///
+    /// # Errors
+    /// If the URL may not be reached, or the system has no certificates to trust.
+    pub(crate) fn new(start: &Url, reach: Reach) -> Result<Self, EgressError> {
+        Ok(Self { client: Egress::new().client_for(start, reach)?, plain: start.scheme() == "http" })
+    }
+
+    /// A URL that a server named, if it may be asked.
+    ///
+    /// # Errors
+    /// [`OAuthError::Metadata`], blaming `said_by`.
+    pub(super) fn url(&self, text: &str, said_by: &str) -> Result<Url, OAuthError> {
+        let refuse = |why: &str| {
+            let text: String = text.chars().take(200).collect();
+            let what = format!("`{}`, which {why}", crate::visible::visible(&text));
+            OAuthError::Metadata { url: said_by.to_owned(), what }
+        };
+        let url = Url::parse(text).map_err(|_| refuse("is no URL"))?;
+        match url.scheme() {
+            "https" => Ok(url),
+            "http" if self.plain => Ok(url),
+            "http" => Err(refuse("has no TLS, unlike the source")),
+            _ => Err(refuse("is neither http nor https")),
+        }
+    }
+
+    /// A JSON document; None where there is none (status 4xx).
+    ///
+    /// # Errors
+    /// Not reached, too late, too large, no JSON, or another status.
+    pub(crate) async fn get<T: DeserializeOwned>(&self, url: &Url) -> Result<Option<T>, OAuthError> {
+        let request = self.outgoing(Method::GET, url);
+        within(url, async {
+            let response = self.client.send(request).await?;
+            match response.status() {
+                status if status.is_client_error() => Ok(None),
+                StatusCode::OK => parse(url, &body(url, response).await?).map(Some),
+                status => Err(answered(url, format!("answered with status {}", status.as_u16()))),
+            }
+        })
+        .await
+    }
+
+    /// Posts a body that is for this address alone, and gives status and answer.
+    ///
+    /// # Errors
+    /// Not reached, a redirect, too late, or too large.
+    pub(super) async fn post(
+        &self,
+        url: &Url,
+        content_type: &'static str,
+        text: String,
+        authorization: Option<HeaderValue>,
+    ) -> Result<(StatusCode, Bytes), OAuthError> {
+        let mut request = self.outgoing(Method::POST, url);
+        request.headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+        request.secrets.extend(authorization.map(|value| (AUTHORIZATION, value)));
+        request.body = Some(text.into());
+        within(url, async {
+            let response = self.client.send_here(request).await?;
+            Ok((response.status(), body(url, response).await?))
+        })
+        .await
+    }
+
+    fn outgoing(&self, method: Method, url: &Url) -> Outgoing {
+        let mut headers = HeaderMap::new();
+        headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
+        Outgoing { method, url: url.clone(), headers, secrets: HeaderMap::new(), body: None, on_body: None }
+    }
+}
+
+async fn within<T>(url: &Url, work: impl Future<Output = Result<T, OAuthError>>) -> Result<T, OAuthError> {
+    let late = || answered(url, format!("gave no whole answer within {} s", DEADLINE.as_secs()));
+    tokio::time::timeout(DEADLINE, work).await.unwrap_or_else(|_| Err(late()))
+}
+
+async fn body(url: &Url, mut response: Response) -> Result<Bytes, OAuthError> {
+    let mut text = Vec::new();
+    while let Some(chunk) = response.chunk().await.map_err(|error| EgressError::from_client(url, &error))? {
+        text.extend_from_slice(&chunk);
+        if text.len() > MAX_BODY_BYTES {
+            return Err(answered(url, format!("answered with more than {MAX_BODY_BYTES} bytes")));
+        }
+    }
+    Ok(text.into())
+}
+
+/// What the server sent is not repeated: it may hold a token.
+pub(super) fn parse<T: DeserializeOwned>(url: &Url, text: &[u8]) -> Result<T, OAuthError> {
+    serde_json::from_slice(text).map_err(|_| answered(url, "answered with something that is not what was asked for"))
+}
+
+pub(super) fn answered(url: &Url, what: impl Into<String>) -> OAuthError {
+    OAuthError::Answer { url: shown(url), what: what.into() }
+}

@@ -1,0 +1,147 @@
+//! Ways to behave where no broker stands between: whether they would hurt whoever talks to the program itself.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use super::drills::{end, peer};
+use super::ground::Ground;
+use super::table::{NOTHING, Row, Rows};
+use super::{Tier, agent, attack, ordinary, say_loudly, tool};
+use crate::agent::{Agent, Era};
+use crate::place::{signal, until};
+
+const TIER: Tier = Tier::Uncaged;
+
+/// What a line may have at most for the broker; whoever reads on beyond that reads what has no end.
+const ENDLESS_BYTES: u64 = 65 << 20;
+
+/// How long an obedient program would take at most, on a busy machine.
+const OBEDIENT: Duration = Duration::from_secs(3);
+
+pub(super) fn all(rows: &mut Rows) {
+    rows.set(11, TIER, &metadata());
+    rows.add(Row { number: 19, tier: TIER, probes: behind_a_link() });
+    rows.set(33, TIER, bites(daemons()));
+    rows.set(34, TIER, bites(!talks(34).contains(&b'\n')));
+    rows.set(35, TIER, bites(talks(35).iter().filter(|byte| **byte == b'\n').count() > 100_000));
+    rows.set(36, TIER, bites(answers_twice()));
+    for number in [37, 38] {
+        rows.set(number, TIER, bites(stays(number)));
+    }
+    rows.set(40, TIER, bites(tunnel()));
+    // What it does is recorded by nobody at all.
+    rows.set(42, TIER, "bites");
+}
+
+fn bites(it_does: bool) -> &'static str {
+    if it_does { "bites" } else { NOTHING }
+}
+
+/// The service of a cloud is there, in a network of its own, which any user can make: nothing leaves the machine.
+fn metadata() -> String {
+    let ground = Ground::new(TIER);
+    let script = r#"ip link set lo up && ip address add 169.254.169.254/32 dev lo && exec "$0" metadata"#;
+    let mut command = Command::new("unshare");
+    command.args(["--user", "--map-root-user", "--net", "/bin/sh", "-c", script]);
+    command.arg(ground.place.path("bin/portcullis-test-hostile"));
+    ground.place.settle(&mut command);
+    command.env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
+    if !["/usr/sbin/ip", "/sbin/ip", "/usr/bin/ip"].iter().any(|ip| std::path::Path::new(ip).exists()) {
+        say_loudly("attack 11 is not tried uncaged, as there is no `ip` here to make a network with (iproute2)");
+        return "not tried".to_owned();
+    }
+    let mut agent = Agent::of(ordinary(&command), Era::Legacy, json!({}));
+    let mut bait = ground.bait(agent.running.pid());
+    bait["service"] = 1.into();
+    let answer = agent.call(&tool(TIER, 11), &bait, None);
+    agent.leave();
+    bites(answer["ok"].as_str().is_some_and(|text| text.contains("it works"))).to_owned()
+}
+
+fn behind_a_link() -> Vec<(String, bool, String)> {
+    let ground = Ground::new(TIER);
+    ground.link();
+    let mut agent = agent(&ground);
+    let probes = attack(&mut agent, &ground, 19);
+    agent.leave();
+    probes
+}
+
+fn daemons() -> bool {
+    let ground = Ground::new(TIER);
+    let left = super::drills::daemons(&ground, &mut agent(&ground), OBEDIENT);
+    left.into_iter().for_each(|pid| signal(pid, Signal::KILL));
+    !ground.marked().is_empty()
+}
+
+/// What is there to be read of a program that talks without end, as far as one would go on.
+fn talks(number: u8) -> Vec<u8> {
+    let ground = Ground::new(TIER);
+    let mut running = started(&ground, number);
+    let mut said = Vec::new();
+    running.stdout.take().unwrap().take(ENDLESS_BYTES).read_to_end(&mut said).unwrap();
+    running.kill().unwrap();
+    running.wait().unwrap();
+    said
+}
+
+fn answers_twice() -> bool {
+    let ground = Ground::new(TIER);
+    let mut running = started(&ground, 36);
+    drop(running.stdin.take());
+    let mut said = Vec::new();
+    running.stdout.take().unwrap().read_to_end(&mut said).unwrap();
+    running.wait().unwrap();
+    let own = |line: &&[u8]| serde_json::from_slice::<Value>(line).is_ok_and(|answer| answer["id"] == CALL);
+    said.split(|byte| *byte == b'\n').filter(own).count() == 2
+}
+
+fn stays(number: u8) -> bool {
+    let ground = Ground::new(TIER);
+    let mut running = started(&ground, number);
+    // Its answer, or the end of its output.
+    let mut line = String::new();
+    BufReader::new(running.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    drop(running.stdin.take());
+    if number == 38 {
+        signal(running.id(), Signal::TERM);
+    }
+    let stays = !end(&[running.id()], OBEDIENT).is_empty();
+    running.kill().unwrap();
+    running.wait().unwrap();
+    stays
+}
+
+fn tunnel() -> bool {
+    let ground = Ground::new(TIER);
+    let (to, opened) = peer();
+    let mut agent = agent(&ground);
+    let mut bait = ground.bait(agent.running.pid());
+    bait["tunnel"] = to.into();
+    agent.call(&tool(TIER, 40), &bait, None);
+    let mut stream = opened.recv().unwrap();
+    // Its own end is not that of its child.
+    agent.running.signal(Signal::KILL);
+    until("it has ended", || ground.left().len() == 1);
+    stream.set_nonblocking(true).unwrap();
+    let open = stream.read(&mut [0; 64]).is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock);
+    for left in ground.left() {
+        signal(left.split(' ').next().unwrap().parse().unwrap(), Signal::KILL);
+    }
+    open
+}
+
+const CALL: u64 = 1;
+
+/// The program with one call, which is all that it is told.
+fn started(ground: &Ground, number: u8) -> Child {
+    let mut running = ground.uncaged().stdin(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let params = json!({ "name": tool(TIER, number), "arguments": ground.bait(running.id()) });
+    let call = json!({ "jsonrpc": "2.0", "id": CALL, "method": "tools/call", "params": params });
+    writeln!(running.stdin.as_mut().unwrap(), "{call}").unwrap();
+    running
+}
