@@ -1,12 +1,13 @@
-//! The cell of a process source: what it may touch, and what makes sure of that.
+//! The cell of a source that runs here: what it may touch, and what makes sure of that.
 //!
 //! A [`Grant`] is what the configuration names, checked against the disk; a fresh one opens nothing. A [`Profile`] is what
 //! the program itself needs to run, found by looking at files. Both together are what the launcher builds, and a [`Report`]
-//! says honestly what is enforced by what.
+//! says honestly what is enforced by what. A component has no process and needs nothing: what it may touch is an [`Enclosed`].
 //!
 //! Inside a cell a path is what it is outside. What is not named does not exist.
 
 mod cage;
+mod enclosed;
 mod grant;
 mod machine;
 mod package;
@@ -21,6 +22,7 @@ use std::path::{Path, PathBuf};
 
 pub(crate) use cage::{Cage, Cells};
 pub use cage::{Described, Forecast};
+pub use enclosed::Enclosed;
 pub use grant::Grant;
 pub(crate) use machine::Machine;
 pub(crate) use package::tree_of;

@@ -26,6 +26,7 @@ use std::time::Duration;
 
 pub use error::{ConfigError, Problem};
 pub use search::user_data_dir;
+pub(crate) use source::TIMEOUT_MOST;
 pub(crate) use value::is_host;
 pub use wrap::Wrap;
 
@@ -250,6 +251,8 @@ pub enum Endpoint {
         settings: serde_json::Value,
         /// Capabilities it may import.
         grant: Vec<String>,
+        /// All the variables that it sees.
+        env: BTreeMap<String, Value>,
     },
 }
 
@@ -292,7 +295,7 @@ pub enum Naming {
     Prefix(String),
 }
 
-/// `cell`: what a process source may touch. Everything empty means nothing.
+/// `cell`: what a source that runs here may touch. Everything empty means nothing.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct CellConfig {
     /// Files and folders it may read.

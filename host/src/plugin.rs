@@ -17,30 +17,41 @@ use crate::config::{PluginConfig, PluginRef};
 use crate::digest::Digest;
 use crate::message::Json;
 
+mod access;
 mod bake;
 mod builtin;
 mod clock;
+mod command;
 mod compiled;
+mod component;
 mod decide;
 mod engine;
 mod error;
+mod functions;
 mod guest;
 mod inspect;
 pub mod limits;
 mod load;
+mod meter;
 mod sink;
 mod stock;
 mod tools;
 mod v0_1;
 
+pub use access::{Access, Opened};
+pub use command::Command;
+pub(crate) use command::{Running, Streams};
+pub use component::{Component, Kind};
 pub use decide::{Approval, Policy, Transform};
 pub use error::{Failure, FailureCode, PluginError};
+pub use functions::Functions;
 pub use inspect::{Import, Inspection};
 pub use sink::Sink;
 pub use tools::{ToolFailure, Tools};
 
 use clock::Clock;
 use compiled::Compiled;
+use load::{Allowed, Wasm};
 use stock::Stock;
 use v0_1::World;
 
@@ -54,6 +65,7 @@ struct Host {
     compiled: Option<Compiled>,
     decisions: Arc<Semaphore>,
     tools: Arc<Semaphore>,
+    commands: Arc<Semaphore>,
 }
 
 /// Which plugin it was, for the ledger: a replay needs all three.
@@ -183,6 +195,7 @@ impl Plugins {
             compiled,
             decisions: Arc::new(Semaphore::new(limits::DECISION_SLOTS as usize)),
             tools: Arc::new(Semaphore::new(limits::TOOL_SLOTS as usize)),
+            commands: Arc::new(Semaphore::new(limits::COMMAND_SLOTS as usize)),
         })))
     }
 
@@ -222,18 +235,19 @@ impl Plugins {
         Sink::open(identity, config.file.as_deref().unwrap_or(default_file), stock)
     }
 
-    /// Loads a component that is a source of tools, and configures it once.
+    /// Loads a component that is a source, whichever kind it is, with what it may touch. One of tools is configured once.
     ///
     /// # Errors
     /// See [`PluginError`].
-    pub async fn tools(
+    pub async fn component(
         &self,
         plugin: &PluginRef,
         settings: &serde_json::Value,
         grant: &[String],
-    ) -> Result<Tools, PluginError> {
-        let (identity, stock) = self.load(plugin, settings, grant, &self.0.tools).await?;
-        Tools::start(identity, stock).await
+        access: Access,
+    ) -> Result<Component, PluginError> {
+        // Boxed: it holds the loading of each kind.
+        Box::pin(Component::load(self, plugin, settings, grant, access)).await
     }
 
     /// What a plugin is and wants. Runs nothing of it.
@@ -251,29 +265,38 @@ impl Plugins {
     }
 
     async fn decider<W: World>(&self, config: &PluginConfig) -> Result<(Identity, Stock<W>), PluginError> {
-        self.load(&config.plugin, &config.settings, &config.grant, &self.0.decisions).await
+        let plugin = config.plugin.clone();
+        let wasm = blocking(move || load::read(&plugin)).await?;
+        let allowed = Allowed { grant: config.grant.clone(), enclosure: None };
+        self.load(wasm, &config.settings, allowed, &self.0.decisions).await
     }
 
     async fn load<W: World>(
         &self,
-        plugin: &PluginRef,
+        wasm: Wasm,
         settings: &serde_json::Value,
-        grant: &[String],
+        allowed: Allowed,
         slots: &Arc<Semaphore>,
     ) -> Result<(Identity, Stock<W>), PluginError> {
-        let (host, plugin, grant) = (self.0.clone(), plugin.clone(), grant.to_vec());
+        let host = self.0.clone();
         let settings = Json::of(settings);
+        let identity = Identity::new(&wasm, &settings);
         let text = settings.as_str().to_owned();
-        let linked = blocking(move || load::prepare::<W>(&host, &plugin, &grant, text)).await?;
-        let identity = Identity {
-            name: linked.plugin.to_string(),
-            digest: linked.digest,
-            // Settings that came from TOML hold no key twice, the one thing that has no canonical form.
-            settings: Digest::of_json(&settings).unwrap_or_else(|_| Digest::of(settings.as_bytes())),
-        };
+        let linked = blocking(move || load::prepare::<W>(&host, &wasm, &allowed, text)).await?;
         let (engine, clock) = (self.0.engine.clone(), self.0.clock.clone());
         let stock = Stock::start(engine, clock, linked, slots.clone()).await?;
         Ok((identity, stock))
+    }
+}
+
+impl Identity {
+    fn new(wasm: &Wasm, settings: &Json) -> Self {
+        Self {
+            name: wasm.plugin.clone(),
+            digest: wasm.digest,
+            // Settings that came from TOML hold no key twice, the one thing that has no canonical form.
+            settings: Digest::of_json(settings).unwrap_or_else(|_| Digest::of(settings.as_bytes())),
+        }
     }
 }
 

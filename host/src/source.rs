@@ -5,6 +5,7 @@
 mod component;
 mod http;
 mod link;
+mod pipe;
 mod process;
 mod supervised;
 #[cfg(test)]
@@ -22,8 +23,10 @@ use crate::gate::Permit;
 use crate::message::{Answer, Json, Notification, Request, RpcError};
 
 pub use component::ComponentSource;
+pub(crate) use component::{CommandSource, Program};
 pub(crate) use http::HttpSource;
 pub(crate) use link::pages_needed;
+pub(crate) use pipe::Wire;
 pub(crate) use process::{ProcessSource, run_to_end};
 
 /// One configured upstream, connected or not. Declaring it opens nothing; [`Source::discover`] does.

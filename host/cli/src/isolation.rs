@@ -45,15 +45,10 @@ pub(crate) fn print_cell(cell: &Data) -> anyhow::Result<()> {
         let from = words(&package["registry"]);
         line("", &format!("in a cell of its own that reaches {from} only, install scripts off; then runs read-only"))?;
     }
-    line("program", &format!("{} ({})", plain(&cell["program"]), plain(&cell["runtime"])))?;
-    for found in list(&cell["found"]) {
-        line("", &plain(found))?;
+    match cell["component"].is_string() {
+        true => print_component(cell)?,
+        false => print_program(cell)?,
     }
-    if !list(&cell["needs"]).is_empty() {
-        line("needs", &words(&cell["needs"]))?;
-    }
-    let directory = if cell["directory"].is_null() { "a private home".to_owned() } else { plain(&cell["directory"]) };
-    line("starts in", &directory)?;
     for (what, key) in [("reads", "read"), ("writes", "write"), ("reaches", "network")] {
         line(what, &words(&cell[key]))?;
     }
@@ -69,6 +64,29 @@ pub(crate) fn print_cell(cell: &Data) -> anyhow::Result<()> {
     }
     let leaks: Vec<_> = list(&isolation["leaks"]).iter().map(plain).collect();
     line("", &format!("{:11}  it sees {}", "known leaks", leaks.join("; ")))
+}
+
+fn print_program(cell: &Data) -> anyhow::Result<()> {
+    line("program", &format!("{} ({})", plain(&cell["program"]), plain(&cell["runtime"])))?;
+    for found in list(&cell["found"]) {
+        line("", &plain(found))?;
+    }
+    if !list(&cell["needs"]).is_empty() {
+        line("needs", &words(&cell["needs"]))?;
+    }
+    let directory = if cell["directory"].is_null() { "a private home".to_owned() } else { plain(&cell["directory"]) };
+    line("starts in", &directory)
+}
+
+fn print_component(cell: &Data) -> anyhow::Result<()> {
+    line("component", &format!("{} ({})", plain(&cell["digest"]), plain(&cell["kind"])))?;
+    let mut what = "imports";
+    for opened in list(&cell["imports"]) {
+        let (package, behind) = (plain(&opened["package"]), plain(&opened["behind"]));
+        line(what, &format!("{package} {}: {behind}", words(&opened["interfaces"])))?;
+        what = "";
+    }
+    Ok(())
 }
 
 fn words(list: &Data) -> String {

@@ -1,11 +1,10 @@
-//! What is known of the cells of process sources.
+//! What is known of the cells of sources that run here.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use super::Broker;
 use crate::catalog::LockedPackage;
-use crate::cell::{CellError, Described, Forecast, Phase};
+use crate::cell::{CellError, Forecast, Phase};
 use crate::name::SourceName;
 
 impl Broker {
@@ -20,10 +19,11 @@ impl Broker {
         forecasts
     }
 
-    /// The cell that a process source was last made ready for. None for other sources, and before the first start.
+    /// What a source may touch and what is enforced by what, for programs. None for what runs elsewhere, and for a process
+    /// before its first start.
     #[must_use]
-    pub fn cell(&self, source: &SourceName) -> Option<Arc<Described>> {
-        self.inner.upstreams.get(source)?.cage.as_ref()?.described()
+    pub fn cell(&self, source: &SourceName) -> Option<serde_json::Value> {
+        self.inner.upstreams.get(source)?.cell()
     }
 
     /// Resolves the packages of all `npx` and `uvx` sources anew and pins what was found: by source, what was pinned before

@@ -1,5 +1,6 @@
 //! One configured source with what the broker knows of it.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -8,14 +9,16 @@ use serde_json::json;
 
 use super::BuildError;
 use crate::catalog::{self, Item, Kind};
-use crate::cell::{Cage, Cells};
+use crate::cell::{Cage, Cells, Enclosed, Grant};
 use crate::config::{Endpoint, SourceConfig, Value};
 use crate::digest::Digest;
 use crate::message::Json;
-use crate::plugin::Plugins;
+use crate::plugin::{self, Access, Plugins};
 use crate::secret::Secrets;
 use crate::session::Era;
-use crate::source::{Client, ComponentSource, HttpSource, ProcessSource, Source, SourceError};
+use crate::source::{
+    Client, CommandSource, ComponentSource, HttpSource, ProcessSource, Program, Source, SourceError, Wire,
+};
 
 /// The first revision without `initialize`. Revisions are dates and sort as text.
 const FIRST_MODERN: &str = "2026-07-28";
@@ -29,6 +32,8 @@ pub(crate) struct Upstream {
     pub(crate) source: Box<dyn Source>,
     /// Of a process source.
     pub(super) cage: Option<Arc<Cage>>,
+    /// Of a component source.
+    pub(super) enclosed: Option<Arc<Enclosed>>,
     last: Mutex<Last>,
 }
 
@@ -75,18 +80,17 @@ impl Upstream {
         let resolve = |value: &Value| -> Result<SecretString, BuildError> {
             secrets.resolve(value).map_err(|error| BuildError::Secret { source_name: source_name(), error })
         };
+        let variables = |env: &BTreeMap<String, Value>| -> Result<Vec<(String, String)>, BuildError> {
+            env.iter().map(|(name, value)| Ok((name.clone(), resolve(value)?.expose_secret().to_owned()))).collect()
+        };
         let failed = |error: SourceError| BuildError::Source { source_name: source_name(), error };
-        let mut cage = None;
+        let (mut cage, mut enclosed) = (None, None);
         let (source, identity): (Box<dyn Source>, _) = match &config.endpoint {
             Endpoint::Command { argv, cwd, env } => {
-                let mut resolved = Vec::with_capacity(env.len());
-                for (name, value) in env {
-                    resolved.push((name.clone(), resolve(value)?.expose_secret().to_owned()));
-                }
+                let resolved = variables(env)?;
                 let own = cage.insert(Arc::new(Cage::new(Arc::clone(cells), config)));
                 let source = ProcessSource::new(config, Arc::clone(own), resolved).map_err(failed)?;
-                let env: Vec<_> = env.iter().map(|(name, value)| json!([name, written(value)])).collect();
-                (Box::new(source), json!({ "command": argv, "cwd": cwd, "env": env }))
+                (Box::new(source), json!({ "command": argv, "cwd": cwd, "env": pairs(env) }))
             }
             Endpoint::Url { url, headers, .. } => {
                 let mut resolved = Vec::with_capacity(headers.len());
@@ -94,25 +98,60 @@ impl Upstream {
                     resolved.push((name.clone(), resolve(value)?));
                 }
                 let source = HttpSource::new(config, resolved, data_dir).map_err(failed)?;
-                let headers: Vec<_> = headers.iter().map(|(name, value)| json!([name, written(value)])).collect();
-                (Box::new(source), json!({ "url": url.as_str(), "headers": headers }))
+                (Box::new(source), json!({ "url": url.as_str(), "headers": pairs(headers) }))
             }
-            Endpoint::Component { component, settings, grant } => {
-                let tools = plugins.tools(component, settings, grant).await?;
-                let identity = json!({ "component": tools.identity().digest, "settings": settings, "grant": grant });
-                (Box::new(ComponentSource::new(tools, config.timeout)), identity)
+            Endpoint::Component { component, settings, grant, env } => {
+                let variables = variables(env)?;
+                let cell =
+                    Grant::of(config, &cells.own).map_err(|error| failed(SourceError::Start(error.to_string())))?;
+                let access = Access { env: variables.clone(), grant: cell.clone() };
+                let loaded = plugins.component(component, settings, grant, access).await?;
+                let id = loaded.kind.identity();
+                let identity =
+                    json!({ "component": id.digest, "settings": settings, "grant": grant, "env": pairs(env) });
+                let own = enclosed.insert(Arc::new(Enclosed {
+                    component: id.name.clone(),
+                    digest: id.digest,
+                    kind: loaded.kind.as_str(),
+                    imports: loaded.imports,
+                    grant: cell,
+                }));
+                let source: Box<dyn Source> = match loaded.kind {
+                    plugin::Kind::Tools(tools) => Box::new(ComponentSource::new(tools, config.timeout)),
+                    plugin::Kind::Functions(functions) => {
+                        Box::new(ComponentSource::of_functions(functions, config.timeout))
+                    }
+                    plugin::Kind::Command(command) => {
+                        let is_secret = |name: &String| matches!(env.get(name), Some(Value::Secret(_)));
+                        let secrets = variables.into_iter().filter(|(name, _)| is_secret(name));
+                        let (cells, enclosed, name) = (Arc::clone(cells), Arc::clone(own), config.name.clone());
+                        let wire = Wire {
+                            limit: config.max_message,
+                            log: cells.data_dir.join("logs").join(format!("{name}.log")),
+                            secrets: secrets.map(|(_, value)| value).collect(),
+                        };
+                        let program = Program {
+                            command,
+                            wire,
+                            started: Box::new(move || cells.note_start(&name, enclosed.to_json())),
+                        };
+                        Box::new(CommandSource::new(config.name.clone(), program, config.timeout))
+                    }
+                };
+                (source, identity)
             }
         };
         // With its name: the same program twice may stand for two accounts, and a yes to one is none to the other.
         let identity = Digest::of(json!([config.name, identity]).to_string().as_bytes());
-        Ok(Self { config: config.clone(), identity, source, cage, last: Mutex::default() })
+        Ok(Self { config: config.clone(), identity, source, cage, enclosed, last: Mutex::default() })
     }
 
-    /// Whether the source can change nothing and tell nobody: a component, or a process whose cell makes sure of it.
+    /// Whether the source can change nothing and tell nobody: its cell makes sure of it.
     pub(crate) fn is_sealed(&self) -> bool {
-        match &self.cage {
-            Some(cage) => cage.described().is_some_and(|described| described.is_harmless()),
-            None => matches!(self.config.endpoint, Endpoint::Component { .. }),
+        match (&self.cage, &self.enclosed) {
+            (Some(cage), _) => cage.described().is_some_and(|described| described.is_harmless()),
+            (None, Some(enclosed)) => enclosed.is_harmless(),
+            (None, None) => false,
         }
     }
 
@@ -155,6 +194,12 @@ impl Upstream {
         Ok(items.map_err(|error| SourceError::Protocol(unprefixed(&error.to_string(), &self.config)))?.into())
     }
 
+    /// What it may touch, and what is enforced by what. None for what runs elsewhere, and for a process before its first start.
+    pub(super) fn cell(&self) -> Option<serde_json::Value> {
+        let process = self.cage.as_ref().and_then(|cage| cage.described()).map(|described| described.to_json());
+        process.or_else(|| self.enclosed.as_ref().map(|enclosed| enclosed.to_json()))
+    }
+
     /// For `portcullis status`.
     pub(super) fn status(&self) -> serde_json::Value {
         let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
@@ -177,7 +222,7 @@ impl Upstream {
             "server": last.server.as_ref().map(Json::to_value),
             "error": last.error,
             "required": self.config.required,
-            "cell": self.cage.as_ref().and_then(|cage| cage.described()).map(|described| described.to_json()),
+            "cell": self.cell(),
         })
     }
 }
@@ -186,6 +231,11 @@ impl Upstream {
 fn unprefixed(text: &str, config: &SourceConfig) -> String {
     let prefix = format!("source `{}`", config.name);
     text.strip_prefix(&prefix).unwrap_or(text).trim_start_matches([':', ' ']).to_owned()
+}
+
+/// Names with their values as they are written.
+fn pairs(values: &BTreeMap<String, Value>) -> Vec<serde_json::Value> {
+    values.iter().map(|(name, value)| json!([name, written(value)])).collect()
 }
 
 /// A value as it is written in the configuration: secrets by name, so that a rotated secret is the same source.

@@ -11,6 +11,7 @@ pub(crate) fn source(name: &str, names: Naming) -> SourceConfig {
             component: PluginRef::Builtin("calculator".into()),
             settings: serde_json::Value::Null,
             grant: vec![],
+            env: Default::default(),
         },
         names,
         tags: vec![],

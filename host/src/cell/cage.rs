@@ -24,7 +24,7 @@ pub(crate) struct Cells {
     pub(crate) launcher: Launcher,
     pub(crate) data_dir: PathBuf,
     /// Files that no source is given: data folders and the configuration.
-    own: Vec<PathBuf>,
+    pub(crate) own: Vec<PathBuf>,
     record: Arc<dyn Fn(Event) + Send + Sync>,
     /// Probed when the first source starts.
     platform: OnceCell<Platform>,
@@ -60,6 +60,14 @@ impl Cells {
     /// Records what happened to a source.
     pub(crate) fn note(&self, kind: Kind, body: serde_json::Value) {
         (self.record)(Event::new(kind, body));
+    }
+
+    /// Records that a source runs, and in which cell.
+    pub(crate) fn note_start(&self, source: &SourceName, mut cell: serde_json::Value) {
+        if let Some(body) = cell.as_object_mut() {
+            body.insert("source".to_owned(), json!(source));
+        }
+        self.note(Kind::SourceStarted, cell);
     }
 
     /// Serves the sockets of a cell by name. None for a cell without a network.
@@ -245,10 +253,9 @@ impl Cage {
         if let Some(described) = self.described() {
             let mut body = described.to_json();
             if let Some(body) = body.as_object_mut() {
-                body.insert("source".to_owned(), json!(self.source()));
                 body.insert("user".to_owned(), json!(ready.enforced.user));
             }
-            self.cells.note(Kind::SourceStarted, body);
+            self.cells.note_start(self.source(), body);
         }
         let CellConfig { network, dangerous_allow_private, .. } = &self.config.cell;
         let reach = if *dangerous_allow_private { Reach::Private } else { Reach::Public };

@@ -7,6 +7,7 @@ use portcullis_jail::Limits;
 use super::trace::trace;
 use super::{CellError, Profile};
 use crate::config::{CellConfig, Endpoint, SourceConfig};
+use crate::plugin::limits::SOURCE_MEMORY_BYTES;
 
 /// Folders that every cell has of its own, and that a grant would put the machine's in place of.
 const PRIVATE: [&str; 6] = ["/", "/etc", "/home", "/run", "/tmp", "/usr"];
@@ -46,7 +47,7 @@ impl Grant {
         }
     }
 
-    /// What the configuration of a process source grants. `own` are the broker's own files: data folders and configuration.
+    /// What the configuration of a source that runs here grants. `own` are the broker's own files: data folders and configuration.
     ///
     /// # Errors
     /// [`CellError::Path`] for a path that is missing, leads through a link, is neither file nor folder, lies within another
@@ -62,10 +63,17 @@ impl Grant {
             apart_from(key, path, &own)?;
         }
         disjoint(&named)?;
-        if let Endpoint::Command { cwd: Some(cwd), .. } = &source.endpoint {
-            is_folder(cwd)?;
+        let mut default = Limits::default();
+        match &source.endpoint {
+            Endpoint::Command { cwd: Some(cwd), .. } => is_folder("cwd", cwd, "create it or change `cwd`")?,
+            Endpoint::Component { .. } => {
+                default.memory = SOURCE_MEMORY_BYTES;
+                for (key, path) in &named {
+                    is_folder(key, path, "a component is given folders: name the one that it stands in")?;
+                }
+            }
+            Endpoint::Command { .. } | Endpoint::Url { .. } => {}
         }
-        let default = Limits::default();
         Ok(Self {
             read: read.clone(),
             write: write.clone(),
@@ -163,14 +171,14 @@ fn disjoint(named: &[(&'static str, &PathBuf)]) -> Result<(), CellError> {
     Ok(())
 }
 
-fn is_folder(cwd: &Path) -> Result<(), CellError> {
+fn is_folder(key: &'static str, path: &Path, way_out: &str) -> Result<(), CellError> {
     let refuse = || CellError::Path {
-        key: "cwd",
-        path: cwd.to_owned(),
+        key,
+        path: path.to_owned(),
         reason: "is no folder".to_owned(),
-        way_out: "create it or change `cwd`".to_owned(),
+        way_out: way_out.to_owned(),
     };
-    cwd.is_dir().then_some(()).ok_or_else(refuse)
+    path.is_dir().then_some(()).ok_or_else(refuse)
 }
 
 /// Without links as far as it exists.

@@ -9,7 +9,7 @@ use super::Grant;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Strength {
-    /// By the kernel, for the source and all its descendants.
+    /// By the kernel or the rules of WebAssembly, for the source and all its descendants.
     Enforced,
     /// By the kernel, for each process alone: many processes have many times as much.
     PerProcessOnly,

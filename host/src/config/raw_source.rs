@@ -23,7 +23,8 @@ pub(super) struct RawSource {
     pub url: Option<At<String>>,
     /// A WebAssembly component: "builtin:NAME" or the path of a .wasm file.
     pub component: Option<At<String>>,
-    /// For `command`: the variables that the program sees beside PATH, HOME, LANG and TMPDIR, which the broker makes.
+    /// For `command` and `component`: the variables that it sees; a program beside PATH, HOME, LANG and TMPDIR, which the broker
+    /// makes.
     pub env: Option<At<BTreeMap<At<String>, At<RawValue>>>>,
     /// For `command`: the working directory. Default: a private home.
     pub cwd: Option<At<String>>,
@@ -33,12 +34,12 @@ pub(super) struct RawSource {
     pub oauth: Option<At<RawOAuth>>,
     /// For `url`, and for the `network` of a `command`: loopback and private addresses may be reached.
     pub dangerous_allow_private: Option<At<bool>>,
-    /// For `component`: given to it when it loads.
+    /// For `component`s of the `tools` world: given to it when it loads.
     #[schemars(with = "Option<serde_json::Map<String, serde_json::Value>>")]
     pub settings: Option<At<toml::Table>>,
     /// For `component`: capabilities it may import.
     pub grant: Option<At<Vec<At<String>>>>,
-    /// For `command`: what it may touch. What is not named does not exist for it.
+    /// For `command` and `component`: what it may touch. What is not named does not exist for it.
     pub cell: Option<At<RawCell>>,
     /// How its tools are named: "source" (`source__tool`, the default), "mcp" (`mcp__source__tool`), "plain", or a prefix.
     pub names: Option<At<RawNames>>,
@@ -103,7 +104,7 @@ pub(super) enum RawStart {
     Eager,
 }
 
-/// What a process source may touch.
+/// What a source may touch. A component has `read`, `write`, `memory` and `cpu`.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 #[schemars(rename = "Cell")]
@@ -128,7 +129,7 @@ pub(super) struct RawCell {
     /// What fits into its /tmp, such as "64MiB".
     pub tmp: Option<At<String>>,
     /// Accept a weaker cell where the platform has no full one.
-    pub dangerous_allow_reduced: Option<bool>,
+    pub dangerous_allow_reduced: Option<At<bool>>,
 }
 
 /// A value written down, or the name of one kept by `portcullis secret`.

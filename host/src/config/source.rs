@@ -13,7 +13,7 @@ use crate::name::SourceName;
 /// How long a call may take: what MCP's own SDKs wait, and the limits of that.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(60);
 const TIMEOUT_LEAST: Duration = Duration::from_secs(1);
-const TIMEOUT_MOST: Duration = Duration::from_secs(60 * 60);
+pub(crate) const TIMEOUT_MOST: Duration = Duration::from_secs(60 * 60);
 
 /// No runtime starts with less memory, and no machine of today has more.
 const MEMORY_LIMITS: std::ops::RangeInclusive<u64> = 1 << 20..=1 << 42;
@@ -137,12 +137,13 @@ fn endpoint(at: &At<String>, raw: &RawSource, base: &Path, faults: &mut Faults) 
         faults.0.push(Fault::new(at.span(), format!("source {:?} {message}", at.as_str())).help(help));
         return None;
     };
-    // Of all that have a network.
+    // What runs here has a cell, and of all those a program alone has a network.
+    let caged = if *kind == "url" { "command" } else { kind };
     let near = if *kind == "command" { "command" } else { "url" };
     for (key, belongs, span) in [
-        ("env", "command", raw.env.as_ref().map(At::span)),
+        ("env", caged, raw.env.as_ref().map(At::span)),
         ("cwd", "command", raw.cwd.as_ref().map(At::span)),
-        ("cell", "command", raw.cell.as_ref().map(At::span)),
+        ("cell", caged, raw.cell.as_ref().map(At::span)),
         ("dangerous-allow-private", near, raw.dangerous_allow_private.as_ref().map(At::span)),
         ("headers", "url", raw.headers.as_ref().map(At::span)),
         ("oauth", "url", raw.oauth.as_ref().map(At::span)),
@@ -176,7 +177,10 @@ fn endpoint(at: &At<String>, raw: &RawSource, base: &Path, faults: &mut Faults) 
         (_, _, Some(at)) => {
             let settings = faults.keep(json_settings(raw.settings.as_ref()));
             let grant = raw.grant.as_ref().map(|list| grant_list(list, faults)).unwrap_or_default();
-            Some(Endpoint::Component { component: faults.keep(value::plugin(at, base))?, settings: settings?, grant })
+            let env = raw.env.as_ref().map(|env| variables(env, faults)).unwrap_or_default();
+            faults.0.extend(raw.cell.as_ref().into_iter().flat_map(|cell| of_processes(cell)));
+            let component = faults.keep(value::plugin(at, base))?;
+            Some(Endpoint::Component { component, settings: settings?, grant, env })
         }
         (None, None, None) => None,
     }
@@ -226,6 +230,26 @@ fn relative_argument(at: &At<RawCommand>, base: &Path) -> Option<Fault> {
     let word = words.iter().skip(1).find(meant)?;
     let message = format!("{:?} stands beside this file, but the program starts in a private home", word.as_str());
     Some(Fault::new(word.span(), message).help("add `cwd = \".\"` to the source, or write the absolute path"))
+}
+
+/// Keys of a cell that mean nothing to a component.
+fn of_processes(cell: &RawCell) -> impl Iterator<Item = Fault> {
+    let keys = [
+        ("network", cell.network.first().map(At::span), "a component reaches no network in this version"),
+        ("processes", cell.processes.as_ref().map(At::span), "a component cannot start any"),
+        ("files", cell.files.as_ref().map(At::span), "a component has no descriptors of the system"),
+        ("tmp", cell.tmp.as_ref().map(At::span), "a component has no folder that is not granted"),
+        (
+            "dangerous-allow-reduced",
+            cell.dangerous_allow_reduced.as_ref().map(At::span),
+            "the cell of a component is the same on every platform",
+        ),
+    ];
+    keys.into_iter().filter_map(|(key, span, why)| {
+        let fault =
+            Fault::new(span?, format!("`{key}` belongs to the cell of a `command`, and this source has `component`"));
+        Some(fault.help(format!("take `{key}` out: {why}")))
+    })
 }
 
 fn variables(env: &BTreeMap<At<String>, At<RawValue>>, faults: &mut Faults) -> BTreeMap<String, Value> {
@@ -342,7 +366,7 @@ fn cell(raw: &RawCell, base: &Path, own: &Own<'_>, faults: &mut Faults) -> CellC
         cpu: cpu.map(|at| **at),
         files: files.map(|at| **at),
         tmp,
-        dangerous_allow_reduced: raw.dangerous_allow_reduced.unwrap_or(false),
+        dangerous_allow_reduced: raw.dangerous_allow_reduced.as_ref().is_some_and(|at| **at),
         ..CellConfig::default()
     }
 }

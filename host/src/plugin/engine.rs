@@ -8,6 +8,9 @@ use super::clock::Clock;
 use super::error::PluginError;
 use super::limits;
 
+/// All that a memory can address. A slot reserves as much anyway; how much of it an instance may have is its store's business.
+const ADDRESSABLE: usize = 1 << 32;
+
 /// An engine, and the clock that ticks for it.
 pub(crate) fn start() -> Result<(Engine, Arc<Clock>), PluginError> {
     let failed = |error: wasmtime::Error| PluginError::Engine(format!("{error:#}"));
@@ -29,7 +32,7 @@ fn config() -> Config {
 }
 
 fn pool() -> PoolingAllocationConfig {
-    let slots = limits::DECISION_SLOTS + limits::TOOL_SLOTS;
+    let slots = limits::DECISION_SLOTS + limits::TOOL_SLOTS + limits::COMMAND_SLOTS;
     let mut pool = PoolingAllocationConfig::new();
     // What an instance wrote is overwritten, not given back to the system: giving back interrupts every processor that runs a
     // thread of ours, and the next instance pays for getting it again.
@@ -43,7 +46,7 @@ fn pool() -> PoolingAllocationConfig {
         .max_core_instances_per_component(limits::CORE_INSTANCES_PER_COMPONENT)
         .max_memories_per_component(limits::MEMORIES_PER_COMPONENT)
         .max_tables_per_component(limits::MEMORIES_PER_COMPONENT)
-        .max_memory_size(limits::MEMORY_BYTES)
+        .max_memory_size(ADDRESSABLE)
         .table_elements(limits::TABLE_ELEMENTS)
         .linear_memory_keep_resident(limits::KEEP_RESIDENT_BYTES)
         .table_keep_resident(limits::TABLE_ELEMENTS * size_of::<usize>())

@@ -53,6 +53,30 @@ pub enum PluginError {
         /// What it would have to export.
         interface: String,
     },
+    /// A component that cannot be a source.
+    #[error("{plugin} is no source: {why}")]
+    NoSource {
+        /// The component.
+        plugin: String,
+        /// What it is, and what it would have to be.
+        why: String,
+    },
+    /// It is granted what it has no way to use.
+    #[error("{plugin} is given `{key}`, and imports no {import} to see it with: take `{key}` out")]
+    Useless {
+        /// The component.
+        plugin: String,
+        /// The key of the configuration.
+        key: &'static str,
+        /// What it would have to import.
+        import: String,
+    },
+    /// It has nothing that takes settings.
+    #[error("{plugin} is given `settings`, which only components of the `tools` world take: use `env`")]
+    NoSettings {
+        /// The component.
+        plugin: String,
+    },
     /// Built against a contract of another track.
     #[error("{plugin} is built for {package}; this host serves {served}: build it again with the current contract")]
     OtherTrack {
@@ -160,6 +184,8 @@ pub enum FailureCode {
     Error,
     /// Every instance that the host may run is in use.
     Busy,
+    /// What it is granted cannot be opened.
+    Start,
 }
 
 impl FailureCode {
@@ -174,6 +200,7 @@ impl FailureCode {
             Self::HostCalls => "plugin-host-calls",
             Self::Error => "plugin-error",
             Self::Busy => "plugin-busy",
+            Self::Start => "plugin-start",
         }
     }
 }

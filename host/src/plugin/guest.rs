@@ -4,27 +4,36 @@ use std::future::Future;
 use std::sync::Arc;
 
 use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::timeout;
 use wasmtime::{Engine, PoolConcurrencyLimitError, ResourceLimiter, Store, Trap, UpdateDeadline};
+use wasmtime_wasi::WasiCtxBuilder;
 
+use super::access::{Enclosure, Wasi};
 use super::clock::{Clock, Turn};
 use super::error::{Failure, FailureCode};
 use super::limits::{self, Limits};
+use super::meter::{Meter, OutOfTime};
 use super::v0_1::Facts;
 
 /// What a store holds: the budget of the running call, and the facts that the guest may ask the host for.
 pub(crate) struct State {
     pub(crate) facts: Facts,
-    clock: Arc<Clock>,
+    /// Of the component of a source.
+    pub(crate) wasi: Option<Box<Wasi>>,
+    /// The part of one processor that the guest may have, if its time is measured.
+    pub(crate) share: Option<f64>,
+    pub(crate) clock: Arc<Clock>,
     ticks_left: u32,
     calls_left: u32,
     memory: usize,
+    memory_limit: usize,
 }
 
 /// A limit that the host enforces by an error of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 enum Exceeded {
-    #[error("it wanted more than {} MiB of memory", limits::MEMORY_BYTES >> 20)]
-    Memory,
+    #[error("it wanted more than {} MiB of memory", .0 >> 20)]
+    Memory(usize),
     #[error("it wanted a table of more than {} elements", limits::TABLE_ELEMENTS)]
     Table,
     #[error("it called the host more than {} times", limits::HOST_CALLS)]
@@ -35,17 +44,59 @@ impl State {
     /// A store for a fresh instance that can reach nothing: no memory yet, no time, no facts.
     pub(crate) fn store(engine: &Engine, clock: &Arc<Clock>, facts: Facts) -> Store<Self> {
         let clock = clock.clone();
-        let mut store = Store::new(engine, Self { facts, clock, ticks_left: 0, calls_left: 0, memory: 0 });
+        let state = Self {
+            facts,
+            wasi: None,
+            share: None,
+            clock,
+            ticks_left: 0,
+            calls_left: 0,
+            memory: 0,
+            memory_limit: limits::MEMORY_BYTES,
+        };
+        let mut store = Store::new(engine, state);
         store.limiter(|state| state);
         store.epoch_deadline_callback(|mut context| {
             let state = context.data_mut();
-            if state.ticks_left == 0 {
-                return Ok(UpdateDeadline::Interrupt);
+            // Who waits for the host in between is measured, not counted: each time it goes on it would meet a tick.
+            if state.share.is_none() {
+                state.ticks_left = match state.ticks_left {
+                    0 => return Ok(UpdateDeadline::Interrupt),
+                    ticks => ticks - 1,
+                };
             }
-            state.ticks_left -= 1;
             Ok(UpdateDeadline::Yield(1))
         });
         store
+    }
+
+    /// A store for the component of a source, with what that may touch.
+    ///
+    /// # Errors
+    /// If a granted folder cannot be opened.
+    pub(crate) fn enclosed(
+        engine: &Engine,
+        clock: &Arc<Clock>,
+        facts: Facts,
+        enclosure: &Enclosure,
+    ) -> Result<Store<Self>, Failure> {
+        Self::enclosed_with(engine, clock, facts, enclosure, |_| {})
+    }
+
+    /// The same, and `streams` adds standard streams, without which they are closed.
+    pub(crate) fn enclosed_with(
+        engine: &Engine,
+        clock: &Arc<Clock>,
+        facts: Facts,
+        Enclosure { access, wasi }: &Enclosure,
+        streams: impl FnOnce(&mut WasiCtxBuilder),
+    ) -> Result<Store<Self>, Failure> {
+        let mut store = Self::store(engine, clock, facts);
+        let state = store.data_mut();
+        state.memory_limit = access.memory();
+        state.wasi = wasi.then(|| access.open(streams)).transpose()?.map(Box::new);
+        state.share = access.grant.limits.cpu.or(wasi.then_some(1.0));
+        Ok(store)
     }
 
     /// Counts one call of the guest to the host.
@@ -58,8 +109,8 @@ impl State {
 impl ResourceLimiter for State {
     fn memory_growing(&mut self, current: usize, desired: usize, _: Option<usize>) -> wasmtime::Result<bool> {
         let all = self.memory.saturating_add(desired.saturating_sub(current));
-        if all > limits::MEMORY_BYTES {
-            return Err(Exceeded::Memory.into());
+        if all > self.memory_limit {
+            return Err(Exceeded::Memory(self.memory_limit).into());
         }
         self.memory = all;
         Ok(true)
@@ -90,6 +141,8 @@ impl<W> Live<W> {
 #[must_use = "without its clock a guest has no deadline"]
 pub(crate) struct Armed {
     limits: Limits,
+    /// Of a guest that is measured.
+    meter: Option<Meter>,
     _turn: Turn,
 }
 
@@ -102,13 +155,23 @@ pub(crate) fn arm(store: &mut Store<State>, limits: Limits) -> Armed {
     state.facts.log_lines_left = limits::LOG_LINES;
     store.set_epoch_deadline(1);
     store.set_hostcall_fuel(limits.output);
-    Armed { limits, _turn: store.data().clock.turn() }
+    let state = store.data();
+    let meter = state.share.map(|share| Meter::new(limits.deadline, share));
+    Armed { limits, meter, _turn: state.clock.turn() }
 }
 
 /// Waits for a call into a guest, and no longer than its limits allow. Dropping the future ends the guest.
 pub(crate) async fn guard<T>(armed: Armed, call: impl Future<Output = wasmtime::Result<T>>) -> Result<T, Failure> {
     let limits = armed.limits;
-    match tokio::time::timeout(limits.deadline + limits::WALL_CLOCK_GRACE, call).await {
+    let call = match armed.meter {
+        None => timeout(limits.patience, call).await,
+        Some(meter) => {
+            // Boxed for the sake of the other kind, which is decided with.
+            let metered = Box::pin(timeout(limits.patience, meter.run(call))).await;
+            metered.map(|done| done.unwrap_or_else(|spent| Err(spent.into())))
+        }
+    };
+    match call {
         Ok(result) => result.map_err(|error| failure(limits, &error)),
         Err(_) => Err(deadline(limits)),
     }
@@ -119,13 +182,17 @@ fn deadline(limits: Limits) -> Failure {
     Failure::new(FailureCode::Deadline, detail)
 }
 
-fn failure(limits: Limits, error: &wasmtime::Error) -> Failure {
+/// What an error of the engine means.
+pub(crate) fn failure(limits: Limits, error: &wasmtime::Error) -> Failure {
     if let Some(exceeded) = error.downcast_ref::<Exceeded>() {
         let code = match exceeded {
-            Exceeded::Memory | Exceeded::Table => FailureCode::Memory,
+            Exceeded::Memory(_) | Exceeded::Table => FailureCode::Memory,
             Exceeded::HostCalls => FailureCode::HostCalls,
         };
         return Failure::new(code, exceeded.to_string());
+    }
+    if error.is::<OutOfTime>() {
+        return deadline(limits);
     }
     match error.downcast_ref::<Trap>() {
         Some(Trap::Interrupt) => return deadline(limits),

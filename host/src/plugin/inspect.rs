@@ -3,6 +3,8 @@
 use wasmtime::Engine;
 use wasmtime::component::Component;
 
+use super::access::{Access, Enclosure};
+use super::component::Shape;
 use super::load::{GRANTS, Manifest, Wasm, interface, remedy};
 use super::v0_1::{ApprovalWorld, PolicyWorld, SinkWorld, ToolsWorld, TransformWorld, World};
 use crate::digest::Digest;
@@ -16,7 +18,7 @@ pub struct Inspection {
     pub digest: Digest,
     /// Bytes of the file.
     pub size: usize,
-    /// `policy`, `transform`, `approval`, `audit`, `tools` or `none`: what its exports make it.
+    /// `policy`, `transform`, `approval`, `audit`, `tools`, `command`, `functions` or `none`: what its exports make it.
     pub world: &'static str,
     /// The permission manifest.
     pub imports: Vec<Import>,
@@ -36,9 +38,11 @@ pub struct Import {
 }
 
 pub(super) fn inspect(engine: &Engine, wasm: &Wasm, component: &Component) -> Inspection {
-    let Manifest { imports, exports } = Manifest::of(engine, component);
-    let (world, free) = world(&exports).unwrap_or(("none", &[]));
-    let imports = imports.into_iter().map(|name| import(name, free)).collect();
+    let Manifest { imports, exports, .. } = Manifest::of(engine, component);
+    let source = Shape::found(&exports);
+    let (world, free) = world(&exports).unwrap_or((source.map_or("none", Shape::as_str), &[]));
+    let enclosure = source.map(|_| Enclosure::new(Access::default(), &imports));
+    let imports = imports.into_iter().map(|name| import(name, free, enclosure.as_ref())).collect();
     Inspection { plugin: wasm.plugin.clone(), digest: wasm.digest, size: wasm.size(), world, imports, exports }
 }
 
@@ -57,12 +61,13 @@ fn world(exports: &[String]) -> Option<(&'static str, &'static [&'static str])> 
     worlds.into_iter().find(|(export, ..)| fits(export)).map(|(_, name, imports)| (name, imports))
 }
 
-fn import(name: String, free: &[&str]) -> Import {
+fn import(name: String, free: &[&str], enclosure: Option<&Enclosure>) -> Import {
     let ours = interface(&name);
     let grant = GRANTS.into_iter().find(|grant| ours == Some(grant));
     let refused = match ours {
         Some(interface) if free.contains(&interface) || grant.is_some() => None,
-        _ => Some(remedy(&name)),
+        Some(_) => Some(remedy(&name)),
+        None => enclosure.map_or_else(|| Some(remedy(&name)), |enclosure| enclosure.refusal(&name)),
     };
     Import { name, grant, refused }
 }

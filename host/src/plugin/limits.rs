@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::config::TIMEOUT_MOST;
+
 /// One tick of the clock that interrupts guests.
 pub(crate) const TICK: Duration = Duration::from_millis(1);
 
@@ -24,6 +26,16 @@ pub(crate) const WALL_CLOCK_GRACE: Duration = Duration::from_secs(10);
 
 /// Bytes of linear memory, over all memories of an instance. Guests in Rust need one to two MiB, in QuickJS or Python up to 13.
 pub const MEMORY_BYTES: usize = 16 << 20;
+
+/// The same for a component that is a source, unless its `cell` says otherwise: a server in Python with its libraries needs some
+/// 30 MiB, and a source keeps for a session what a decision forgets.
+pub const SOURCE_MEMORY_BYTES: u64 = 64 << 20;
+
+/// Handles that a component holds at once: streams, files, sockets, what it waits for. Each costs the host a few hundred bytes.
+pub const WASI_HANDLES: usize = 10_000;
+
+/// Bytes that wait between a command and the host, each way: as much as a pipe of the system holds.
+pub(crate) const PIPE_BYTES: usize = 64 << 10;
 
 /// Elements of one table. Python guests need 7,688.
 pub const TABLE_ELEMENTS: usize = 10_000;
@@ -62,6 +74,9 @@ pub(crate) const DECISION_SLOTS: u32 = 256;
 /// Memory slots for tool sources, apart from those of decisions so that many sessions cannot starve the gate.
 pub(crate) const TOOL_SLOTS: u32 = 320;
 
+/// Memory slots for commands, which keep theirs as long as they run.
+pub(crate) const COMMAND_SLOTS: u32 = 256;
+
 /// Sessions of one tool source that are kept alive; beyond that the least recently used one ends.
 pub const TOOL_SESSIONS: usize = 256;
 
@@ -86,14 +101,22 @@ pub(crate) const CODE_BYTES: usize = 64;
 pub(crate) struct Limits {
     /// Processor time.
     pub(crate) deadline: Duration,
+    /// Time on the wall, for a guest that waits for the host.
+    pub(crate) patience: Duration,
     /// Bytes that cross in one call.
     pub(crate) output: usize,
 }
 
 impl Limits {
-    pub(crate) const START: Self = Self { deadline: START_DEADLINE, output: PAYLOAD_OUTPUT_BYTES };
-    pub(crate) const DECISION: Self = Self { deadline: DECISION_DEADLINE, output: DECISION_OUTPUT_BYTES };
-    pub(crate) const REWRITE: Self = Self { deadline: DECISION_DEADLINE, output: PAYLOAD_OUTPUT_BYTES };
-    pub(crate) const DELIVER: Self = Self { deadline: DELIVER_DEADLINE, output: PAYLOAD_OUTPUT_BYTES };
-    pub(crate) const TOOL: Self = Self { deadline: TOOL_DEADLINE, output: PAYLOAD_OUTPUT_BYTES };
+    pub(crate) const START: Self = Self::of(START_DEADLINE, PAYLOAD_OUTPUT_BYTES);
+    pub(crate) const DECISION: Self = Self::of(DECISION_DEADLINE, DECISION_OUTPUT_BYTES);
+    pub(crate) const REWRITE: Self = Self::of(DECISION_DEADLINE, PAYLOAD_OUTPUT_BYTES);
+    pub(crate) const DELIVER: Self = Self::of(DELIVER_DEADLINE, PAYLOAD_OUTPUT_BYTES);
+    pub(crate) const TOOL: Self = Self::of(TOOL_DEADLINE, PAYLOAD_OUTPUT_BYTES);
+    /// A call waits for files and servers as long as the source's `timeout` lets it.
+    pub(crate) const TOOL_CALL: Self = Self { patience: TIMEOUT_MOST, ..Self::TOOL };
+
+    const fn of(deadline: Duration, output: usize) -> Self {
+        Self { deadline, patience: deadline.saturating_add(WALL_CLOCK_GRACE), output }
+    }
 }

@@ -4,9 +4,11 @@ use std::fs::File;
 use std::io::Read as _;
 use std::sync::Arc;
 
+use wasmparser::{Parser, Payload};
 use wasmtime::Engine;
 use wasmtime::component::{Component, Linker};
 
+use super::access::{self, Enclosure};
 use super::bake::{Unbaked, bake};
 use super::error::PluginError;
 use super::guest::State;
@@ -41,46 +43,55 @@ impl Wasm {
 /// A component checked against its world.
 pub(crate) struct Linked<W: World> {
     pub(crate) plugin: Arc<str>,
-    pub(crate) digest: Digest,
     pub(crate) pre: W::Pre,
     /// Slots that one instance takes.
     pub(crate) weight: u32,
     /// What each instance is still to be given. None if it starts configured.
     pub(crate) settings: Option<String>,
+    /// What the component of a source may touch.
+    pub(crate) enclosure: Option<Arc<Enclosure>>,
+}
+
+/// What a configuration lets a component import beside what its kind always has.
+#[derive(Clone, Default)]
+pub(crate) struct Allowed {
+    /// The words of `grant`.
+    pub(crate) grant: Vec<String>,
+    /// Of the component of a source.
+    pub(crate) enclosure: Option<Arc<Enclosure>>,
 }
 
 /// From a file to what instances are made of. The settings are given to the plugin here if they can be given once for all.
 pub(crate) fn prepare<W: World>(
     host: &Host,
-    plugin: &PluginRef,
-    grant: &[String],
+    wasm: &Wasm,
+    allowed: &Allowed,
     settings: String,
 ) -> Result<Linked<W>, PluginError> {
-    let wasm = read(plugin)?;
+    let in_each = |settings| link(&host.engine, wasm, &compile(host, wasm)?, allowed, Some(settings));
+    if allowed.enclosure.as_ref().is_some_and(|enclosure| enclosure.wasi) {
+        // It has a clock and chance, so that no two starts need be the same.
+        return in_each(settings);
+    }
     let configured = wasm.digest_with(&settings);
     if let Some(component) = host.compiled.as_ref().and_then(|folder| folder.load(&host.engine, &configured)) {
-        return link(&host.engine, &wasm, &component, grant, None);
+        return link(&host.engine, wasm, &component, allowed, None);
     }
-    let bytes = component_bytes(&wasm)?;
+    let bytes = component_bytes(wasm)?;
     let store =
         State::store(&host.engine, &host.clock, Facts { plugin: wasm.plugin.as_str().into(), ..Facts::default() });
-    let baked =
-        bake::<W>(
-            store,
-            &bytes,
-            &settings,
-            |component| Ok(link::<W>(&host.engine, &wasm, component, grant, None)?.pre),
-        );
+    let baked = bake::<W>(store, &bytes, &settings, |component| {
+        Ok(link::<W>(&host.engine, wasm, component, allowed, None)?.pre)
+    });
     match tokio::runtime::Handle::current().block_on(baked) {
         Ok(component) => {
             keep(host, &wasm.plugin, &configured, &component);
-            link(&host.engine, &wasm, &component, grant, None)
+            link(&host.engine, wasm, &component, allowed, None)
         }
         Err(Unbaked::Unready(unready)) => Err(unready.of(&wasm.plugin)),
         Err(Unbaked::Unable(error)) => {
             tracing::debug!(plugin = %wasm.plugin, %error, "plugin is configured in each instance");
-            let component = compile(host, &wasm)?;
-            link(&host.engine, &wasm, &component, grant, Some(settings))
+            in_each(settings)
         }
     }
 }
@@ -115,7 +126,7 @@ pub(crate) fn compile(host: &Host, wasm: &Wasm) -> Result<Component, PluginError
         let (plugin, reason) = (wasm.plugin.clone(), format!("{error:#}"));
         // What the pool has no room for is a component all the same.
         if reason.contains("pool") || reason.contains("exceed") {
-            let limit = format!("{} MiB in {} memories", limits::MEMORY_BYTES >> 20, limits::MEMORIES_PER_COMPONENT);
+            let limit = format!("{} memories of 4 GiB", limits::MEMORIES_PER_COMPONENT);
             return PluginError::TooLarge { plugin, needs: reason, limit };
         }
         PluginError::NotAComponent { plugin, reason }
@@ -142,6 +153,9 @@ fn component_bytes(wasm: &Wasm) -> Result<std::borrow::Cow<'_, [u8]>, PluginErro
     if !wasm.bytes.starts_with(CORE) {
         return Ok(wasm.bytes.as_slice().into());
     }
+    if memchr::memmem::find(&wasm.bytes, b"wasi_snapshot_preview1").is_some() {
+        return Err(refuse("it is a core module for an older WASI; build it for wasm32-wasip2".into()));
+    }
     if memchr::memmem::find(&wasm.bytes, b"component-type").is_none() {
         let reason = "it is a core module that says nothing of its world; generate its bindings with wit-bindgen";
         return Err(refuse(reason.into()));
@@ -156,52 +170,123 @@ fn link<W: World>(
     engine: &Engine,
     wasm: &Wasm,
     component: &Component,
-    grant: &[String],
+    allowed: &Allowed,
     settings: Option<String>,
 ) -> Result<Linked<W>, PluginError> {
     let plugin = wasm.plugin.clone();
-    if let Some(grant) = grant.iter().find(|word| !GRANTS.contains(&word.as_str())) {
-        return Err(PluginError::UnknownGrant { plugin, grant: grant.clone() });
-    }
-    let Manifest { imports, exports } = Manifest::of(engine, component);
+    let Manifest { imports, exports, .. } = Manifest::of(engine, component);
     if let Some(name) = imports.iter().chain(&exports).find(|name| other_track(name)) {
         return Err(PluginError::OtherTrack { plugin, package: package(name), served: TRACK });
     }
     if !exports.iter().any(|name| interface(name) == Some(W::EXPORT)) {
-        let exports = if exports.is_empty() { "nothing".to_owned() } else { exports.join(", ") };
+        let exports = listed(&exports);
         let interface = format!("{PACKAGE}/{}@{TRACK}", W::EXPORT);
         return Err(PluginError::WrongWorld { plugin, wanted: W::NAME, exports, interface });
     }
-    let refused: Vec<_> = imports.iter().filter(|name| !may_import(name, W::IMPORTS, grant)).collect();
-    if let Some(first) = refused.first() {
-        let import = refused.iter().map(|name| name.as_str()).collect::<Vec<_>>().join(", ");
-        return Err(PluginError::NotGranted { plugin, import, remedy: remedy(first) });
+    let linker = linker(engine, &plugin, &imports, W::IMPORTS, allowed)?;
+    let contract =
+        |error: wasmtime::Error| PluginError::Contract { plugin: plugin.clone(), reason: format!("{error:#}") };
+    let pre = linker.instantiate_pre(component).and_then(W::check).map_err(contract)?;
+    let weight = weight(&plugin, component)?;
+    let enclosure = allowed.enclosure.clone();
+    Ok(Linked { plugin: plugin.into(), pre, weight, settings, enclosure })
+}
+
+/// Checks imports against what is always there (`free`, interfaces of ours) and what is granted, and defines just that.
+pub(crate) fn linker(
+    engine: &Engine,
+    plugin: &str,
+    imports: &[String],
+    free: &[&str],
+    allowed: &Allowed,
+) -> Result<Linker<State>, PluginError> {
+    let Allowed { grant, enclosure } = allowed;
+    let plugin = plugin.to_owned();
+    if let Some(grant) = grant.iter().find(|word| !GRANTS.contains(&word.as_str())) {
+        return Err(PluginError::UnknownGrant { plugin, grant: grant.clone() });
+    }
+    let refused: Vec<(&str, String)> = imports.iter().filter_map(|name| refusal(name, free, allowed)).collect();
+    if let Some((_, remedy)) = refused.first() {
+        let import = refused.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
+        return Err(PluginError::NotGranted { plugin, import, remedy: remedy.clone() });
     }
     let contract =
         |error: wasmtime::Error| PluginError::Contract { plugin: plugin.clone(), reason: format!("{error:#}") };
     let mut linker = Linker::new(engine);
-    for interface in W::IMPORTS.iter().copied().chain(grant.iter().map(String::as_str)) {
+    for interface in free.iter().copied().chain(grant.iter().map(String::as_str)) {
         v0_1::link(&mut linker, interface).map_err(contract)?;
     }
-    let pre = linker.instantiate_pre(component).and_then(W::check).map_err(contract)?;
-    let weight = weight(&plugin, component)?;
-    Ok(Linked { plugin: plugin.into(), digest: wasm.digest, pre, weight, settings })
+    if enclosure.as_ref().is_some_and(|enclosure| enclosure.wasi) {
+        access::link(&mut linker).map_err(contract)?;
+    }
+    Ok(linker)
+}
+
+/// Why an import is not to be had, and the way out; None if it is.
+fn refusal<'a>(import: &'a str, free: &[&str], Allowed { grant, enclosure }: &Allowed) -> Option<(&'a str, String)> {
+    let remedy = match (interface(import), enclosure) {
+        (Some(name), _) if free.contains(&name) || grant.iter().any(|word| word == name) => return None,
+        (None, Some(enclosure)) => enclosure.refusal(import)?,
+        _ => remedy(import),
+    };
+    Some((import, remedy))
 }
 
 /// What a component imports and exports, by name.
 pub(crate) struct Manifest {
     pub(crate) imports: Vec<String>,
     pub(crate) exports: Vec<String>,
+    /// Its section of documentation.
+    pub(crate) docs: Option<Vec<u8>>,
 }
 
 impl Manifest {
+    /// Of a component that is not compiled yet.
+    pub(crate) fn scan(wasm: &Wasm) -> Result<Self, PluginError> {
+        let bytes = component_bytes(wasm)?;
+        let mut manifest = Self { imports: Vec::new(), exports: Vec::new(), docs: None };
+        let mut depth = 0;
+        let scanned = Parser::new(0).parse_all(&bytes).try_for_each(|payload| {
+            match payload? {
+                Payload::Version { .. } => depth += 1,
+                Payload::End(_) => depth -= 1,
+                Payload::ComponentImportSection(section) if depth == 1 => {
+                    for import in section {
+                        manifest.imports.push(import?.name.name.to_owned());
+                    }
+                }
+                Payload::ComponentExportSection(section) if depth == 1 => {
+                    for export in section {
+                        manifest.exports.push(export?.name.name.to_owned());
+                    }
+                }
+                Payload::CustomSection(section) if depth == 1 && section.name() == "package-docs" => {
+                    manifest.docs = Some(section.data().to_vec());
+                }
+                _ => {}
+            }
+            Ok::<_, wasmparser::BinaryReaderError>(())
+        });
+        let refuse = |error: wasmparser::BinaryReaderError| PluginError::NotAComponent {
+            plugin: wasm.plugin.clone(),
+            reason: error.to_string(),
+        };
+        scanned.map(|()| manifest).map_err(refuse)
+    }
+
     pub(crate) fn of(engine: &Engine, component: &Component) -> Self {
         let kind = component.component_type();
         Self {
             imports: kind.imports(engine).map(|(name, _)| name.to_owned()).collect(),
             exports: kind.exports(engine).map(|(name, _)| name.to_owned()).collect(),
+            docs: None,
         }
     }
+}
+
+/// Names for a message.
+pub(crate) fn listed(names: &[String]) -> String {
+    if names.is_empty() { "nothing".to_owned() } else { names.join(", ") }
 }
 
 /// The interface, if the name is one of our package: `log` of `portcullis:plugin/log@0.1.0`.
@@ -221,10 +306,6 @@ pub(crate) fn remedy(import: &str) -> String {
     }
 }
 
-fn may_import(name: &str, world: &[&str], grant: &[String]) -> bool {
-    interface(name).is_some_and(|name| world.contains(&name) || grant.iter().any(|word| word == name))
-}
-
 fn other_track(name: &str) -> bool {
     let version = name.split_once('@').map_or("", |(_, version)| version);
     let ours = version.strip_prefix(TRACK).is_some_and(|rest| rest.starts_with('.'));
@@ -236,7 +317,7 @@ fn package(name: &str) -> String {
 }
 
 /// Slots are counted in memories, which is what the pool runs out of.
-fn weight(plugin: &str, component: &Component) -> Result<u32, PluginError> {
+pub(crate) fn weight(plugin: &str, component: &Component) -> Result<u32, PluginError> {
     let too_large = |needs: String, limit: u32| {
         Err(PluginError::TooLarge { plugin: plugin.to_owned(), needs, limit: limit.to_string() })
     };

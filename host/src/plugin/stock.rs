@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use wasmtime::Engine;
 
+use super::access::Enclosure;
 use super::clock::Clock;
 use super::error::{Failure, FailureCode, PluginError};
 use super::guest::{Live, State, arm, guard};
@@ -69,6 +70,11 @@ impl<W: World> Stock<W> {
         Ok(Self(Arc::new(shared)))
     }
 
+    /// What the component of a source may touch.
+    pub(crate) fn enclosure(&self) -> Option<&Enclosure> {
+        self.0.linked.enclosure.as_deref()
+    }
+
     /// A configured instance that has served nobody. Cancellation safe.
     pub(crate) async fn take(&self) -> Result<Live<W>, Failure> {
         let ready = self.0.lock().pop();
@@ -127,7 +133,10 @@ impl<W: World> Shared<W> {
 
     async fn instance(&self, slot: OwnedSemaphorePermit) -> Result<Live<W>, Unready> {
         let facts = Facts { plugin: self.linked.plugin.clone(), ..Facts::default() };
-        let mut store = State::store(&self.engine, &self.clock, facts);
+        let mut store = match &self.linked.enclosure {
+            None => State::store(&self.engine, &self.clock, facts),
+            Some(enclosure) => State::enclosed(&self.engine, &self.clock, facts, enclosure).map_err(Unready::Failed)?,
+        };
         let armed = arm(&mut store, Limits::START);
         let world = async {
             let world = W::instantiate(&self.linked.pre, &mut store).await?;

@@ -1,11 +1,11 @@
 //! What the tests of plugins share: one host per process, a call to decide about, a configuration entry.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 use std::sync::{Arc, OnceLock};
 
 use portcullis_test_support::guest;
 
-use super::Plugins;
+use super::{Access, PluginError, Plugins, Tools};
 use crate::call::{Call, CallId, Caller, Phase, Risk, SessionId, Trust, View};
 use crate::catalog::{Item, Kind};
 use crate::config::{PluginConfig, PluginRef};
@@ -30,6 +30,18 @@ pub(crate) fn entry(name: &str, settings: serde_json::Value) -> PluginConfig {
         shadow: false,
         grant: vec![],
         file: None,
+    }
+}
+
+/// A component of tools that is granted nothing.
+pub(crate) async fn tools(
+    plugins: &Plugins,
+    plugin: &PluginRef,
+    settings: &serde_json::Value,
+) -> Result<Tools, PluginError> {
+    match plugins.component(plugin, settings, &[], Access::default()).await?.kind {
+        super::Kind::Tools(tools) => Ok(tools),
+        other => panic!("{other:?}"),
     }
 }
 

@@ -70,6 +70,12 @@ impl Tools {
         self.keeps_state
     }
 
+    /// Whether it can change nothing and tell nobody.
+    #[must_use]
+    pub fn is_sealed(&self) -> bool {
+        self.stock.enclosure().is_none_or(|enclosure| enclosure.access.grant.is_harmless())
+    }
+
     /// The tools, as MCP `Tool` objects. Cancellation safe.
     ///
     /// # Errors

@@ -1,4 +1,6 @@
-//! A source that is a WebAssembly component: no process, no network, nothing to reach but what it is granted.
+//! Sources that are WebAssembly components: no process, nothing to reach but what is granted.
+//!
+//! One of tools or functions is called, instance by instance. One that is a program ([`CommandSource`]) is spoken to like a process.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,31 +12,63 @@ use crate::call::{Outcome, SessionId};
 use crate::catalog::Kind;
 use crate::gate::Permit;
 use crate::message::{Answer, Json, RpcError};
-use crate::plugin::{Failure, ToolFailure, Tools};
+use crate::plugin::{Failure, Functions, ToolFailure, Tools};
+
+mod command;
+
+pub(crate) use command::{CommandSource, Program};
 
 /// What [`Discovery::protocol`] says of a component: there is no wire, and so no revision.
 const PROTOCOL: &str = "component";
 
+/// What is called.
+#[derive(Debug)]
+enum Callee {
+    Tools(Tools),
+    Functions(Functions),
+}
+
 /// A component as a source: loaded and configured, no instance running.
 #[derive(Debug)]
 pub struct ComponentSource {
-    tools: Tools,
+    tools: Callee,
     timeout: Duration,
+    /// Whether it can change nothing and tell nobody.
+    sealed: bool,
 }
 
 impl ComponentSource {
     /// Makes a source of a loaded component. Calls get `timeout` each, where the host's own limits leave them that long.
     #[must_use]
     pub fn new(tools: Tools, timeout: Duration) -> Self {
-        Self { tools, timeout }
+        let sealed = tools.is_sealed();
+        Self { tools: Callee::Tools(tools), timeout, sealed }
+    }
+
+    /// The same of a component of functions.
+    #[must_use]
+    pub fn of_functions(functions: Functions, timeout: Duration) -> Self {
+        let sealed = functions.is_sealed();
+        Self { tools: Callee::Functions(functions), timeout, sealed }
+    }
+
+    /// What became of a call that has no answer.
+    fn broken(&self, why: &str) -> Outcome {
+        match self.sealed {
+            // It can reach nothing outside itself, so that nothing has happened: the outcome is known.
+            true => failed(why),
+            false => Outcome::Unknown(format!("{why}; it may have acted or not")),
+        }
     }
 }
 
 #[async_trait]
 impl Source for ComponentSource {
     async fn discover(&self, _: &Arc<dyn Client>) -> Result<Discovery, SourceError> {
-        let identity = self.tools.identity();
-        let listed = self.tools.definitions().await;
+        let (identity, listed) = match &self.tools {
+            Callee::Tools(tools) => (tools.identity(), tools.definitions().await),
+            Callee::Functions(functions) => (functions.identity(), Ok(functions.definitions())),
+        };
         let listed =
             listed.map_err(|failure| SourceError::Protocol(format!("{} lists no tools: {failure}", identity.name)))?;
         let server = serde_json::json!({ "name": identity.name, "version": identity.digest });
@@ -61,27 +95,35 @@ impl Source for ComponentSource {
             return error(RpcError::INVALID_PARAMS, "`name` is missing or no string".into());
         };
         let arguments = params.get("arguments").unwrap_or(Json::empty_object());
-        let called = self.tools.call(&permit.call().caller.session, &tool, &arguments);
+        let called = async {
+            match &self.tools {
+                Callee::Tools(tools) => tools.call(&permit.call().caller.session, &tool, &arguments).await,
+                Callee::Functions(functions) => functions.call(&tool, &arguments).await,
+            }
+        };
         // Dropping the call ends the guest.
         let Ok(called) = tokio::time::timeout(self.timeout, called).await else {
-            return failed(&format!("the component did not answer within {} s", self.timeout.as_secs_f32()));
+            return self.broken(&format!("the component did not answer within {} s", self.timeout.as_secs_f32()));
         };
         match called {
             Ok(Ok(result)) => Outcome::Answered(Answer::Result(result)),
             Ok(Err(ToolFailure::UnknownTool)) => error(RpcError::INVALID_PARAMS, format!("unknown tool: {tool}")),
             Ok(Err(ToolFailure::InvalidArguments(text))) => error(RpcError::INVALID_PARAMS, text),
             Ok(Err(ToolFailure::Failed(text))) => failed(&text),
-            // A component can reach nothing outside itself, so that nothing has happened: the outcome is known.
-            Err(Failure { code, detail }) => failed(&format!("the component failed ({code}): {detail}")),
+            Err(Failure { code, detail }) => self.broken(&format!("the component failed ({code}): {detail}")),
         }
     }
 
     fn end_session(&self, session: &SessionId) {
-        self.tools.end_session(session);
+        if let Callee::Tools(tools) = &self.tools {
+            tools.end_session(session);
+        }
     }
 
     async fn close(&self) {
-        self.tools.end_all();
+        if let Callee::Tools(tools) = &self.tools {
+            tools.end_all();
+        }
     }
 }
 

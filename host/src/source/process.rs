@@ -8,6 +8,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 use super::link::{Deadlines, Link, Party};
+use super::pipe::{Pipe, Wire, escape};
 use super::supervised::{Dial, Supervised};
 use super::transport::Transport;
 use super::{Discovery, SourceError};
@@ -15,13 +16,11 @@ use crate::cell::Cage;
 use crate::config::{Endpoint, SourceConfig, Value};
 use child::StartError;
 pub(crate) use errand::run_to_end;
-use pipe::{Pipe, Wire};
+use running::Running;
 
 mod child;
 mod errand;
-mod lines;
-mod pipe;
-mod stderr;
+mod running;
 
 /// Characters of the command that messages show.
 const SHOWN_CHARS: usize = 120;
@@ -65,14 +64,11 @@ impl Dial for Program {
         let cells = &self.cage.cells;
         let log = cells.data_dir.join("logs").join(format!("{}.log", self.cage.source()));
         let wire = Wire { limit: self.limit, log, secrets: self.secrets.clone() };
-        let (pipe, ready) = Pipe::start(plan.launch, cells.launcher.clone(), self.label(), wire)
-            .await
-            .map_err(|error| self.not_started(&error))?;
-        let outlet = self.cage.started(ready).map_err(|error| self.not_started(&error.into()))?;
-        pipe.keep(outlet);
-        let pipe = Arc::new(pipe);
+        let started = Running::start(plan.launch, cells.launcher.clone(), |ready| self.cage.started(ready)).await;
+        let (running, streams) = started.map_err(|error| self.not_started(&error))?;
+        let pipe = Arc::new(Pipe::with(Box::new(running), streams, self.label(), wire));
         let transport: Arc<dyn Transport> = Arc::<Pipe>::clone(&pipe);
-        Link::open(transport, deadlines, party).await.map_err(|error| self.explain(error, &pipe))
+        Link::open(transport, deadlines, party).await.map_err(|error| pipe.explain(error))
     }
 }
 
@@ -87,25 +83,9 @@ impl Program {
         })
     }
 
-    /// Says which command it was and what it wrote to standard error.
-    fn explain(&self, error: SourceError, pipe: &Pipe) -> SourceError {
-        let label = self.label();
-        match error {
-            SourceError::Timeout { method, seconds } => SourceError::Start(format!(
-                "{label} started but did not answer `{method}` within {seconds} s; is it an MCP server that speaks \
-                 over standard input and output?{}",
-                pipe.remarks()
-            )),
-            SourceError::Protocol(why) => SourceError::Protocol(format!("{label}: {why}")),
-            // How it ended says more than where that was noticed.
-            SourceError::Closed(why) => SourceError::Closed(pipe.obituary().unwrap_or(why)),
-            error => error,
-        }
-    }
-
     fn label(&self) -> String {
         let command: String = self.argv.join(" ").chars().take(SHOWN_CHARS).collect();
-        format!("`{}`", stderr::escape(&command))
+        format!("`{}`", escape(&command))
     }
 }
 

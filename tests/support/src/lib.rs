@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-/// The one guest that needs the standard library's WASI imports.
-const WASI_GUEST: &str = "wasi-env";
+/// The guests that need the standard library's WASI imports.
+const WASI_GUESTS: [&str; 3] = ["wasi-env", "server", "dialer"];
 
 /// The `.wasm` of a guest, by the name of its folder. The first call of a process builds all of them, which takes a second if
 /// nothing has changed.
@@ -19,7 +19,7 @@ const WASI_GUEST: &str = "wasi-env";
 pub fn guest(name: &str) -> PathBuf {
     static TARGET: OnceLock<PathBuf> = OnceLock::new();
     let target = TARGET.get_or_init(build);
-    let triple = if name == WASI_GUEST { "wasm32-wasip2" } else { "wasm32-unknown-unknown" };
+    let triple = if WASI_GUESTS.contains(&name) { "wasm32-wasip2" } else { "wasm32-unknown-unknown" };
     let file = format!("guest_{}.wasm", name.replace('-', "_"));
     let path = target.join(triple).join("release").join(file);
     assert!(path.is_file(), "no guest {name:?} in tests/guests: {} is missing", path.display());
@@ -36,7 +36,7 @@ pub fn outside_policy() -> PathBuf {
     BUILT
         .get_or_init(|| {
             let target = root().join("target/outside");
-            cargo(&root().join("examples/write-a-policy"), &target, &["--target", "wasm32-unknown-unknown"]);
+            cargo(&root().join("examples/write-a-policy"), &target, ["--target", "wasm32-unknown-unknown"]);
             target.join("wasm32-unknown-unknown/release/stay_inside.wasm")
         })
         .clone()
@@ -76,14 +76,16 @@ fn root() -> PathBuf {
 fn build() -> PathBuf {
     // A folder of its own, so that the lock of the cargo that runs this test is not waited for.
     let (folder, target) = (root().join("tests/guests"), root().join("target/guests"));
-    let wasi = format!("guest-{WASI_GUEST}");
-    cargo(&folder, &target, &["--target", "wasm32-unknown-unknown", "--workspace", "--exclude", &wasi]);
-    cargo(&folder, &target, &["--target", "wasm32-wasip2", "--package", &wasi]);
+    let wasi = WASI_GUESTS.map(|name| format!("guest-{name}"));
+    let each = |option| wasi.iter().flat_map(move |name| [option, name.as_str()]);
+    cargo(&folder, &target, ["--target", "wasm32-unknown-unknown", "--workspace"].into_iter().chain(each("--exclude")));
+    cargo(&folder, &target, ["--target", "wasm32-wasip2"].into_iter().chain(each("--package")));
     target
 }
 
-fn cargo(folder: &Path, target: &Path, arguments: &[&str]) {
-    if let ["--target", triple, ..] = arguments {
+fn cargo<'a>(folder: &Path, target: &Path, arguments: impl IntoIterator<Item = &'a str>) {
+    let arguments: Vec<_> = arguments.into_iter().collect();
+    if let ["--target", triple, ..] = arguments[..] {
         ensure_target(triple);
     }
     let mut command = clean(Command::new("cargo"));

@@ -17,6 +17,7 @@ mod attacks;
 mod bad_input;
 mod cases;
 mod cells;
+mod components;
 mod crash;
 mod fidelity;
 mod logins;

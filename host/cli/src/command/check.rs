@@ -65,26 +65,23 @@ fn endpoint(source: &SourceConfig) -> String {
 
 /// Names of the variables that the source sees; never their values.
 fn environment(source: &SourceConfig) -> Vec<String> {
-    match &source.endpoint {
-        Endpoint::Command { env, .. } => {
-            let listed = env.iter().map(|(name, value)| match value {
-                Value::Plain(_) => name.clone(),
-                Value::Secret(secret) => format!("{name} (secret {secret})"),
-            });
-            ["PATH", "HOME", "LANG", "TMPDIR"].into_iter().map(str::to_owned).chain(listed).collect()
-        }
-        _ => Vec::new(),
-    }
+    let (made, env): (&[&str], _) = match &source.endpoint {
+        Endpoint::Command { env, .. } => (&["PATH", "HOME", "LANG", "TMPDIR"], env),
+        Endpoint::Component { env, .. } => (&[], env),
+        Endpoint::Url { .. } => return Vec::new(),
+    };
+    let listed = env.iter().map(|(name, value)| match value {
+        Value::Plain(_) => name.clone(),
+        Value::Secret(secret) => format!("{name} (secret {secret})"),
+    });
+    made.iter().map(|name| (*name).to_owned()).chain(listed).collect()
 }
 
-/// What the source may touch, and what is enforced by what. Null for a process that could not be made ready.
+/// What the source may touch, and what is enforced by what. Null for one that could not be made ready.
 fn cell(broker: &Broker, source: &SourceConfig) -> Data {
     match &source.endpoint {
-        Endpoint::Command { .. } => broker.cell(&source.name).map_or(Data::Null, |cell| cell.to_json()),
+        Endpoint::Command { .. } | Endpoint::Component { .. } => broker.cell(&source.name).unwrap_or(Data::Null),
         Endpoint::Url { .. } => json!({ "summary": "nothing runs here; addresses that are private are refused" }),
-        Endpoint::Component { .. } => {
-            json!({ "summary": "sealed: no files, no network, no environment; memory and time bounded", "harmless": true })
-        }
     }
 }
 

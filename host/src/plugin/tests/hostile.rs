@@ -7,7 +7,7 @@ use std::task::Poll;
 use portcullis_test_support::guest;
 use serde_json::json;
 
-use super::super::testing::{entry, plugins, view};
+use super::super::testing::{entry, plugins, tools, view};
 use super::super::*;
 
 /// Decides beside a hostile guest until that has ended, and says how many decisions that were.
@@ -133,7 +133,7 @@ async fn no_innocent_is_killed_under_load() {
 #[tokio::test]
 async fn dropping_a_call_frees_its_slot() {
     let host = Plugins::new(None).unwrap();
-    let tools = host.tools(&crate::config::PluginRef::Path(guest("counter")), &json!({}), &[]).await.unwrap();
+    let tools = tools(&host, &crate::config::PluginRef::Path(guest("counter")), &json!({})).await.unwrap();
     let (session, arguments) = (crate::call::SessionId::new(), Json::empty_object());
     let mut call = Box::pin(tools.call(&session, "spin", &arguments));
     for _ in 0..3 {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use portcullis_test_support::guest;
 use serde_json::json;
 
-use super::super::testing::{entry, plugins, view};
+use super::super::testing::{entry, plugins, tools, view};
 use super::super::*;
 
 async fn refusal(config: &PluginConfig) -> String {
@@ -83,7 +83,10 @@ async fn refused_settings_name_the_plugin_and_the_field() {
 async fn a_plugin_is_configured_once_for_all_or_else_in_each_instance() {
     let linked = async |settings: serde_json::Value| {
         let (host, plugin) = (plugins().0.clone(), PluginRef::Path(guest("plain")));
-        let prepare = move || load::prepare::<v0_1::PolicyWorld>(&host, &plugin, &[], settings.to_string());
+        let prepare = move || {
+            let wasm = load::read(&plugin)?;
+            load::prepare::<v0_1::PolicyWorld>(&host, &wasm, &Allowed::default(), settings.to_string())
+        };
         blocking(prepare).await.unwrap()
     };
     // Its memory has no room for what reading it takes.
@@ -117,6 +120,11 @@ async fn inspection_shows_what_a_plugin_wants() {
     assert!(import.grant.is_none() && import.refused.is_some());
     assert_eq!(inspect("old-abi").await.world, "policy");
     assert_eq!(inspect("counter").await.world, "tools");
+    assert_eq!(inspect("shapes").await.world, "functions");
+    let server = inspect("server").await;
+    assert!(server.world == "command" && server.imports.iter().all(|import| import.refused.is_none()), "{server:?}");
+    let dialer = inspect("dialer").await;
+    assert!(dialer.imports.iter().any(|import| import.refused.is_some() && import.name.starts_with("wasi:sockets/")));
 }
 
 fn entries(folder: &Path) -> Vec<PathBuf> {
@@ -189,6 +197,6 @@ async fn the_built_in_plugins_fit_their_worlds_and_need_no_grant() {
         assert_eq!(wants, None, "{name}");
     }
     let calculator = PluginRef::Builtin("calculator".into());
-    let tools = plugins().tools(&calculator, &json!({}), &[]).await.unwrap();
+    let tools = tools(plugins(), &calculator, &json!({})).await.unwrap();
     assert!(!tools.definitions().await.unwrap().is_empty());
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use portcullis_test_support::guest;
 use serde_json::json;
 
-use super::super::testing::{entry, plugins, view};
+use super::super::testing::{entry, plugins, tools, view};
 use super::super::*;
 use crate::call::{Phase, SessionId};
 
@@ -90,7 +90,7 @@ async fn a_sink_whose_file_cannot_be_opened_is_refused() {
 
 async fn counter(state: bool) -> Tools {
     let settings = json!({ "state": state });
-    plugins().tools(&PluginRef::Path(guest("counter")), &settings, &[]).await.unwrap()
+    tools(plugins(), &PluginRef::Path(guest("counter")), &settings).await.unwrap()
 }
 
 async fn count(tools: &Tools, session: &SessionId) -> String {

@@ -190,7 +190,7 @@ impl Live<ToolsWorld> {
         tool: &str,
         arguments: &String,
     ) -> Result<Result<String, ToolFailure>, Failure> {
-        let armed = arm(&mut self.store, Limits::TOOL);
+        let armed = arm(&mut self.store, Limits::TOOL_CALL);
         let guest = self.world.0.portcullis_plugin_tools().session();
         let result = guest.call_call(&mut self.store, session.0, tool, arguments);
         Ok(guard(armed, result).await?.map_err(convert::tool_failure))

@@ -9,11 +9,11 @@ use super::*;
 use crate::call::Call;
 use crate::catalog::Item;
 use crate::config::PluginRef;
-use crate::plugin::testing::{plugins, view};
+use crate::plugin::testing::{plugins, tools, view};
 use crate::source::testing::{nobody, silent};
 
 async fn source(settings: serde_json::Value) -> ComponentSource {
-    let tools = plugins().tools(&PluginRef::Path(guest("counter")), &settings, &[]).await.unwrap();
+    let tools = tools(plugins(), &PluginRef::Path(guest("counter")), &settings).await.unwrap();
     ComponentSource::new(tools, Duration::from_secs(60))
 }
 
@@ -79,7 +79,7 @@ async fn a_failure_is_a_result_that_names_it_and_the_next_call_works() {
 async fn a_component_that_cannot_be_loaded_says_why() {
     let file = tempfile::NamedTempFile::new().unwrap();
     let reference = PluginRef::Path(file.path().to_owned());
-    let error = plugins().tools(&reference, &json!({}), &[]).await.unwrap_err().to_string();
+    let error = tools(plugins(), &reference, &json!({})).await.unwrap_err().to_string();
     assert!(error.contains("is not a WebAssembly component"), "{error}");
 }
 

@@ -17,13 +17,11 @@ use serde_json::{Value as Data, json};
 use tempfile::TempDir;
 
 use super::*;
-use crate::call::{Call, CallId, Caller, Outcome, Risk, SessionId, Trust};
-use crate::catalog::{Item, Kind};
+use crate::call::{Outcome, SessionId};
 use crate::cell::Cells;
 use crate::config::{CellConfig, Naming};
 use crate::gate::Permit;
 use crate::message::{Answer, Json};
-use crate::name::SourceName;
 use crate::source::testing::{nobody, silent};
 use crate::source::{Client, Relay, Said, Source};
 
@@ -113,37 +111,8 @@ fn permit(tool: &str, arguments: Data) -> Permit {
 }
 
 fn permit_for(tool: &str, described: &str, arguments: Data) -> Permit {
-    let source: SourceName = "test".parse().unwrap();
     let schema = json!({ "type": "object" });
-    let definition = Json::of(&json!({ "name": tool, "description": described, "inputSchema": schema }));
-    let caller = Caller {
-        principal: "local".into(),
-        profile: "default".parse().unwrap(),
-        trust: Trust::Medium,
-        session: SessionId::new(),
-        client: "test/1".into(),
-    };
-    let tool = Item {
-        kind: Kind::Tool,
-        source,
-        name: tool.into(),
-        exposed: format!("test__{tool}").into(),
-        digest: crate::digest::Digest::of_json(&definition).unwrap(),
-        definition,
-        hints: Default::default(),
-        tags: Vec::new().into(),
-    };
-    let call = Call {
-        id: CallId::new(),
-        received_at: 0,
-        method: "tools/call".into(),
-        caller: caller.into(),
-        params: Json::of(&json!({ "name": *tool.name, "arguments": arguments })),
-        arguments: Json::of(&arguments),
-        item: tool.into(),
-        risk: Risk::Risky,
-    };
-    Permit::unchecked(call.into())
+    crate::source::testing::permit(&json!({ "name": tool, "description": described, "inputSchema": schema }), arguments)
 }
 
 impl Bench {

@@ -72,7 +72,7 @@ fn clean(line: &str, secrets: &[String]) -> String {
 }
 
 /// Without anything that a terminal or a log reader would obey.
-pub(super) fn escape(text: &str) -> String {
+pub(in crate::source) fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.trim_end_matches('\r').chars() {
         // Quotes are harmless here, and `escape_debug` knows the invisible and the reordering characters.

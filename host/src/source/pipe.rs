@@ -1,4 +1,4 @@
-//! Messages as lines over the standard streams of a process.
+//! Messages as lines over the standard streams of whatever runs: a process in its cell, or a component in this one.
 //!
 //! Specification: MCP, "Transports", stdio.
 
@@ -8,20 +8,20 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use portcullis_jail::{Launch, Launcher, Ready};
-use tokio::io::AsyncWriteExt;
-use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{Mutex as AsyncMutex, mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
-use super::child::{Child, StartError, Streams};
-use super::lines::{Line, Lines};
-use super::stderr::{LastWords, capture, escape};
-use crate::egress::Outlet;
+use super::transport::{Received, Transport, TransportError};
+use super::{SAID, SourceError};
 use crate::message::{Message, MessageError};
-use crate::source::SAID;
-use crate::source::transport::{Received, Transport, TransportError};
+use lines::{Line, Lines};
+pub(super) use stderr::escape;
+use stderr::{LastWords, capture};
+
+mod lines;
+mod stderr;
 
 /// Lines in a row that are no messages before the source is given up. Servers print a banner; none talks on and on.
 const MAX_GARBAGE_LINES: usize = 20;
@@ -39,14 +39,40 @@ const QUEUE: usize = 64;
 /// stay below [`CLOSE_DEADLINE`](crate::source::CLOSE_DEADLINE).
 const GRACE: Duration = Duration::from_secs(1);
 
-/// How long output that a process left behind is waited for once it has ended: others may hold the streams open.
+/// How long output that a source left behind is waited for once it has ended: others may hold the streams open.
 const DRAIN: Duration = Duration::from_millis(500);
 
-/// A running source. Dropping it kills everything in its cell.
+/// What runs behind the streams. Dropping it ends it.
+#[async_trait]
+pub(super) trait Body: Send + Sync {
+    /// Waits until it has ended, and says when that was. Cancellation safe.
+    async fn wait(&self) -> Instant;
+    /// Asks it to end.
+    fn terminate(&self);
+    /// Ends it.
+    fn kill(&self);
+    /// How it ended, if it has: "exited with status 1".
+    fn fate(&self) -> Option<String>;
+    /// A message is about to be given to it.
+    fn told(&self) {}
+    /// A message came from it.
+    fn heard(&self) {}
+    /// Lets go of what served it as long as it ran.
+    fn settled(&self) {}
+}
+
+/// The three ends of its standard streams that are here.
+pub(super) struct Streams {
+    pub(super) input: Box<dyn AsyncWrite + Send + Unpin>,
+    pub(super) output: Box<dyn AsyncRead + Send + Unpin>,
+    pub(super) error: Box<dyn AsyncRead + Send + Unpin>,
+}
+
+/// A running source. Dropping it kills everything that belongs to it.
 pub(super) struct Pipe {
     /// The command, for messages to people.
     label: String,
-    child: Child,
+    body: Box<dyn Body>,
     /// The largest message, in bytes.
     limit: usize,
     words: LastWords,
@@ -55,26 +81,25 @@ pub(super) struct Pipe {
     /// None once no more input is given.
     outgoing: Mutex<Option<mpsc::Sender<Outgoing>>>,
     incoming: AsyncMutex<Incoming>,
-    /// The way out of its cell, which ends with it.
-    outlet: Mutex<Option<Outlet>>,
     tasks: [JoinHandle<()>; 2],
 }
 
 /// What is done with the source's streams.
-pub(super) struct Wire {
+#[derive(Clone)]
+pub(crate) struct Wire {
     /// The largest message, in bytes.
-    pub(super) limit: usize,
-    /// Where standard error goes.
-    pub(super) log: PathBuf,
+    pub(crate) limit: usize,
+    /// The file that standard error goes to.
+    pub(crate) log: PathBuf,
     /// What is blotted out of it.
-    pub(super) secrets: Vec<String>,
+    pub(crate) secrets: Vec<String>,
 }
 
 /// One line to be written, and who wants to know whether it was.
 type Outgoing = (Bytes, oneshot::Sender<Result<(), TransportError>>);
 
 struct Incoming {
-    lines: Lines<ChildStdout>,
+    lines: Lines<Box<dyn AsyncRead + Send + Unpin>>,
     /// Lines in a row that are no messages.
     garbage: usize,
     /// The first of them.
@@ -86,16 +111,14 @@ struct Incoming {
 }
 
 impl Pipe {
-    /// Starts the source in its cell.
-    pub(super) async fn start(
-        launch: Launch,
-        launcher: Launcher,
+    /// Speaks with a source that was just started.
+    pub(super) fn with(
+        body: Box<dyn Body>,
+        Streams { input, output, error }: Streams,
         label: String,
         Wire { limit, log, secrets }: Wire,
-    ) -> Result<(Self, Ready), StartError> {
-        let (child, Streams { input, output, error }, ready) = Child::start(launch, launcher).await?;
-        let (input, error) = (ChildStdin::from_std(input)?, ChildStderr::from_std(error)?);
-        let lines = Lines::new(ChildStdout::from_std(output)?, limit, limit.saturating_mul(MAX_SKIPPED));
+    ) -> Self {
+        let lines = Lines::new(output, limit, limit.saturating_mul(MAX_SKIPPED));
         let words = LastWords::default();
         let (outgoing, queue) = mpsc::channel(QUEUE);
         let (done, captured) = watch::channel(());
@@ -108,29 +131,11 @@ impl Pipe {
             }),
         ];
         let incoming = AsyncMutex::new(Incoming { lines, garbage: 0, first: None, over: false, verdict: None });
-        Ok((
-            Self {
-                label,
-                child,
-                limit,
-                words,
-                captured,
-                outgoing: Mutex::new(Some(outgoing)),
-                incoming,
-                outlet: Mutex::default(),
-                tasks,
-            },
-            ready,
-        ))
-    }
-
-    /// Serves the network of its cell as long as it runs.
-    pub(super) fn keep(&self, outlet: Option<Outlet>) {
-        *self.outlet.lock().unwrap_or_else(PoisonError::into_inner) = outlet;
+        Self { label, body, limit, words, captured, outgoing: Mutex::new(Some(outgoing)), incoming, tasks }
     }
 
     /// What it said that may explain why it does not work: "; its last words: …", or nothing.
-    pub(super) fn remarks(&self) -> String {
+    fn remarks(&self) -> String {
         let words = self.words.text();
         let garbage = self.incoming.try_lock().ok().and_then(|incoming| incoming.first.clone());
         let [wrote, last_words, _] = SAID;
@@ -138,20 +143,36 @@ impl Pipe {
         garbage.map_or(words.clone(), |first| format!("{wrote}\"{first}\" to standard output{words}"))
     }
 
-    /// Waits until the process has ended and everything it left behind had time to be read.
+    /// Says who failed, how, and what it wrote to standard error.
+    pub(super) fn explain(&self, error: SourceError) -> SourceError {
+        let label = &self.label;
+        match error {
+            SourceError::Timeout { method, seconds } => SourceError::Start(format!(
+                "{label} started but did not answer `{method}` within {seconds} s; is it an MCP server that speaks \
+                 over standard input and output?{}",
+                self.remarks()
+            )),
+            SourceError::Protocol(why) => SourceError::Protocol(format!("{label}: {why}")),
+            // How it ended says more than where that was noticed.
+            SourceError::Closed(why) => SourceError::Closed(self.obituary().unwrap_or(why)),
+            error => error,
+        }
+    }
+
+    /// Waits until the source has ended and everything it left behind had time to be read.
     async fn outlived(&self) {
-        let ended = self.child.wait().await;
+        let ended = self.body.wait().await;
         tokio::time::sleep_until(ended + DRAIN).await;
     }
 
     /// The end: kills what does not go by itself, and hears its last words.
     async fn settle(&self) {
-        if timeout(GRACE, self.child.wait()).await.is_err() {
-            self.child.kill();
+        if timeout(GRACE, self.body.wait()).await.is_err() {
+            self.body.kill();
             // What remains is the kernel's work, which only a hung device delays.
-            let _ = timeout(DRAIN, self.child.wait()).await;
+            let _ = timeout(DRAIN, self.body.wait()).await;
         }
-        self.keep(None);
+        self.body.settled();
         let mut captured = self.captured.clone();
         // An error is the end that is waited for; so is the end of patience.
         let _ = timeout(DRAIN / 2, captured.changed()).await;
@@ -171,6 +192,7 @@ impl Pipe {
         };
         match Message::parse(text.clone()) {
             Ok(message) => {
+                self.body.heard();
                 (incoming.garbage, incoming.first) = (0, None);
                 Some(Ok(message))
             }
@@ -192,7 +214,7 @@ impl Pipe {
     fn give_up(&self, incoming: &mut Incoming, why: String) -> TransportError {
         incoming.over = true;
         incoming.verdict = Some(why.clone());
-        self.child.kill();
+        self.body.kill();
         TransportError::Garbage(why)
     }
 
@@ -215,6 +237,7 @@ impl Transport for Pipe {
             )));
         }
         line.push(b'\n');
+        self.body.told();
         let (tell, written) = oneshot::channel();
         queue.send((line.into(), tell)).await.map_err(|_| gone())?;
         written.await.unwrap_or_else(|_| Err(gone()))
@@ -245,8 +268,8 @@ impl Transport for Pipe {
 
     async fn close(&self) {
         self.outgoing().take();
-        if timeout(GRACE, self.child.wait()).await.is_err() {
-            self.child.terminate();
+        if timeout(GRACE, self.body.wait()).await.is_err() {
+            self.body.terminate();
         }
         self.settle().await;
     }
@@ -256,14 +279,14 @@ impl Transport for Pipe {
         if verdict.is_some() {
             return verdict;
         }
-        let fate = self.child.fate().or_else(|| over.then(|| "closed its standard output".to_owned()))?;
+        let fate = self.body.fate().or_else(|| over.then(|| "closed its standard output".to_owned()))?;
         Some(format!("{} {fate}{}", self.label, self.remarks()))
     }
 }
 
 impl Drop for Pipe {
     fn drop(&mut self) {
-        self.child.kill();
+        self.body.kill();
         for task in &self.tasks {
             task.abort();
         }
@@ -271,7 +294,7 @@ impl Drop for Pipe {
 }
 
 /// Writes line after line until nobody has more or the source does not read.
-async fn write(mut input: ChildStdin, mut queue: mpsc::Receiver<Outgoing>) {
+async fn write(mut input: Box<dyn AsyncWrite + Send + Unpin>, mut queue: mpsc::Receiver<Outgoing>) {
     while let Some((line, tell)) = queue.recv().await {
         let mut left = line.as_ref();
         let broken = loop {

@@ -1,0 +1,81 @@
+//! The cell of a component source: what it may touch, and what is enforced by what.
+
+use serde_json::json;
+
+use super::Grant;
+use super::report::{Aspect, Strength, size};
+use crate::digest::Digest;
+use crate::plugin::{Opened, limits};
+
+/// A component source with what it may touch, for people. It holds from when the component is loaded.
+#[derive(Debug, Clone)]
+pub struct Enclosed {
+    /// `builtin:NAME` or the path.
+    pub component: String,
+    /// Of the `.wasm` file.
+    pub digest: Digest,
+    /// `tools`, `command` or `functions`.
+    pub kind: &'static str,
+    /// What is behind its imports.
+    pub imports: Vec<Opened>,
+    /// What it may touch.
+    pub grant: Grant,
+}
+
+impl Enclosed {
+    /// Whether the source can change nothing and tell nobody.
+    #[must_use]
+    pub fn is_harmless(&self) -> bool {
+        self.grant.is_harmless()
+    }
+
+    /// What is enforced, in the order of [`Report::aspects`](super::Report::aspects).
+    #[must_use]
+    pub fn aspects(&self) -> Vec<Aspect> {
+        let Grant { read, write, limits: spend, .. } = &self.grant;
+        let files = match (read.len(), write.len()) {
+            (0, 0) => "there are none".to_owned(),
+            (read, write) => format!("granted folders, opened at its start; {read} to read, {write} to write"),
+        };
+        let seconds = limits::TOOL_DEADLINE.as_secs();
+        let cpu = match spend.cpu {
+            Some(cpu) if cpu < 1.0 => format!("{seconds} s a call, of {cpu} processors"),
+            _ => format!("{seconds} s a call, of one processor"),
+        };
+        let memory = format!("{} for each instance", size(spend.memory));
+        [
+            ("environment", "empty, then listed".to_owned()),
+            ("descriptors", "there are none".to_owned()),
+            ("files", files),
+            ("network", "there is none".to_owned()),
+            ("memory", memory),
+            ("processes", "it cannot start any, and has one thread".to_owned()),
+            ("cpu", cpu),
+            ("kill-tree", "it is dropped with its memory".to_owned()),
+        ]
+        .map(|(subject, mechanism)| Aspect { subject, strength: Strength::Enforced, mechanism })
+        .into()
+    }
+
+    /// For programs.
+    #[must_use]
+    pub fn to_json(&self) -> serde_json::Value {
+        let Self { component, digest, kind, imports, grant } = self;
+        let mut leaks = vec!["it runs in the broker's process: what holds it is WebAssembly, not the kernel"];
+        if imports.iter().any(|opened| opened.package.starts_with("wasi:clocks@")) {
+            leaks.push("the clock, and how busy the machine is");
+        }
+        json!({
+            "component": component,
+            "digest": digest,
+            "kind": kind,
+            "imports": imports,
+            "read": grant.read,
+            "write": grant.write,
+            "network": grant.network,
+            "limits": { "memory": grant.limits.memory, "cpu": grant.limits.cpu },
+            "harmless": self.is_harmless(),
+            "isolation": { "tier": "wasm", "aspects": self.aspects(), "leaks": leaks },
+        })
+    }
+}

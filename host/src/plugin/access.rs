@@ -1,0 +1,172 @@
+//! What the component of a source may touch beside our contract: the interfaces of WASI 0.2, with no more behind each than the
+//! source's grant.
+//!
+//! Streams, clocks, chance, and an environment and a file system that hold nothing are what programs expect to find, and are
+//! always there. Variables and folders appear in them as far as they are granted. The network is not there at all: a component
+//! that imports it is not loaded.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use wasmtime::component::{Linker, ResourceTable};
+use wasmtime_wasi::{FsPerms, WasiCtx, WasiCtxBuilder, WasiCtxView, WasiView};
+
+use super::error::{Failure, FailureCode};
+use super::guest::State;
+use super::limits;
+use crate::cell::Grant;
+
+/// The release of WASI that is served.
+const SERVED: &str = "0.2";
+
+/// What a component may touch. A fresh one opens nothing.
+#[derive(Clone)]
+pub struct Access {
+    /// All the variables that it sees, with their secrets.
+    pub env: Vec<(String, String)>,
+    /// Folders, memory and processor. Its paths were checked when the grant was made.
+    pub grant: Grant,
+}
+
+impl Default for Access {
+    fn default() -> Self {
+        let mut grant = Grant::nothing();
+        grant.limits.memory = limits::SOURCE_MEMORY_BYTES;
+        Self { env: Vec::new(), grant }
+    }
+}
+
+impl std::fmt::Debug for Access {
+    // The values of variables may be secrets.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let names: Vec<_> = self.env.iter().map(|(name, _)| name).collect();
+        f.debug_struct("Access").field("env", &names).field("grant", &self.grant).finish()
+    }
+}
+
+/// A component with what it may touch.
+pub(crate) struct Enclosure {
+    pub(crate) access: Access,
+    /// Whether it imports anything of WASI.
+    pub(crate) wasi: bool,
+}
+
+impl Enclosure {
+    pub(crate) fn new(access: Access, imports: &[String]) -> Self {
+        Self { access, wasi: imports.iter().any(|name| wasi(name).is_some()) }
+    }
+
+    /// Why an import is not to be had, and the way out; None if it is.
+    pub(crate) fn refusal(&self, import: &str) -> Option<String> {
+        let refusal = match wasi(import) {
+            Some((package, _)) => behind(package, &self.access).err()?.to_owned(),
+            None if import.starts_with("wasi:") => format!("this host serves WASI {SERVED}; build it for that"),
+            None => "no grant exists for it; compose the component with one that provides it".to_owned(),
+        };
+        Some(refusal)
+    }
+}
+
+/// The WASI of one instance.
+pub(crate) struct Wasi {
+    context: WasiCtx,
+    table: ResourceTable,
+}
+
+impl Access {
+    /// Bytes of memory of one instance.
+    pub(crate) fn memory(&self) -> usize {
+        usize::try_from(self.grant.limits.memory).unwrap_or(usize::MAX)
+    }
+
+    /// Opens what is granted; `streams` adds standard streams, without which they are closed.
+    ///
+    /// # Errors
+    /// If a granted folder cannot be opened.
+    pub(crate) fn open(&self, streams: impl FnOnce(&mut WasiCtxBuilder)) -> Result<Wasi, Failure> {
+        let mut builder = WasiCtxBuilder::new();
+        builder.envs(&self.env);
+        let read = self.grant.read.iter().map(|path| (path, FsPerms::ReadOnly));
+        let write = self.grant.write.iter().map(|path| (path, FsPerms::ReadWrite));
+        for (path, rights) in read.chain(write) {
+            // As everywhere, a path is inside what it is outside.
+            builder.preopened_dir(path, path.to_string_lossy(), rights).map_err(|error| {
+                let detail = format!("the granted folder {} cannot be opened: {error}", path.display());
+                Failure::new(FailureCode::Start, detail)
+            })?;
+        }
+        streams(&mut builder);
+        let mut table = ResourceTable::new();
+        table.set_max_capacity(limits::WASI_HANDLES);
+        Ok(Wasi { context: builder.build(), table })
+    }
+}
+
+impl WasiView for State {
+    fn ctx(&mut self) -> WasiCtxView<'_> {
+        let nothing = || {
+            let (context, table) = (WasiCtxBuilder::new().build(), ResourceTable::new());
+            Box::new(Wasi { context, table })
+        };
+        let Wasi { context, table, .. } = &mut **self.wasi.get_or_insert_with(nothing);
+        WasiCtxView { ctx: context, table }
+    }
+}
+
+/// Defines WASI in a linker.
+pub(crate) fn link(linker: &mut Linker<State>) -> wasmtime::Result<()> {
+    wasmtime_wasi::p2::add_to_linker_async(linker)
+}
+
+/// Imports of one package, and what is behind them.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct Opened {
+    /// `wasi:filesystem@0.2`
+    pub package: String,
+    /// `types`, `preopens`
+    pub interfaces: Vec<String>,
+    /// What the component finds there.
+    pub behind: String,
+}
+
+/// What is behind the WASI imports of a component, by package; those that are not granted are left out.
+pub(crate) fn opened(imports: &[String], access: &Access) -> Vec<Opened> {
+    let mut packages = BTreeMap::<String, Opened>::new();
+    for (package, interface) in imports.iter().filter_map(|import| wasi(import)) {
+        let Ok(behind) = behind(package, access) else { continue };
+        let package = format!("wasi:{package}@{SERVED}");
+        let fresh = || Opened { package: package.clone(), interfaces: Vec::new(), behind };
+        packages.entry(package.clone()).or_insert_with(fresh).interfaces.push(interface.to_owned());
+    }
+    packages.into_values().collect()
+}
+
+/// Package and interface, if the name is one of a WASI that is served: `cli` and `run` of `wasi:cli/run@0.2.3`.
+pub(crate) fn wasi(name: &str) -> Option<(&str, &str)> {
+    let (path, version) = name.strip_prefix("wasi:")?.split_once('@')?;
+    let served = version.strip_prefix(SERVED).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
+    path.split_once('/').filter(|_| served)
+}
+
+/// What a component finds behind a package of WASI, or how it gets it.
+fn behind(package: &str, Access { env, grant }: &Access) -> Result<String, &'static str> {
+    let folders = |paths: &[PathBuf]| match paths {
+        [] => "nothing".to_owned(),
+        paths => paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(" "),
+    };
+    Ok(match package {
+        "io" => "streams".to_owned(),
+        "clocks" => "the time".to_owned(),
+        "random" => "random numbers".to_owned(),
+        "cli" if env.is_empty() => "standard streams; no variables".to_owned(),
+        "cli" => {
+            let names: Vec<_> = env.iter().map(|(name, _)| name.as_str()).collect();
+            format!("standard streams; the variables {}", names.join(" "))
+        }
+        "filesystem" => format!("{} to read, {} to write", folders(&grant.read), folders(&grant.write)),
+        "sockets" | "http" => {
+            return Err("a component reaches no network in this version; run such a server as a `command`");
+        }
+        _ => return Err("no grant exists for it"),
+    })
+}

@@ -1,0 +1,171 @@
+//! A component as a source: which kind it is, what it may touch, and how it is loaded.
+
+use std::sync::Arc;
+
+use super::access::{self, Access, Enclosure, Opened};
+use super::load::{self, Allowed, Manifest, Wasm, interface, listed};
+use super::v0_1::{PACKAGE, TRACK, ToolsWorld, World as _};
+use super::{Command, Functions, Identity, PluginError, Plugins, Tools, blocking};
+use crate::config::PluginRef;
+use crate::message::Json;
+
+/// A loaded component that is a source. Nothing of it runs.
+#[derive(Debug)]
+pub struct Component {
+    /// What it is.
+    pub kind: Kind,
+    /// What is behind its imports.
+    pub imports: Vec<Opened>,
+}
+
+/// The kinds of components that are sources.
+#[derive(Debug)]
+pub enum Kind {
+    /// Of our `tools` world.
+    Tools(Tools),
+    /// A program that speaks MCP over its standard streams.
+    Command(Command),
+    /// Anything else that exports functions.
+    Functions(Functions),
+}
+
+/// What the exports of a component make it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Shape {
+    Tools,
+    Command,
+    Functions,
+}
+
+impl Component {
+    pub(super) async fn load(
+        plugins: &Plugins,
+        plugin: &PluginRef,
+        settings: &serde_json::Value,
+        grant: &[String],
+        access: Access,
+    ) -> Result<Self, PluginError> {
+        let plugin = plugin.clone();
+        let scan = move || {
+            let wasm = load::read(&plugin)?;
+            let manifest = Manifest::scan(&wasm)?;
+            Ok((wasm, manifest))
+        };
+        let (wasm, manifest) = blocking(scan).await?;
+        let shape = Shape::of(&wasm, &manifest)?;
+        useful(&wasm, &manifest, &access)?;
+        let imports = access::opened(&manifest.imports, &access);
+        let enclosure = Arc::new(Enclosure::new(access, &manifest.imports));
+        let allowed = Allowed { grant: grant.to_vec(), enclosure: Some(Arc::clone(&enclosure)) };
+        let kind = match shape {
+            Shape::Tools => {
+                let (identity, stock) = plugins.load::<ToolsWorld>(wasm, settings, allowed, &plugins.0.tools).await?;
+                Kind::Tools(Tools::start(identity, stock).await?)
+            }
+            Shape::Command | Shape::Functions => {
+                let settings = no_settings(&wasm, settings)?;
+                let host = Arc::clone(&plugins.0);
+                let identity = Identity::new(&wasm, &settings);
+                let load = move || match shape {
+                    Shape::Functions => {
+                        Functions::load(&host, &wasm, &manifest, &allowed, enclosure, identity).map(Kind::Functions)
+                    }
+                    _ => Command::load(&host, &wasm, &manifest, &allowed, enclosure, identity).map(Kind::Command),
+                };
+                blocking(load).await?
+            }
+        };
+        Ok(Self { kind, imports })
+    }
+}
+
+impl Kind {
+    /// Which component it is.
+    #[must_use]
+    pub fn identity(&self) -> &Identity {
+        match self {
+            Self::Tools(tools) => tools.identity(),
+            Self::Command(command) => command.identity(),
+            Self::Functions(functions) => functions.identity(),
+        }
+    }
+
+    /// As it stands in reports.
+    #[must_use]
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            Self::Tools(_) => Shape::Tools.as_str(),
+            Self::Command(_) => Shape::Command.as_str(),
+            Self::Functions(_) => Shape::Functions.as_str(),
+        }
+    }
+}
+
+impl Shape {
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::Tools => "tools",
+            Self::Command => "command",
+            Self::Functions => "functions",
+        }
+    }
+
+    /// None if it is nothing that can be a source.
+    pub(super) fn found(exports: &[String]) -> Option<Self> {
+        let has = |fits: &dyn Fn(&str) -> bool| exports.iter().any(|name| fits(name));
+        if has(&|name| interface(name) == Some(ToolsWorld::EXPORT)) {
+            return Some(Self::Tools);
+        }
+        if has(&|name| access::wasi(name) == Some(("cli", "run"))) {
+            return Some(Self::Command);
+        }
+        let foreign = |name: &str| interface(name).is_none() && !name.starts_with("wasi:");
+        has(&foreign).then_some(Self::Functions)
+    }
+
+    fn of(wasm: &Wasm, manifest: &Manifest) -> Result<Self, PluginError> {
+        let why = || {
+            let ours = manifest.exports.iter().find_map(|name| interface(name));
+            let http = manifest.exports.iter().any(|name| name.starts_with("wasi:http/"));
+            match ours {
+                Some(interface) => {
+                    format!("it is a plugin that exports `{interface}`, which stands under another table")
+                }
+                None if http => "it is a server for HTTP; run it under one and configure its `url`".to_owned(),
+                None => format!(
+                    "it exports {}; a source exports `{PACKAGE}/{}@{TRACK}`, `wasi:cli/run@0.2` (and speaks MCP over its \
+                     standard streams), or functions",
+                    listed(&manifest.exports),
+                    ToolsWorld::EXPORT,
+                ),
+            }
+        };
+        Self::found(&manifest.exports).ok_or_else(|| PluginError::NoSource { plugin: wasm.plugin.clone(), why: why() })
+    }
+}
+
+/// That each grant leads somewhere: what a component does not import it never sees, and it would count as risky for nothing.
+fn useful(wasm: &Wasm, manifest: &Manifest, access: &Access) -> Result<(), PluginError> {
+    let imports = |wanted| manifest.imports.iter().any(|name| access::wasi(name) == Some(wanted));
+    let (variables, folders) = (("cli", "environment"), ("filesystem", "preopens"));
+    let checks = [
+        ("env", access.env.is_empty(), variables),
+        ("read", access.grant.read.is_empty(), folders),
+        ("write", access.grant.write.is_empty(), folders),
+    ];
+    match checks.into_iter().find(|(_, unused, import)| !unused && !imports(*import)) {
+        None => Ok(()),
+        Some((key, _, (package, interface))) => {
+            let import = format!("wasi:{package}/{interface}");
+            Err(PluginError::Useless { plugin: wasm.plugin.clone(), key, import })
+        }
+    }
+}
+
+/// Only the `tools` world has a `configure` that would take them.
+fn no_settings(wasm: &Wasm, settings: &serde_json::Value) -> Result<Json, PluginError> {
+    match settings.as_object() {
+        Some(settings) if !settings.is_empty() => Err(PluginError::NoSettings { plugin: wasm.plugin.clone() }),
+        _ => Ok(Json::empty_object()),
+    }
+}

@@ -1,0 +1,110 @@
+//! JSON Schema of WIT types. [`super::value`] has the values.
+
+use serde_json::{Value, json};
+use wasmtime::component::types::Type;
+
+/// How many types one function may spell out. WIT shares types and a schema does not, so that a small component could describe
+/// an endless one; what anybody means has dozens.
+const MAX_TYPES: u32 = 4096;
+
+/// The largest integer that every reader of JSON keeps (RFC 8259, section 6).
+pub(super) const EXACT: u64 = (1 << 53) - 1;
+
+/// What floats are that JSON has no number for.
+pub(super) const ODD_FLOATS: [&str; 3] = ["NaN", "Infinity", "-Infinity"];
+
+/// What is left of [`MAX_TYPES`].
+pub(super) struct Room(u32);
+
+impl Default for Room {
+    fn default() -> Self {
+        Self(MAX_TYPES)
+    }
+}
+
+/// The schema of an object with these members. One whose type is an option may be left out.
+pub(super) fn object<'a>(fields: impl Iterator<Item = (&'a str, Type)>, room: &mut Room) -> Result<Value, String> {
+    let (mut properties, mut required) = (serde_json::Map::new(), Vec::new());
+    for (name, ty) in fields {
+        if !matches!(ty, Type::Option(_)) {
+            required.push(name.to_owned());
+        }
+        properties.insert(name.to_owned(), of(&ty, room)?);
+    }
+    Ok(json!({ "type": "object", "properties": properties, "required": required, "additionalProperties": false }))
+}
+
+/// The schema of a type, or why it has none.
+pub(super) fn of(ty: &Type, room: &mut Room) -> Result<Value, String> {
+    room.0 = room.0.checked_sub(1).ok_or_else(|| format!("its types spell out to more than {MAX_TYPES}"))?;
+    Ok(match ty {
+        Type::Bool => json!({ "type": "boolean" }),
+        Type::S8 => integer(i8::MIN, i8::MAX),
+        Type::U8 => integer(u8::MIN, u8::MAX),
+        Type::S16 => integer(i16::MIN, i16::MAX),
+        Type::U16 => integer(u16::MIN, u16::MAX),
+        Type::S32 => integer(i32::MIN, i32::MAX),
+        Type::U32 => integer(u32::MIN, u32::MAX),
+        Type::S64 => long("^-?[0-9]{1,19}$", &json!(i64::MIN), &json!(i64::MAX)),
+        Type::U64 => long("^[0-9]{1,20}$", &json!(0), &json!(u64::MAX)),
+        Type::Float32 | Type::Float64 => json!({ "anyOf": [{ "type": "number" }, { "enum": ODD_FLOATS }] }),
+        Type::Char => json!({ "type": "string", "minLength": 1, "maxLength": 1 }),
+        Type::String => json!({ "type": "string" }),
+        Type::List(list) => json!({ "type": "array", "items": of(&list.ty(), room)? }),
+        Type::FixedLengthList(list) => {
+            json!({ "type": "array", "items": of(&list.ty(), room)?, "minItems": list.len(), "maxItems": list.len() })
+        }
+        Type::Map(map) => json!({ "type": "array", "items": tuple([map.key(), map.value()].iter(), room)? }),
+        Type::Tuple(types) => tuple(types.types().collect::<Vec<_>>().iter(), room)?,
+        Type::Record(record) => object(record.fields().map(|field| (field.name, field.ty)), room)?,
+        Type::Enum(cases) => json!({ "enum": cases.names().collect::<Vec<_>>() }),
+        Type::Flags(flags) => {
+            json!({ "type": "array", "items": { "enum": flags.names().collect::<Vec<_>>() }, "uniqueItems": true })
+        }
+        Type::Variant(variant) => cases(variant.cases().map(|case| (case.name, case.ty)), room)?,
+        Type::Result(result) => cases([("ok", result.ok()), ("err", result.err())].into_iter(), room)?,
+        Type::Option(option) => {
+            let some = match option.ty() {
+                // A null inside must not be taken for the one outside.
+                inner @ Type::Option(_) => case("some", Some(inner), room)?,
+                inner => of(&inner, room)?,
+            };
+            json!({ "anyOf": [some, { "type": "null" }] })
+        }
+        Type::Own(_) | Type::Borrow(_) => {
+            return Err("it takes or gives a resource, which has no meaning outside the component".to_owned());
+        }
+        Type::Future(_) | Type::Stream(_) | Type::ErrorContext => {
+            return Err("it takes or gives a stream or a future, which needs another version of WASI".to_owned());
+        }
+    })
+}
+
+fn integer<T: serde::Serialize>(least: T, most: T) -> Value {
+    json!({ "type": "integer", "minimum": least, "maximum": most })
+}
+
+/// A 64-bit integer: a number, or its digits as text for those who would round it.
+fn long(pattern: &str, least: &Value, most: &Value) -> Value {
+    json!({ "type": ["integer", "string"], "minimum": least, "maximum": most, "pattern": pattern })
+}
+
+fn tuple<'a>(types: impl ExactSizeIterator<Item = &'a Type>, room: &mut Room) -> Result<Value, String> {
+    let count = types.len();
+    let items = types.map(|ty| of(ty, room)).collect::<Result<Vec<_>, _>>()?;
+    Ok(json!({ "type": "array", "prefixItems": items, "minItems": count, "maxItems": count }))
+}
+
+/// One of several cases: its name alone, or an object of its name and what it carries.
+fn cases<'a>(all: impl Iterator<Item = (&'a str, Option<Type>)>, room: &mut Room) -> Result<Value, String> {
+    let all = all.map(|(name, ty)| case(name, ty, room)).collect::<Result<Vec<_>, _>>()?;
+    Ok(json!({ "oneOf": all }))
+}
+
+fn case(name: &str, ty: Option<Type>, room: &mut Room) -> Result<Value, String> {
+    let Some(ty) = ty else { return Ok(json!({ "const": name })) };
+    let carried = of(&ty, room)?;
+    Ok(json!({
+        "type": "object", "properties": { name: carried }, "required": [name], "additionalProperties": false,
+    }))
+}

@@ -1,0 +1,86 @@
+//! Components that are programs: MCP servers for `wasm32-wasip2`, run in this process over pipes and spoken to like any other.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio::time::Instant;
+
+use crate::name::SourceName;
+use crate::plugin::{Command, Running, Streams};
+use crate::source::link::{Deadlines, Link, Party};
+use crate::source::pipe::{self, Body, Pipe, Wire};
+use crate::source::supervised::{Dial, Supervised};
+use crate::source::transport::Transport;
+use crate::source::{Discovery, SourceError};
+
+/// A component that is a program.
+pub(crate) type CommandSource = Supervised<Program>;
+
+/// The program, and what is noted of it.
+pub(crate) struct Program {
+    pub(crate) command: Command,
+    pub(crate) wire: Wire,
+    /// Told of each start.
+    pub(crate) started: Box<dyn Fn() + Send + Sync>,
+}
+
+impl CommandSource {
+    /// Describes the source; runs nothing. Calls get `timeout` each.
+    pub(crate) fn new(name: SourceName, program: Program, timeout: Duration) -> Self {
+        Self::of(name, program, timeout)
+    }
+}
+
+#[async_trait]
+impl Dial for Program {
+    async fn dial(&self, deadlines: Deadlines, party: Party) -> Result<(Link, Discovery), SourceError> {
+        let label = format!("`{}`", pipe::escape(&self.command.identity().name));
+        let started = self.command.start().await;
+        let (running, Streams { input, output, error }) =
+            started.map_err(|failure| SourceError::Start(format!("{label} could not be started: {failure}")))?;
+        (self.started)();
+        let streams = pipe::Streams { input: Box::new(input), output: Box::new(output), error: Box::new(error) };
+        let pipe = Arc::new(Pipe::with(Box::new(running), streams, label, self.wire.clone()));
+        let transport: Arc<dyn Transport> = Arc::<Pipe>::clone(&pipe);
+        Link::open(transport, deadlines, party).await.map_err(|error| pipe.explain(error))
+    }
+}
+
+#[async_trait]
+impl Body for Running {
+    async fn wait(&self) -> Instant {
+        Running::wait(self).await
+    }
+
+    /// A component has no signals: that there is no more input was the polite way.
+    fn terminate(&self) {
+        self.stop();
+    }
+
+    fn kill(&self) {
+        self.stop();
+    }
+
+    fn fate(&self) -> Option<String> {
+        Running::fate(self)
+    }
+
+    fn told(&self) {
+        Running::told(self);
+    }
+
+    fn heard(&self) {
+        Running::heard(self);
+    }
+}
+
+impl std::fmt::Debug for Program {
+    // The rest is secret, or says nothing.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Program").field("command", &self.command).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,260 @@
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
+
+use std::path::Path;
+
+use portcullis_test_support::guest;
+use serde_json::{Value as Data, json};
+
+use super::*;
+use crate::call::Outcome;
+use crate::cell::Grant;
+use crate::config::PluginRef;
+use crate::message::{Answer, MAX_MESSAGE_BYTES};
+use crate::plugin::testing::plugins;
+use crate::plugin::{Access, Kind as ComponentKind, PluginError};
+use crate::source::Source as _;
+use crate::source::testing::{nobody, permit, silent};
+
+/// A command in a folder of its own: `open` is granted to read, `drop` to write.
+struct Bench {
+    dir: tempfile::TempDir,
+    source: CommandSource,
+}
+
+async fn load(name: &str, access: Access) -> Result<Command, PluginError> {
+    let reference = PluginRef::Path(guest(name));
+    match plugins().component(&reference, &json!({}), &[], access).await?.kind {
+        ComponentKind::Command(command) => Ok(command),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn source_of(command: Command, dir: &Path) -> CommandSource {
+    let wire = Wire { limit: MAX_MESSAGE_BYTES, log: dir.join("test.log"), secrets: vec!["hunter22".to_owned()] };
+    let program = Program { command, wire, started: Box::new(|| {}) };
+    // Longer than any guest lasts on a busy machine.
+    CommandSource::new("test".parse().unwrap(), program, Duration::from_secs(600))
+}
+
+impl Bench {
+    async fn new(mode: &str) -> Self {
+        Self::with(mode, |_| {}).await
+    }
+
+    async fn with(mode: &str, change: impl FnOnce(&mut Grant)) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let env = vec![("MODE".into(), mode.into()), ("API_KEY".into(), "hunter22".into())];
+        let mut access = Access { env, ..Access::default() };
+        for (name, list) in [("open", &mut access.grant.read), ("drop", &mut access.grant.write)] {
+            let folder = dir.path().join(name);
+            std::fs::create_dir(&folder).unwrap();
+            std::fs::write(folder.join("note.txt"), name).unwrap();
+            list.push(folder);
+        }
+        change(&mut access.grant);
+        let source = source_of(load("server", access).await.unwrap(), dir.path());
+        Self { dir, source }
+    }
+
+    fn path(&self, inner: &str) -> String {
+        self.dir.path().join(inner).to_str().unwrap().to_owned()
+    }
+
+    async fn call(&self, tool: &str, arguments: Data) -> Outcome {
+        // As a session does, which then calls what it was shown.
+        let described = json!({ "name": tool, "inputSchema": { "type": "object" } });
+        self.source.call(permit(&described, arguments), &nobody(), silent()).await
+    }
+
+    async fn text(&self, tool: &str, arguments: Data) -> String {
+        match self.call(tool, arguments).await {
+            Outcome::Answered(Answer::Result(result)) => {
+                let result: Data = result.read().unwrap();
+                result["content"][0]["text"].as_str().unwrap().to_owned()
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Why a call has no known outcome; the next call must work.
+    async fn broken(&self, tool: &str) -> String {
+        let Outcome::Unknown(why) = self.call(tool, json!({})).await else { panic!("{tool} was answered") };
+        assert_eq!(self.text("echo", json!({ "n": 1 })).await, r#"{"n":1}"#, "after {tool}");
+        why
+    }
+
+    async fn refusal(&self) -> String {
+        self.source.discover(&nobody()).await.unwrap_err().to_string()
+    }
+}
+
+#[tokio::test]
+async fn a_command_is_an_mcp_server_of_either_era() {
+    for (mode, protocol) in [("", "2025-11-25"), ("modern", "2026-07-28")] {
+        let bench = Bench::new(mode).await;
+        let found = bench.source.discover(&nobody()).await.unwrap();
+        assert_eq!(found.protocol, protocol);
+        assert_eq!(found.server.get_str("name").as_deref(), Some("guest"));
+        assert_eq!(found.tools.items.len(), 17);
+        assert_eq!(bench.text("echo", json!({ "n": 18446744073709551615_u64 })).await, r#"{"n":18446744073709551615}"#);
+    }
+}
+
+#[tokio::test]
+async fn a_command_sees_what_is_listed_and_nothing_else() {
+    let bench = Bench::new("").await;
+    let seen: Data = serde_json::from_str(&bench.text("look", json!({})).await).unwrap();
+    assert_eq!(seen["environment"], json!({ "API_KEY": "hunter22", "MODE": "" }));
+    assert_eq!(seen["arguments"], json!([]));
+    assert!(seen["time"].as_u64().unwrap() > 1_700_000_000);
+}
+
+#[tokio::test]
+async fn a_command_reaches_the_granted_folders_and_no_file_beside() {
+    let bench = Bench::new("").await;
+    let (open, drop) = (bench.path("open/note.txt"), bench.path("drop/note.txt"));
+    std::fs::write(bench.path("secret.txt"), "secret").unwrap();
+    std::os::unix::fs::symlink(bench.path("secret.txt"), bench.path("drop/link")).unwrap();
+    assert_eq!(bench.text("read", json!({ "path": open })).await, "open");
+    assert_eq!(bench.text("list", json!({ "path": bench.path("open") })).await, "note.txt");
+    assert_eq!(bench.text("write", json!({ "path": drop, "text": "new" })).await, "written");
+    assert_eq!(std::fs::read_to_string(&drop).unwrap(), "new");
+    let said = bench.text("write", json!({ "path": open, "text": "new" })).await;
+    assert!(said.contains("not permitted"), "{said}");
+    assert_eq!(std::fs::read_to_string(&open).unwrap(), "open");
+    for path in ["/etc/passwd", &bench.path("secret.txt"), &bench.path("open/../secret.txt"), &bench.path("drop/link")]
+    {
+        let said = bench.text("read", json!({ "path": path })).await;
+        assert!(!said.contains("secret") && !said.contains("root:"), "{path}: {said}");
+        assert!(said.contains("os error"), "{path}: {said}");
+    }
+}
+
+#[tokio::test]
+async fn a_command_that_breaks_a_limit_is_ended_by_name_and_the_next_call_works() {
+    let bench = Bench::new("").await;
+    for (tool, named) in [
+        ("spin", "5 s of processor time"),
+        ("grow", "more than 64 MiB of memory"),
+        ("recurse", "plugin-trap"),
+        ("panic", "plugin-trap"),
+        ("half", "plugin-trap"),
+        ("exit", "exited with status 1"),
+    ] {
+        let why = bench.broken(tool).await;
+        assert!(why.contains(named), "{tool}: {why}");
+        assert!(why.contains("guest_server.wasm"), "{tool}: {why}");
+    }
+    // Its time or its line ends first.
+    let why = bench.broken("flood").await;
+    assert!(why.contains("without ending the line") || why.contains("over the limit"), "{why}");
+    let why = bench.broken("panic").await;
+    assert!(why.contains("its last words") && why.contains("told to"), "{why}");
+}
+
+#[tokio::test]
+async fn memory_is_as_much_as_is_granted() {
+    let bench = Bench::with("", |grant| grant.limits.memory = 8 << 20).await;
+    let why = bench.broken("grow").await;
+    assert!(why.contains("more than 8 MiB of memory"), "{why}");
+}
+
+#[tokio::test]
+async fn forged_replies_reach_no_call() {
+    let bench = Bench::new("").await;
+    assert_eq!(bench.text("forge", json!({})).await, "forged");
+    assert_eq!(bench.text("echo", json!({})).await, "{}");
+}
+
+#[tokio::test]
+async fn a_dropped_call_leaves_the_command_as_it_was() {
+    let bench = Bench::new("").await;
+    bench.source.discover(&nobody()).await.unwrap();
+    let gave_up = tokio::time::timeout(Duration::from_millis(50), bench.call("hang", json!({}))).await;
+    assert!(gave_up.is_err());
+    assert_eq!(bench.text("echo", json!({})).await, "{}");
+}
+
+#[tokio::test]
+async fn standard_error_is_kept_in_a_bounded_log_without_secrets() {
+    let bench = Bench::new("").await;
+    assert_eq!(bench.text("chatter", json!({})).await, "said");
+    bench.source.close().await;
+    let log = std::fs::read_to_string(bench.path("test.log")).unwrap();
+    assert!(log.contains("a long complaint with [secret] in it") && log.len() < 2_000_000, "{}", log.len());
+}
+
+#[tokio::test]
+async fn a_command_that_is_no_server_is_told_apart() {
+    let why = Bench::new("exit-now").await.refusal().await;
+    assert!(why.contains("exited with status 1; its last words: fatal: no database"), "{why}");
+    let why = Bench::new("garbage").await.refusal().await;
+    assert!(why.contains("speaks garbage on standard output"), "{why}");
+    let why = Bench::new("spin").await.refusal().await;
+    // On a busy machine the handshake's own patience ends first.
+    assert!(why.contains("5 s of processor time") || why.contains("did not answer `initialize`"), "{why}");
+}
+
+#[tokio::test]
+async fn more_calls_do_not_keep_alive_what_hangs() {
+    let bench = Bench::new("").await;
+    bench.source.discover(&nobody()).await.unwrap();
+    let calls = async {
+        loop {
+            let _ = tokio::time::timeout(Duration::from_millis(200), bench.call("echo", json!({}))).await;
+        }
+    };
+    tokio::select! {
+        ended = bench.call("spin", json!({})) => {
+            assert!(matches!(&ended, Outcome::Unknown(why) if why.contains("5 s of processor time")), "{ended:?}");
+        }
+        () = calls => {}
+    }
+}
+
+#[tokio::test]
+async fn many_calls_at_once_are_all_answered() {
+    let bench = Bench::new("").await;
+    bench.source.discover(&nobody()).await.unwrap();
+    let calls = (0..300).map(|n| bench.text("echo", json!({ "n": n })));
+    let said = futures_util::future::join_all(calls).await;
+    assert!(said.iter().enumerate().all(|(n, said)| *said == format!("{{\"n\":{n}}}")));
+}
+
+#[tokio::test]
+async fn a_command_ends_when_there_is_no_more_input() {
+    let bench = Bench::new("").await;
+    let (running, streams) = bench.source.dial.command.start().await.unwrap();
+    std::mem::drop(streams);
+    running.wait().await;
+    assert_eq!(running.fate().as_deref(), Some("exited with status 0"));
+}
+
+#[tokio::test]
+async fn an_import_that_is_not_granted_is_refused_with_the_way_out() {
+    let error = load("dialer", Access::default()).await.unwrap_err().to_string();
+    assert!(error.contains("guest_dialer.wasm imports wasi:sockets/"), "{error}");
+    assert!(error.contains("run such a server as a `command`"), "{error}");
+}
+
+#[tokio::test]
+async fn a_grant_that_leads_nowhere_is_refused() {
+    let counter = PluginRef::Path(guest("counter"));
+    let access = Access { env: vec![("KEY".into(), "x".into())], ..Access::default() };
+    let error = plugins().component(&counter, &json!({}), &[], access).await.unwrap_err().to_string();
+    assert!(error.contains("is given `env`, and imports no wasi:cli/environment"), "{error}");
+    let settings = json!({ "deep": true });
+    let server = PluginRef::Path(guest("server"));
+    let error = plugins().component(&server, &settings, &[], Access::default()).await.unwrap_err().to_string();
+    assert!(error.contains("is given `settings`"), "{error}");
+}
+
+#[tokio::test]
+async fn what_is_no_source_says_what_it_is() {
+    let refused = async |name| {
+        let plugin = PluginRef::Path(guest(name));
+        plugins().component(&plugin, &json!({}), &[], Access::default()).await.unwrap_err().to_string()
+    };
+    let error = refused("plain").await;
+    assert!(error.contains("is no source: it is a plugin that exports `policy`"), "{error}");
+}

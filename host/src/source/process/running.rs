@@ -1,0 +1,61 @@
+//! A started cell as what runs behind a pipe.
+
+use std::io;
+use std::sync::{Mutex, PoisonError};
+
+use async_trait::async_trait;
+use portcullis_jail::{Launch, Launcher, Ready};
+use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
+use tokio::time::Instant;
+
+use super::child::{self, Child, StartError};
+use crate::egress::Outlet;
+use crate::source::pipe::{Body, Streams};
+
+/// A cell with the way out of it, which ends with the source.
+pub(super) struct Running {
+    child: Child,
+    outlet: Mutex<Option<Outlet>>,
+}
+
+impl Running {
+    /// Starts a source in its cell, and serves the network that `serve` opens for it.
+    pub(super) async fn start(
+        launch: Launch,
+        launcher: Launcher,
+        serve: impl FnOnce(Ready) -> io::Result<Option<Outlet>>,
+    ) -> Result<(Self, Streams), StartError> {
+        let (child, streams, ready) = Child::start(launch, launcher).await?;
+        let child::Streams { input, output, error } = streams;
+        let streams = Streams {
+            input: Box::new(ChildStdin::from_std(input)?),
+            output: Box::new(ChildStdout::from_std(output)?),
+            error: Box::new(ChildStderr::from_std(error)?),
+        };
+        let outlet = Mutex::new(serve(ready)?);
+        Ok((Self { child, outlet }, streams))
+    }
+}
+
+#[async_trait]
+impl Body for Running {
+    async fn wait(&self) -> Instant {
+        self.child.wait().await
+    }
+
+    fn terminate(&self) {
+        self.child.terminate();
+    }
+
+    fn kill(&self) {
+        self.child.kill();
+    }
+
+    fn fate(&self) -> Option<String> {
+        self.child.fate()
+    }
+
+    fn settled(&self) {
+        self.outlet.lock().unwrap_or_else(PoisonError::into_inner).take();
+    }
+}

@@ -1,0 +1,72 @@
+//! Components as sources: somebody else's servers and functions, by path.
+
+use serde_json::{Value, json};
+
+use crate::agent::{Agent, ERAS};
+use crate::place::Place;
+
+#[test]
+fn a_server_that_is_a_component_is_a_source_like_any_other() {
+    for mode in ["", "modern"] {
+        for era in ERAS {
+            let place = Place::new(&format!(
+                "[sources.notes]\ncomponent = \"@guest:server@\"\nenv = {{ MODE = \"{mode}\" }}\ncell = {{ read = [\"open\"] }}\n"
+            ));
+            let note = place.path("open/note.txt");
+            std::fs::write(&note, "a note").unwrap();
+            let mut agent = Agent::start(&place, era);
+            let read = agent.call("notes__read", &json!({ "path": note }), None);
+            assert!(read["ok"].as_str().is_some_and(|text| text.contains("a note")), "{read}");
+            let passwd = agent.call("notes__read", &json!({ "path": "/etc/passwd" }), None);
+            assert!(passwd["ok"].as_str().is_some_and(|text| text.contains("os error")), "{passwd}");
+            agent.leave();
+            let started = place.records_of("source.started");
+            assert_eq!(
+                (&started[0]["body"]["source"], &started[0]["body"]["kind"]),
+                (&json!("notes"), &json!("command"))
+            );
+            assert_eq!(started[0]["body"]["harmless"], true);
+            place.assert_nothing_left();
+        }
+    }
+}
+
+#[test]
+fn check_shows_what_is_behind_each_import_and_risk_follows_from_the_grant() {
+    for (key, harmless) in [("read", true), ("write", false)] {
+        let place = Place::new(&format!(
+            "[broker]\nask-timeout = \"1s\"\n[sources.notes]\ncomponent = \"@guest:server@\"\ncell.{key} = [\"open\"]\n"
+        ));
+        let ran = place.run(&["check", "--json"]);
+        let report: Value = serde_json::from_str(&ran.out).unwrap_or_else(|_| panic!("{}{}", ran.out, ran.err));
+        let cell = &report["sources"][0]["cell"];
+        assert_eq!((&cell["harmless"], &cell["isolation"]["tier"]), (&json!(harmless), &json!("wasm")), "{cell}");
+        let files = cell["imports"].as_array().unwrap().iter().find(|i| i["package"] == "wasi:filesystem@0.2").unwrap();
+        assert!(files["behind"].as_str().unwrap().contains(place.path("open").to_str().unwrap()), "{files}");
+        let said = place.run(&["check"]).out;
+        assert!(said.contains("wasi:filesystem@0.2") && said.contains("(command)"), "{said}");
+        let ran = place.run(&["call", "notes__echo", "{}"]);
+        assert_eq!(ran.code == Some(0), harmless, "{}{}", ran.out, ran.err);
+    }
+}
+
+#[test]
+fn somebody_elses_functions_are_tools() {
+    let place = Place::new("[sources.shapes]\ncomponent = \"@guest:shapes@\"\n");
+    for era in ERAS {
+        let mut agent = Agent::start(&place, era);
+        let answer = agent.call("shapes__greet", &json!({ "name": "you" }), None);
+        assert!(answer["ok"].as_str().is_some_and(|text| text.contains("hello you")), "{answer}");
+        agent.leave();
+    }
+    let ran = place.run(&["call", "shapes__divide", r#"{"a":7,"b":0}"#]);
+    assert!(format!("{}{}", ran.out, ran.err).contains("division by zero"), "{}{}", ran.out, ran.err);
+}
+
+#[test]
+fn an_import_that_no_grant_gives_stops_the_start_and_says_so() {
+    let place = Place::new("[sources.far]\ncomponent = \"@guest:dialer@\"\n");
+    let ran = place.run(&["check"]);
+    assert_ne!(ran.code, Some(0));
+    assert!(ran.err.contains("wasi:sockets/") && ran.err.contains("run such a server as a `command`"), "{}", ran.err);
+}
