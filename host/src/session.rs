@@ -28,6 +28,7 @@ use crate::gate::SessionVault;
 use crate::ledger::{self, Event};
 use crate::message::{Answer, Json, Notification, RpcError};
 use crate::source::{Client, Onlooker};
+use crate::visible::visible;
 
 pub use agent::{Agent, Contact, Elicitation, Era, Nobody};
 use client::Outlet;
@@ -151,8 +152,12 @@ impl Session {
         self.request("tools/call", params, contact).await
     }
 
-    /// Takes a notification of the agent that is for the sources.
+    /// Takes a notification of the agent. Sources are told that the agent's roots changed, in the broker's own words; whatever
+    /// else an agent says unasked has not passed the gate, and reaches no source.
     pub fn notified(&self, notification: &Notification) {
+        let Some(notification) = agent::for_sources(notification) else {
+            return tracing::debug!(method = %visible(&notification.method), "a notification of the agent goes nowhere");
+        };
         for (upstream, _) in self.broker.admitted(&self.caller.profile) {
             upstream.source.tell(&self.caller.session, notification.clone());
         }
