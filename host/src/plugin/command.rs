@@ -60,13 +60,7 @@ impl Command {
         enclosure: Arc<Enclosure>,
         identity: Identity,
     ) -> Result<Self, PluginError> {
-        let plugin = &wasm.plugin;
-        let linker = load::linker(&host.engine, plugin, &manifest.imports, &[], allowed)?;
-        let component = load::compile(host, wasm)?;
-        let contract =
-            |error: wasmtime::Error| PluginError::Contract { plugin: plugin.clone(), reason: format!("{error:#}") };
-        let pre = linker.instantiate_pre(&component).and_then(CommandPre::new).map_err(contract)?;
-        let weight = load::weight(plugin, &component)?;
+        let (pre, weight) = load::foreign(host, wasm, manifest, allowed, CommandPre::new)?;
         Ok(Self(Arc::new(Loaded { host: Arc::clone(host), identity, pre, weight, enclosure })))
     }
 

@@ -57,16 +57,12 @@ impl Functions {
         identity: Identity,
     ) -> Result<Self, PluginError> {
         let plugin = &wasm.plugin;
-        let linker = load::linker(&host.engine, plugin, &manifest.imports, &[], allowed)?;
-        let component = load::compile(host, wasm)?;
-        let contract =
-            |error: wasmtime::Error| PluginError::Contract { plugin: plugin.clone(), reason: format!("{error:#}") };
-        let pre = linker.instantiate_pre(&component).map_err(contract)?;
-        let weight = load::weight(plugin, &component)?;
+        let (pre, weight) = load::foreign(host, wasm, manifest, allowed, Ok)?;
+        let component = pre.component();
 
         let docs = docs::Docs::of(manifest.docs.as_deref());
         let (mut functions, mut refused) = (BTreeMap::new(), Vec::new());
-        for Exported { interface, name, ty } in exported(host, &component) {
+        for Exported { interface, name, ty } in exported(host, component) {
             let tool = tool_name(interface.as_deref(), &name);
             let at = interface.as_deref().map(|interface| component.get_export_index(None, interface));
             let index = match at {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use wasmparser::{Parser, Payload};
 use wasmtime::Engine;
-use wasmtime::component::{Component, Linker};
+use wasmtime::component::{Component, InstancePre, Linker};
 
 use super::access::{self, Enclosure};
 use super::bake::{Unbaked, bake};
@@ -184,16 +184,13 @@ fn link<W: World>(
         return Err(PluginError::WrongWorld { plugin, wanted: W::NAME, exports, interface });
     }
     let linker = linker(engine, &plugin, &imports, W::IMPORTS, allowed)?;
-    let contract =
-        |error: wasmtime::Error| PluginError::Contract { plugin: plugin.clone(), reason: format!("{error:#}") };
-    let pre = linker.instantiate_pre(component).and_then(W::check).map_err(contract)?;
-    let weight = weight(&plugin, component)?;
+    let (pre, weight) = bind(&linker, &plugin, component, W::check)?;
     let enclosure = allowed.enclosure.clone();
     Ok(Linked { plugin: plugin.into(), pre, weight, settings, enclosure })
 }
 
 /// Checks imports against what is always there (`free`, interfaces of ours) and what is granted, and defines just that.
-pub(crate) fn linker(
+fn linker(
     engine: &Engine,
     plugin: &str,
     imports: &[String],
@@ -210,8 +207,7 @@ pub(crate) fn linker(
         let import = refused.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
         return Err(PluginError::NotGranted { plugin, import, remedy: remedy.clone() });
     }
-    let contract =
-        |error: wasmtime::Error| PluginError::Contract { plugin: plugin.clone(), reason: format!("{error:#}") };
+    let contract = |error| contract(&plugin, &error);
     let mut linker = Linker::new(engine);
     for interface in free.iter().copied().chain(grant.iter().map(String::as_str)) {
         v0_1::link(&mut linker, interface).map_err(contract)?;
@@ -316,8 +312,34 @@ fn package(name: &str) -> String {
     name.split_once('@').map_or_else(|| PACKAGE.to_owned(), |(_, version)| format!("{PACKAGE}@{version}"))
 }
 
+/// Links and compiles a component of another world than ours, for `check` to read. Also says how many slots it takes.
+pub(crate) fn foreign<T>(
+    host: &Host,
+    wasm: &Wasm,
+    manifest: &Manifest,
+    allowed: &Allowed,
+    check: impl FnOnce(InstancePre<State>) -> wasmtime::Result<T>,
+) -> Result<(T, u32), PluginError> {
+    let linker = linker(&host.engine, &wasm.plugin, &manifest.imports, &[], allowed)?;
+    bind(&linker, &wasm.plugin, &compile(host, wasm)?, check)
+}
+
+fn bind<T>(
+    linker: &Linker<State>,
+    plugin: &str,
+    component: &Component,
+    check: impl FnOnce(InstancePre<State>) -> wasmtime::Result<T>,
+) -> Result<(T, u32), PluginError> {
+    let pre = linker.instantiate_pre(component).and_then(check).map_err(|error| contract(plugin, &error))?;
+    Ok((pre, weight(plugin, component)?))
+}
+
+fn contract(plugin: &str, error: &wasmtime::Error) -> PluginError {
+    PluginError::Contract { plugin: plugin.to_owned(), reason: format!("{error:#}") }
+}
+
 /// Slots are counted in memories, which is what the pool runs out of.
-pub(crate) fn weight(plugin: &str, component: &Component) -> Result<u32, PluginError> {
+fn weight(plugin: &str, component: &Component) -> Result<u32, PluginError> {
     let too_large = |needs: String, limit: u32| {
         Err(PluginError::TooLarge { plugin: plugin.to_owned(), needs, limit: limit.to_string() })
     };

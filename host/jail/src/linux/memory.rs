@@ -9,7 +9,7 @@ use std::path::Path;
 
 use rustix::event::Timespec;
 
-/// How often it is looked: in this time a processor fills about a gibibyte. A look costs 0.1 ms.
+/// How often it is looked: in this time a processor fills about a gibibyte.
 pub(super) const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 500_000_000 };
 
 /// What counts, in `/proc/PID/status`: memory of its own and shared, on the disk too, and the tables for it.
