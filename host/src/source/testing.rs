@@ -1,14 +1,14 @@
-//! What tests share: a caller who is nobody, and does not listen; a permit.
-#![allow(clippy::unwrap_used, reason = "tests")]
+//! What tests share: a caller who is nobody, and does not listen; a permit; what was answered.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 use std::sync::Arc;
 
 use super::{Client, Onlooker, Relay};
-use crate::call::Call;
+use crate::call::{Call, Outcome};
 use crate::catalog::Item;
 use crate::digest::Digest;
 use crate::gate::Permit;
-use crate::message::Json;
+use crate::message::{Answer, Json};
 use crate::plugin::testing::view;
 
 pub(crate) fn nobody() -> Arc<dyn Client> {
@@ -34,4 +34,11 @@ pub(crate) fn permit(definition: &serde_json::Value, arguments: serde_json::Valu
     };
     let params = Json::of(&serde_json::json!({ "name": name, "arguments": arguments }));
     Permit::unchecked(Call { params, arguments: Json::of(&arguments), item: tool.into(), ..call }.into())
+}
+
+/// The text that a tool answered.
+pub(crate) fn text(outcome: Outcome) -> String {
+    let Outcome::Answered(Answer::Result(result)) = outcome else { panic!("{outcome:?}") };
+    let result: serde_json::Value = result.read().unwrap();
+    result["content"][0]["text"].as_str().unwrap().to_owned()
 }

@@ -22,7 +22,7 @@ use crate::cell::Cells;
 use crate::config::{CellConfig, Naming};
 use crate::gate::Permit;
 use crate::message::{Answer, Json};
-use crate::source::testing::{nobody, silent};
+use crate::source::testing::{nobody, silent, text};
 use crate::source::{Client, Relay, Said, Source};
 
 /// The program of `tests/sources`, built once. It is the launcher, too.
@@ -91,13 +91,7 @@ impl Bench {
 
     /// The text that a tool answered.
     async fn text(&self, tool: &str, arguments: Data) -> String {
-        match self.call(tool, arguments).await {
-            Outcome::Answered(Answer::Result(result)) => {
-                let result: Data = result.read().unwrap();
-                result["content"][0]["text"].as_str().unwrap().to_owned()
-            }
-            other => panic!("{other:?}"),
-        }
+        text(self.call(tool, arguments).await)
     }
 
     async fn refusal(&self) -> String {

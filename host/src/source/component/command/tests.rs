@@ -9,11 +9,11 @@ use super::*;
 use crate::call::Outcome;
 use crate::cell::Grant;
 use crate::config::PluginRef;
-use crate::message::{Answer, MAX_MESSAGE_BYTES};
+use crate::message::MAX_MESSAGE_BYTES;
 use crate::plugin::testing::plugins;
 use crate::plugin::{Access, Kind as ComponentKind, PluginError};
 use crate::source::Source as _;
-use crate::source::testing::{nobody, permit, silent};
+use crate::source::testing::{nobody, permit, silent, text};
 
 /// A command in a folder of its own: `open` is granted to read, `drop` to write.
 struct Bench {
@@ -67,13 +67,7 @@ impl Bench {
     }
 
     async fn text(&self, tool: &str, arguments: Data) -> String {
-        match self.call(tool, arguments).await {
-            Outcome::Answered(Answer::Result(result)) => {
-                let result: Data = result.read().unwrap();
-                result["content"][0]["text"].as_str().unwrap().to_owned()
-            }
-            other => panic!("{other:?}"),
-        }
+        text(self.call(tool, arguments).await)
     }
 
     /// Why a call has no known outcome; the next call must work.
