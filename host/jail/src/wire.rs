@@ -5,6 +5,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
+use rustix::io::retry_on_intr;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
     recvmsg, sendmsg,
@@ -48,7 +49,8 @@ pub(crate) fn send<T: Serialize>(socket: &UnixStream, message: &T, descriptors: 
         let count = descriptors.len();
         return Err(io::Error::other(format!("{count} descriptors are more than the limit of {MAX_DESCRIPTORS}")));
     }
-    let sent = sendmsg(socket, &[IoSlice::new(&bytes)], &mut beside, NO_SIGNAL)?;
+    // A socket with a deadline is interrupted by any handled signal, and when the process is stopped and goes on. signal(7)
+    let sent = retry_on_intr(|| sendmsg(socket, &[IoSlice::new(&bytes)], &mut beside, NO_SIGNAL))?;
     let mut socket = socket;
     socket.write_all(bytes.get(sent..).unwrap_or_default())
 }
@@ -58,7 +60,8 @@ pub(crate) fn receive<T: DeserializeOwned>(socket: &UnixStream) -> io::Result<(T
     let mut head = [0; HEAD_BYTES];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
     let mut beside = RecvAncillaryBuffer::new(&mut space);
-    let received = recvmsg(socket, &mut [IoSliceMut::new(&mut head)], &mut beside, CLOSE_ON_EXEC)?.bytes;
+    let received =
+        retry_on_intr(|| recvmsg(socket, &mut [IoSliceMut::new(&mut head)], &mut beside, CLOSE_ON_EXEC))?.bytes;
     if received == 0 {
         return Err(io::ErrorKind::UnexpectedEof.into());
     }

@@ -1,13 +1,14 @@
 //! How a cell begins and ends.
 
+use std::fs;
 use std::io::{BufRead, BufReader, Read};
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 
 use portcullis_jail::{Launcher, Tier, probe};
 
-use crate::{STUBBORN, assert_gone, beneath, each, output, refusal, says, shell, standing, start};
+use crate::{STUBBORN, assert_gone, beneath, each, launcher, output, refusal, says, shell, standing, start};
 
 #[test]
 fn a_program_runs_and_its_end_is_told() {
@@ -51,6 +52,20 @@ fn everything_ends_with_the_source_and_a_polite_word_reaches_it() {
     });
 }
 
+/// Stopping interrupts whoever waits at a socket with a deadline, as a machine does that is frozen and thawed.
+#[test]
+fn a_broker_that_is_stopped_and_goes_on_waits_further() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("launcher");
+    let script = "#!/bin/sh\nsleep 0.1; kill -STOP $PPID; kill -CONT $PPID; exec \"$0.jail\" \"$@\"\n";
+    fs::write(&path, script).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    symlink(env!("CARGO_BIN_EXE_portcullis-jail"), folder.path().join("launcher.jail")).unwrap();
+    let mut started = shell("exit 7").start(&Launcher::Path(path)).unwrap();
+    started.control.ready().unwrap_or_else(|refusal| panic!("{refusal}"));
+    assert_eq!(started.process.wait().unwrap().code(), Some(7));
+}
+
 #[test]
 fn a_program_that_is_no_launcher_is_refused_with_the_reason() {
     let mut started = shell("").start(&Launcher::Path("/usr/bin/true".into())).unwrap();
@@ -75,8 +90,7 @@ fn a_program_or_folder_that_is_not_in_the_cell_is_named() {
 
 #[test]
 fn the_probe_says_which_tier_this_machine_gives() {
-    let launcher = Launcher::Path(env!("CARGO_BIN_EXE_portcullis-jail").into());
-    let found = probe(&launcher);
+    let found = probe(&launcher());
     assert_eq!(found.best(), Some(Tier::Full), "{found:?}");
     let user = rustix::process::geteuid();
     assert_eq!(found.full.unwrap().user, if user.is_root() { 65_533 } else { user.as_raw() });

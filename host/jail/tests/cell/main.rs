@@ -6,10 +6,11 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::ExitStatus;
+use std::process::{Command, ExitStatus};
 
 use portcullis_jail::{Cell, Launch, Launcher, Mount, Refusal, Started};
 use rustix::thread::{Gid, Uid, set_thread_groups, set_thread_res_gid, set_thread_res_uid};
+use tempfile::TempDir;
 
 mod bwrap;
 mod life;
@@ -28,7 +29,7 @@ enum As {
 
 impl As {
     /// A folder of this user alone.
-    fn folder(self) -> tempfile::TempDir {
+    fn folder(self) -> TempDir {
         tempfile::Builder::new().prefix("jail-").permissions(fs::Permissions::from_mode(0o700)).tempdir().unwrap()
     }
 }
@@ -39,6 +40,8 @@ fn each(test: impl Fn(As) + Copy + Send + 'static) {
     if rustix::process::geteuid().is_root() {
         // Credentials are each thread's own, and the launcher is started by this one.
         let ordinary = move || {
+            // Only this user can make it.
+            COPY.with(|_| ());
             set_thread_groups(&[]).unwrap();
             let (user, group) = (Uid::from_raw(4242), Gid::from_raw(4242));
             set_thread_res_gid(group, group, group).unwrap();
@@ -66,8 +69,24 @@ fn shell(script: &str) -> Launch {
     }
 }
 
+thread_local! {
+    /// A copy of the launcher that everybody reaches, as the folder it was built into may be closed to ordinary users.
+    static COPY: TempDir = {
+        let folder = tempfile::Builder::new().permissions(fs::Permissions::from_mode(0o755)).tempdir().unwrap();
+        // By another process: one that this process is starting just now must not inherit a descriptor for writing, which
+        // would forbid to execute the copy.
+        let made = Command::new("cp").arg(env!("CARGO_BIN_EXE_portcullis-jail")).arg(folder.path().join("jail")).status();
+        assert!(made.unwrap().success());
+        folder
+    };
+}
+
+fn launcher() -> Launcher {
+    Launcher::Path(COPY.with(|folder| folder.path().join("jail")))
+}
+
 fn start(launch: &Launch) -> Started {
-    launch.start(&Launcher::Path(env!("CARGO_BIN_EXE_portcullis-jail").into())).unwrap()
+    launch.start(&launcher()).unwrap()
 }
 
 /// What it wrote, and how it ended.
