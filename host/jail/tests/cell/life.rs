@@ -57,7 +57,12 @@ fn everything_ends_with_the_source_and_a_polite_word_reaches_it() {
 fn a_broker_that_is_stopped_and_goes_on_waits_further() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("launcher");
-    let script = "#!/bin/sh\nsleep 0.1; kill -STOP $PPID; kill -CONT $PPID; exec \"$0.jail\" \"$@\"\n";
+    let script = "#!/bin/sh
+        sleep 0.1
+        kill -STOP $PPID
+        until grep -q 'State:.T' /proc/$PPID/status; do :; done
+        kill -CONT $PPID
+        exec \"$0.jail\" \"$@\"\n";
     fs::write(&path, script).unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
     symlink(env!("CARGO_BIN_EXE_portcullis-jail"), folder.path().join("launcher.jail")).unwrap();
