@@ -366,12 +366,25 @@ pub struct ProfileConfig {
     pub allow: Option<Vec<String>>,
     /// Globs over exposed tool names; wins over `allow`.
     pub deny: Vec<String>,
+    /// How an agent learns of the tools.
+    pub tools: Exposure,
     /// When a person is asked.
     pub approve: Approve,
     /// Whether sources may use the agent's model.
     pub sampling: bool,
     /// How much of a call the ledger keeps.
     pub record: Detail,
+}
+
+/// How an agent learns of the tools that it may use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Deserialize, serde::Serialize, schemars::JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Exposure {
+    /// All are listed.
+    #[default]
+    Listed,
+    /// It searches for them: `find_tools`, `describe_tool` and `call_tool` are listed.
+    Deferred,
 }
 
 /// When a person is asked although no policy says so.

@@ -5,6 +5,7 @@ mod ask;
 mod call;
 mod carry;
 mod client;
+mod deferred;
 mod expose;
 mod listen;
 mod listing;
@@ -110,27 +111,36 @@ impl Session {
     }
 
     /// The tools this session may see, as MCP `Tool` objects under their exposed names, in a fixed order. The first call
-    /// discovers; later ones give the same snapshot.
+    /// discovers; later ones give the same snapshot. All of them, also where a profile's `tools` are deferred.
     ///
     /// # Errors
     /// If a required source could not be discovered: nothing is served on a partial set (product.md, D6).
     pub async fn tools(&self) -> Result<Arc<[Json]>, RpcError> {
-        Ok(self.list(Kind::Tool).await?.items)
+        Ok(self.listing(Kind::Tool).await?.shelf().items)
     }
 
-    /// What this session may see of one kind.
+    /// What this session lists of one kind: what it may see, or what stands for it where tools are deferred.
     ///
     /// # Errors
     /// If a required source could not be discovered, or does not list.
     pub async fn list(&self, kind: Kind) -> Result<Shelf, RpcError> {
-        Ok(self.listing(kind).await?.shelf())
+        let listing = self.listing(kind).await?;
+        Ok(self.deferred(kind).unwrap_or_else(|| listing.shelf()))
     }
 
     /// What the session's sources can do together, as MCP `ServerCapabilities`, and what they have to say to a model.
     /// Discovers. Where discovery fails it is what every session has: the error is told when something is asked for.
     pub async fn offers(&self) -> Offers {
         match self.listing(Kind::Tool).await {
-            Ok(listing) => listing.offers(self.agent.era),
+            Ok(listing) => {
+                let mut offers = listing.offers(self.agent.era);
+                if self.deferred(Kind::Tool).is_some() {
+                    let said = offers.instructions.iter().map(String::as_str);
+                    let said: Vec<_> = std::iter::once(deferred::INSTRUCTIONS).chain(said).collect();
+                    offers.instructions = Some(said.join("\n\n"));
+                }
+                offers
+            }
             Err(_) => Offers::default(),
         }
     }
@@ -142,6 +152,7 @@ impl Session {
             "logging/setLevel" => self.set_level(&params).await,
             "resources/subscribe" | "resources/unsubscribe" => self.subscribe(method, params, &contact).await,
             "subscriptions/listen" => self.listen(&params, &contact).await,
+            "tools/call" if self.deferred(Kind::Tool).is_some() => self.call_deferred(params, &contact).await,
             _ => self.call(method, params, &contact).await,
         };
         answered.unwrap_or_else(|error| Answer::Error(Json::of(&error)))

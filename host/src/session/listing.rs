@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use futures_util::future::join_all;
 use serde_json::{Value, json};
+use tokio::sync::OnceCell;
 
-use super::{Era, Offers, Shelf};
+use super::{Era, Offers, Shelf, deferred};
 use crate::broker::{Inner, Met, Offer, Upstream};
 use crate::call::{Call, CallId, Caller, Risk, now_millis};
-use crate::catalog::{Acceptance, Catalog, Filter, Item, Kind, Lock};
-use crate::config::ProfileConfig;
+use crate::catalog::{Acceptance, Catalog, Filter, Index, Item, Kind, Lock};
+use crate::config::{Exposure, ProfileConfig};
 use crate::digest::Digest;
 use crate::gate::risk_of;
 use crate::ledger::{self, Event};
@@ -30,6 +31,8 @@ pub(super) struct Listing {
     public: bool,
     /// What each source said when it was met; of the tools only.
     met: Vec<(Arc<Upstream>, Met)>,
+    /// Made when somebody searches.
+    index: OnceCell<Arc<Index>>,
 }
 
 /// One item that the session may use.
@@ -56,6 +59,17 @@ impl Listing {
 
     pub(super) fn get(&self, exposed: &str) -> Option<&Shown> {
         self.shown.get(exposed)
+    }
+
+    /// All of it, to be searched.
+    pub(super) async fn index(&self) -> Result<Arc<Index>, String> {
+        let made = self.index.get_or_try_init(|| async {
+            let items: Vec<_> = self.items().map(|shown| shown.item.clone()).collect();
+            let made =
+                tokio::task::spawn_blocking(move || Index::of(items)).await.map_err(|error| error.to_string())?;
+            made.map(Arc::new).map_err(|error| format!("the tools cannot be searched: {error}"))
+        });
+        made.await.cloned()
     }
 
     pub(super) fn items(&self) -> impl Iterator<Item = &Shown> {
@@ -155,6 +169,9 @@ pub(super) async fn take(
     }
     let catalog =
         Catalog::merge(usable.iter().map(|(_, _, offer)| offer.items.to_vec())).map_err(|error| error.to_string())?;
+    if kind == Kind::Tool && profile.tools == Exposure::Deferred {
+        deferred::check(&catalog)?;
+    }
     let offers = || usable.iter().map(|(_, _, offer)| offer).filter(|offer| !offer.items.is_empty());
     let ttl_ms = offers().map(|offer| offer.ttl_ms).min();
     let public = broker.serves_all_alike() && offers().count() > 0 && offers().all(|offer| offer.public);
@@ -179,7 +196,15 @@ pub(super) async fn take(
         let body = json!({ "trust": profile.trust.as_str(), "kind": kind.as_str(), "hidden": hidden });
         note(broker, caller, ledger::Kind::ListFiltered, body);
     }
-    Ok(Listing { shown, hidden, listing: listing.into(), ttl_ms: ttl_ms.unwrap_or(0), public, met: all_met })
+    Ok(Listing {
+        shown,
+        hidden,
+        listing: listing.into(),
+        ttl_ms: ttl_ms.unwrap_or(0),
+        public,
+        met: all_met,
+        index: OnceCell::new(),
+    })
 }
 
 /// Whether the profile's lists and the policies of the `list` phase let the session see an item.

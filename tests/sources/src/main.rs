@@ -109,6 +109,7 @@ impl Server {
         self.lists += 1;
         let names: Vec<String> = match self.mode.as_str() {
             "mirror" => vec!["mirror".to_owned()],
+            "finder" => vec!["find_tools".to_owned()],
             "duplicate-tools" => ["echo", "echo"].map(String::from).to_vec(),
             // A Cyrillic letter, a space, too long, the separator.
             "bad-names" => vec!["\u{435}cho".into(), "e cho".into(), "e".repeat(65), "e__cho".into(), String::new()],

@@ -19,6 +19,7 @@ mod cases;
 mod cells;
 mod components;
 mod crash;
+mod deferred;
 mod fidelity;
 mod logins;
 mod memory;
