@@ -6,6 +6,7 @@
 mod cells;
 mod feed;
 mod operator;
+mod state;
 mod upstream;
 
 use std::collections::{BTreeMap, HashMap};
@@ -32,6 +33,7 @@ use crate::secret::{SecretError, Secrets};
 use crate::session::{Agent, Session};
 use crate::source::{Client, Onlooker, SourceError};
 
+pub use state::{SourceHealth, State};
 pub(crate) use upstream::{Met, Offer, Upstream};
 
 /// A running broker. Cheap to clone; all clones are one.

@@ -214,8 +214,22 @@ pub struct SourceConfig {
     pub cell: CellConfig,
     /// How long one call may take.
     pub timeout: Duration,
+    /// Whether a connection outlives a call.
+    pub lifecycle: Lifecycle,
+    /// How long a connection is kept that no session has to itself and nobody uses.
+    pub idle: Duration,
     /// The largest message, in bytes: [`Config::max_message`].
     pub max_message: usize,
+}
+
+/// Whether a connection to a source outlives a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Lifecycle {
+    /// It is kept, and watched.
+    #[default]
+    Warm,
+    /// Each call has one of its own, and a process if that is what the source is.
+    PerCall,
 }
 
 /// What a source is.

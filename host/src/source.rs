@@ -28,12 +28,13 @@ pub(crate) use http::HttpSource;
 pub(crate) use link::pages_needed;
 pub(crate) use pipe::Wire;
 pub(crate) use process::{ProcessSource, run_to_end};
+pub(crate) use supervised::{Care, Record};
 
 /// One configured upstream, connected or not. Declaring it opens nothing; [`Source::discover`] does.
 #[async_trait]
 pub trait Source: Send + Sync + std::fmt::Debug {
     /// Connects if need be and lists the tools. Every step has a deadline. Cancellation safe: a connection that was
-    /// half-way up is torn down.
+    /// half-way up is there for whoever comes next.
     ///
     /// # Errors
     /// [`SourceError`], with the text that the ledger and the agent get.
@@ -55,8 +56,85 @@ pub trait Source: Send + Sync + std::fmt::Debug {
     /// A session has ended: what is kept for it may go.
     fn end_session(&self, _session: &SessionId) {}
 
-    /// Ends the connections, and the processes if there are any, within [`CLOSE_DEADLINE`]. Idempotent.
+    /// How it is, as far as is known. Asks nobody.
+    fn health(&self) -> Health {
+        Health::default()
+    }
+
+    /// Asks it over each open connection whether it lives, and notes what came of it. Connects to nothing. Cancellation safe.
+    async fn ping(&self) {}
+
+    /// Ends it for good: answers that are waited for have [`DRAIN_DEADLINE`] to arrive, then the connections, and the
+    /// processes if there are any, end within [`CLOSE_DEADLINE`]. Idempotent.
     async fn close(&self);
+}
+
+/// Where a source is in its life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum Status {
+    /// Nothing is connected, and nobody needs it to be.
+    #[default]
+    Idle,
+    /// A connection is being made.
+    Starting,
+    /// It is connected.
+    Ready,
+    /// It is connected and did not answer a ping; or one of several connections to it is broken.
+    Degraded,
+    /// A connection ended or could not be made, and will be tried again soon.
+    BackingOff,
+    /// The attempts to connect are spent. It is left alone for a while, and then tried once.
+    Failed,
+    /// It was closed.
+    Stopped,
+}
+
+impl Status {
+    /// The word that the ledger and `portcullis status` use.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Idle => "idle",
+            Self::Starting => "starting",
+            Self::Ready => "ready",
+            Self::Degraded => "degraded",
+            Self::BackingOff => "backing-off",
+            Self::Failed => "failed",
+            Self::Stopped => "stopped",
+        }
+    }
+
+    /// Of a source with several connections: what most is known of, and degraded if some stand and some are broken.
+    pub(crate) fn of_all(all: impl Iterator<Item = Self>) -> Self {
+        let all: Vec<_> = all.collect();
+        let any = |status| all.contains(&status);
+        let broken = any(Self::BackingOff) || any(Self::Failed);
+        match () {
+            () if any(Self::Degraded) || (any(Self::Ready) && broken) => Self::Degraded,
+            () if any(Self::Ready) => Self::Ready,
+            () if any(Self::Starting) => Self::Starting,
+            () if any(Self::BackingOff) => Self::BackingOff,
+            () if any(Self::Failed) => Self::Failed,
+            () if any(Self::Stopped) => Self::Stopped,
+            () => Self::Idle,
+        }
+    }
+}
+
+/// How a source is, as far as is known.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Health {
+    /// Where it is in its life.
+    pub status: Status,
+    /// Whether a connection stands.
+    pub connected: bool,
+    /// When it last answered a ping, in milliseconds since the Unix epoch.
+    pub last_ping: Option<u64>,
+    /// Connections that broke or could not be made, and pings without an answer, since the broker started.
+    pub error_count: u64,
+    /// Why it is not connected, if it should be.
+    pub error: Option<String>,
 }
 
 /// For whom a source is spoken to: what it may be told of the agent, and the way to the agent for what belongs to no call.
@@ -112,6 +190,10 @@ pub(crate) fn nobody_to_ask() -> Answer {
 /// How long a source may take to end by itself before it is killed: long enough to flush a file, short enough that
 /// Ctrl-C feels like one.
 pub const CLOSE_DEADLINE: std::time::Duration = std::time::Duration::from_secs(3);
+
+/// How long answers that are waited for may take when a source is closed, before [`CLOSE_DEADLINE`] begins: calls that are
+/// almost done end well, and nobody waits for the others.
+pub const DRAIN_DEADLINE: std::time::Duration = std::time::Duration::from_secs(2);
 
 /// What stands before a source's own words in a text about its end.
 const SAID: [&str; 3] = ["; it wrote ", "; its last words: ", ": first line "];
@@ -196,4 +278,14 @@ pub enum SourceError {
     /// It ended, or the connection broke.
     #[error("{0}")]
     Closed(String),
+}
+
+impl SourceError {
+    /// The same of a source that failed `attempts` times in a row and is left alone for another `wait`.
+    pub(crate) fn left_alone(self, attempts: u32, wait: std::time::Duration) -> Self {
+        let seconds = wait.as_secs().max(1);
+        Self::Closed(format!(
+            "{self}; {attempts} attempts to reconnect have failed, and the next is made in {seconds} s"
+        ))
+    }
 }

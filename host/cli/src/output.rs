@@ -35,6 +35,11 @@ pub(crate) fn text(text: &str) -> anyhow::Result<()> {
     }
 }
 
+/// Empties the screen, if standard output is one.
+pub(crate) fn clear() -> anyhow::Result<()> {
+    if std::io::IsTerminal::is_terminal(&std::io::stdout()) { text("\x1b[2J\x1b[H") } else { Ok(()) }
+}
+
 /// A line for people, on standard error. Text from elsewhere must have passed [`visible`].
 pub(crate) fn note(line: &str) {
     // There is nowhere left to say that this failed.

@@ -46,6 +46,7 @@ fn status(inner: &Inner) -> Value {
             })
         })
         .collect();
+    let state = inner.state();
     let sources: Vec<_> = inner.upstreams.values().map(|upstream| upstream.status()).collect();
     json!({
         "version": env!("CARGO_PKG_VERSION"),
@@ -54,6 +55,8 @@ fn status(inner: &Inner) -> Value {
         "config": inner.config.file,
         "uptimeSeconds": inner.started.elapsed().as_secs(),
         "sources": sources,
+        "total_tools": state.total_tools,
+        "last_discovery": state.last_discovery,
         "sessions": sessions,
         "asks": inner.inbox.list().len(),
     })

@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::json;
 
-use super::BuildError;
+use super::{BuildError, SourceHealth};
+use crate::call::now_millis;
 use crate::catalog::{self, Item, Kind};
 use crate::cell::{Cage, Cells, Enclosed, Grant};
 use crate::config::{Endpoint, SourceConfig, Value};
@@ -17,7 +18,8 @@ use crate::plugin::{self, Access, Plugins};
 use crate::secret::Secrets;
 use crate::session::Era;
 use crate::source::{
-    Client, CommandSource, ComponentSource, HttpSource, ProcessSource, Program, Source, SourceError, Wire,
+    Care, Client, CommandSource, ComponentSource, Health, HttpSource, ProcessSource, Program, Source, SourceError,
+    Status, Wire,
 };
 
 /// The first revision without `initialize`. Revisions are dates and sort as text.
@@ -63,7 +65,10 @@ pub(crate) struct Met {
 struct Last {
     definitions: Vec<Json>,
     tools: Option<Arc<[Arc<Item>]>>,
+    /// Why the last discovery came to nothing, where the source itself is well.
     error: Option<String>,
+    /// When the last good one was, in milliseconds since the Unix epoch.
+    at: Option<u64>,
     protocol: String,
     server: Option<Json>,
 }
@@ -97,7 +102,7 @@ impl Upstream {
                 for (name, value) in headers {
                     resolved.push((name.clone(), resolve(value)?));
                 }
-                let source = HttpSource::new(config, resolved, data_dir).map_err(failed)?;
+                let source = HttpSource::new(config, resolved, data_dir, cells.recorder()).map_err(failed)?;
                 (Box::new(source), json!({ "url": url.as_str(), "headers": pairs(headers) }))
             }
             Endpoint::Component { component, settings, grant, env } => {
@@ -124,6 +129,7 @@ impl Upstream {
                     plugin::Kind::Command(command) => {
                         let is_secret = |name: &String| matches!(env.get(name), Some(Value::Secret(_)));
                         let secrets = variables.into_iter().filter(|(name, _)| is_secret(name));
+                        let care = Care::of(config, cells.recorder());
                         let (cells, enclosed, name) = (Arc::clone(cells), Arc::clone(own), config.name.clone());
                         let wire = Wire {
                             limit: config.max_message,
@@ -135,7 +141,7 @@ impl Upstream {
                             wire,
                             started: Box::new(move || cells.note_start(&name, enclosed.to_json())),
                         };
-                        Box::new(CommandSource::new(config.name.clone(), program, config.timeout))
+                        Box::new(CommandSource::new(care, program))
                     }
                 };
                 (source, identity)
@@ -158,6 +164,7 @@ impl Upstream {
     /// Connects if need be, and gives the source's tools under their exposed names.
     pub(crate) async fn discover(&self, client: &Arc<dyn Client>) -> Result<Met, SourceError> {
         let found = self.source.discover(client).await;
+        let broken = self.source.health().error;
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let named = found.and_then(|discovery| {
             let listed = discovery.tools;
@@ -173,13 +180,15 @@ impl Upstream {
                 definitions: listed.items,
                 tools: Some(items.clone()),
                 error: None,
+                at: Some(now_millis()),
                 protocol: discovery.protocol,
                 server: Some(discovery.server),
             };
             let tools = Offer { items, ttl_ms: listed.ttl_ms, public: listed.public };
             Ok(Met { tools, era, capabilities: discovery.capabilities, instructions: discovery.instructions })
         });
-        last.error = named.as_ref().err().map(ToString::to_string);
+        // What the source itself tells is told by it, for as long as it is so.
+        last.error = named.as_ref().err().filter(|_| broken.is_none()).map(ToString::to_string);
         named
     }
 
@@ -200,27 +209,37 @@ impl Upstream {
         process.or_else(|| self.enclosed.as_ref().map(|enclosed| enclosed.to_json()))
     }
 
+    /// How it is, and when it was discovered last. Asks nobody.
+    pub(super) fn health(&self) -> (SourceHealth, Option<u64>) {
+        let Health { status, connected, last_ping, error_count, .. } = self.source.health();
+        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let there = last.error.is_none() && !matches!(status, Status::BackingOff | Status::Failed | Status::Stopped);
+        let tools = last.tools.as_ref().filter(|_| there).map_or(0, |tools| tools.len());
+        let name = self.config.name.clone();
+        (SourceHealth { name, connected, last_ping, error_count, tools_available: tools }, last.at)
+    }
+
     /// For `portcullis status`.
     pub(super) fn status(&self) -> serde_json::Value {
+        let (known, Health { status, error, .. }) = (self.health().0, self.source.health());
         let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let kind = match &self.config.endpoint {
             Endpoint::Command { .. } => "command",
             Endpoint::Url { .. } => "url",
             Endpoint::Component { .. } => "component",
         };
-        let state = match (&last.tools, &last.error) {
-            (_, Some(_)) => "failed",
-            (Some(_), None) => "discovered",
-            (None, None) => "idle",
-        };
         json!({
             "name": self.config.name,
             "kind": kind,
-            "state": state,
+            "state": status.as_str(),
+            "connected": known.connected,
+            "last_ping": known.last_ping,
+            "error_count": known.error_count,
+            "tools_available": known.tools_available,
             "tools": last.tools.as_ref().map(|tools| tools.len()),
             "protocol": last.protocol,
             "server": last.server.as_ref().map(Json::to_value),
-            "error": last.error,
+            "error": error.as_ref().or(last.error.as_ref()),
             "required": self.config.required,
             "cell": self.cell(),
         })

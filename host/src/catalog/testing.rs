@@ -17,6 +17,8 @@ pub(crate) fn source(name: &str, names: Naming) -> SourceConfig {
         tags: vec![],
         required: true,
         eager: false,
+        lifecycle: crate::config::Lifecycle::Warm,
+        idle: std::time::Duration::from_secs(600),
         trust_annotations: false,
         allow: None,
         deny: vec![],

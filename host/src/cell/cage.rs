@@ -18,6 +18,7 @@ use crate::config::{CellConfig, Endpoint, SourceConfig};
 use crate::egress::{Declared, Listeners, Outlet, Reach};
 use crate::ledger::{Event, Kind};
 use crate::name::SourceName;
+use crate::source::Record;
 
 /// What the cells of one broker share.
 pub(crate) struct Cells {
@@ -25,7 +26,7 @@ pub(crate) struct Cells {
     pub(crate) data_dir: PathBuf,
     /// Files that no source is given: data folders and the configuration.
     pub(crate) own: Vec<PathBuf>,
-    record: Arc<dyn Fn(Event) + Send + Sync>,
+    record: Record,
     /// Probed when the first source starts.
     platform: OnceCell<Platform>,
 }
@@ -55,6 +56,11 @@ impl Cells {
 
     pub(crate) fn machine(&self) -> Machine {
         Machine::this(&self.own)
+    }
+
+    /// Takes what happens to sources, for the ledger.
+    pub(crate) fn recorder(&self) -> Record {
+        Arc::clone(&self.record)
     }
 
     /// Records what happened to a source.

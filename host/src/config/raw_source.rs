@@ -62,11 +62,11 @@ pub(super) struct RawSource {
     /// Only 50 in this version.
     #[schemars(extend("const" = 50))]
     pub priority: Option<At<i64>>,
-    /// Only "warm" in this version.
-    #[schemars(extend("const" = "warm"))]
-    pub lifecycle: Option<At<String>>,
-    /// Only "10m" in this version.
-    #[schemars(extend("const" = "10m"))]
+    /// "warm" (the default) keeps a connection open between calls, "per-call" makes one for each; then nothing that a source says
+    /// between calls is heard.
+    pub lifecycle: Option<RawLifecycle>,
+    /// How long a connection is kept that nobody uses, from "1s" to "7d". Default "10m". Those that a session has to itself end
+    /// with it; an eager source's is kept.
     pub idle: Option<At<String>>,
     /// Only "snapshot" in this version.
     #[schemars(extend("const" = "snapshot"))]
@@ -102,6 +102,17 @@ pub(super) enum RawStart {
     Lazy,
     /// With the broker.
     Eager,
+}
+
+/// Whether a connection outlives a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+#[schemars(rename = "Lifecycle")]
+pub(super) enum RawLifecycle {
+    /// It does.
+    Warm,
+    /// Each call has its own.
+    PerCall,
 }
 
 /// What a source may touch. A component has `read`, `write`, `memory` and `cpu`.

@@ -6,14 +6,18 @@ use std::time::Duration;
 
 use super::build::{Faults, grant_list, json_settings};
 use super::error::{Fault, suggest};
-use super::raw::{At, RawCell, RawCommand, RawSource, RawStart, RawValue};
-use super::{Carrier, CellConfig, Endpoint, SourceConfig, Value, value, variable};
+use super::raw::{At, RawCell, RawCommand, RawLifecycle, RawSource, RawStart, RawValue};
+use super::{Carrier, CellConfig, Endpoint, Lifecycle, SourceConfig, Value, value, variable};
 use crate::name::SourceName;
 
 /// How long a call may take: what MCP's own SDKs wait, and the limits of that.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(60);
 const TIMEOUT_LEAST: Duration = Duration::from_secs(1);
 pub(crate) const TIMEOUT_MOST: Duration = Duration::from_secs(60 * 60);
+
+/// How long a connection is kept that nobody uses: over a pause for thought, and not over lunch.
+const IDLE: Duration = Duration::from_secs(10 * 60);
+const IDLE_MOST: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
 /// No runtime starts with less memory, and no machine of today has more.
 const MEMORY_LIMITS: std::ops::RangeInclusive<u64> = 1 << 20..=1 << 42;
@@ -66,6 +70,7 @@ pub(super) fn build(
     cell.dangerous_allow_private = raw.dangerous_allow_private.as_ref().is_some_and(|at| **at);
     let timeout =
         raw.timeout.as_ref().and_then(|at| faults.keep(value::duration_within(at, TIMEOUT_LEAST, TIMEOUT_MOST)));
+    let idle = raw.idle.as_ref().and_then(|at| faults.keep(value::duration_within(at, TIMEOUT_LEAST, IDLE_MOST)));
     Some(SourceConfig {
         names: raw.names.as_ref().and_then(|at| faults.keep(value::names(at))).unwrap_or_default(),
         tags: raw.tags.iter().filter_map(|at| faults.keep(value::tag(at))).collect(),
@@ -76,6 +81,11 @@ pub(super) fn build(
         deny: faults.keep(value::globs(&raw.deny)).unwrap_or_default(),
         cell,
         timeout: timeout.unwrap_or(TIMEOUT),
+        lifecycle: match raw.lifecycle {
+            Some(RawLifecycle::PerCall) => Lifecycle::PerCall,
+            Some(RawLifecycle::Warm) | None => Lifecycle::Warm,
+        },
+        idle: idle.unwrap_or(IDLE),
         max_message: crate::message::MAX_MESSAGE_BYTES,
         name: name?.clone(),
         endpoint: endpoint?,
@@ -91,14 +101,7 @@ fn only_in_this_version(raw: &RawSource, faults: &mut Faults) {
     if let Some(at) = raw.priority.as_ref().filter(|at| ***at != 50) {
         faults.0.push(later(at.span(), "priority", &at.to_string(), "50"));
     }
-    if let Some(at) = &raw.idle
-        && let Some(idle) = faults.keep(value::duration(at))
-        && idle != Duration::from_secs(600)
-    {
-        faults.0.push(later(at.span(), "idle", &format!("{:?}", at.as_str()), "\"10m\""));
-    }
-    let words =
-        [("lifecycle", &raw.lifecycle, ["warm", "per-call"]), ("discovery", &raw.discovery, ["snapshot", "live"])];
+    let words = [("discovery", &raw.discovery, ["snapshot", "live"])];
     for (key, at, [default, other]) in words {
         match at {
             Some(at) if at.as_str() == other => {

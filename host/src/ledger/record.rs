@@ -105,6 +105,8 @@ kinds! {
     PackagePinned = "package.pinned",
     /// A source started: what it may touch, and what is enforced by what.
     SourceStarted = "source.started",
+    /// A connection to a source came into another state, and why.
+    SourceState = "source.state",
     /// A line that a source wrote to its log.
     SourceLog = "source.log",
     /// A caged source connected to a declared destination, or would have.

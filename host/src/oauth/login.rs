@@ -1,5 +1,6 @@
 //! One login, from the source's challenge to the tokens in the data folder.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -143,7 +144,7 @@ impl<'a> Target<'a> {
         for (name, value) in headers {
             resolved.push((name.clone(), secrets.resolve(value)?));
         }
-        let source = HttpSource::new(self.source, resolved, &config.data_dir);
+        let source = HttpSource::new(self.source, resolved, &config.data_dir, Arc::new(|_| {}));
         let source = source.map_err(|error| OAuthError::Source(error.to_string()))?;
         let met = source.discover(&(std::sync::Arc::new(Onlooker) as _)).await;
         source.close().await;

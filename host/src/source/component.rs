@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use super::{Client, Discovery, Listed, Relay, Source, SourceError};
+use super::{Client, Discovery, Health, Listed, Relay, Source, SourceError, Status};
 use crate::call::{Outcome, SessionId};
 use crate::catalog::Kind;
 use crate::gate::Permit;
@@ -112,6 +112,11 @@ impl Source for ComponentSource {
             Ok(Err(ToolFailure::Failed(text))) => failed(&text),
             Err(Failure { code, detail }) => self.broken(&format!("the component failed ({code}): {detail}")),
         }
+    }
+
+    /// What is loaded is there.
+    fn health(&self) -> Health {
+        Health { status: Status::Ready, connected: true, ..Health::default() }
     }
 
     fn end_session(&self, session: &SessionId) {

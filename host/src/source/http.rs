@@ -9,7 +9,7 @@ use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 use secrecy::{ExposeSecret, SecretString};
 
 use super::link::{Deadlines, Link, Party};
-use super::supervised::{Dial, Supervised};
+use super::supervised::{Care, Dial, Record, Supervised};
 use super::{Discovery, SourceError};
 use crate::config::{Carrier, Endpoint, SourceConfig};
 use crate::egress::{Egress, Reach, shown};
@@ -60,6 +60,7 @@ pub(crate) struct Server {
 impl HttpSource {
     /// Describes the source; opens nothing. `headers` are the listed ones with secrets resolved; they go to the origin of
     /// the configured URL and nowhere else. Without an `Authorization` among them, the login that is kept in `data_dir` is sent.
+    /// `record` takes what happens to it, for the ledger.
     ///
     /// # Errors
     /// [`SourceError::Start`] if the configuration has no `url`, the address may not be reached, a header is no header or
@@ -68,6 +69,7 @@ impl HttpSource {
         config: &SourceConfig,
         headers: Vec<(String, SecretString)>,
         data_dir: &Path,
+        record: Record,
     ) -> Result<Self, SourceError> {
         let Endpoint::Url { url, dangerous_allow_private, carrier, .. } = &config.endpoint else {
             return Err(SourceError::Start(format!("source `{}` has no `url`", config.name)));
@@ -85,7 +87,7 @@ impl HttpSource {
         let way = Way { source: config.name.clone(), url: url.clone(), client, headers, bearer };
         let (carrier, limit) = (*carrier, config.max_message);
         let server = Server { way, carrier, limit, speaks_sse: AtomicBool::new(false) };
-        Ok(Self::of(config.name.clone(), server, config.timeout))
+        Ok(Self::of(Care::of(config, record), server))
     }
 }
 

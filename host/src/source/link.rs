@@ -8,8 +8,9 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 use super::transport::Transport;
 use super::{Client, Discovery, Listed, Relay, SourceError};
@@ -37,6 +38,9 @@ const MAX_ERRANDS: usize = 64;
 /// How long a request may stay open whose point is to stay open. Ends before a counter of milliseconds does.
 const FOR_GOOD: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
 
+/// The method that asks a legacy source whether it lives.
+const PING: &str = "ping";
+
 /// An open connection. Dropping it ends it.
 pub(crate) struct Link {
     shared: Arc<Shared>,
@@ -45,6 +49,15 @@ pub(crate) struct Link {
     /// The least grave log messages that a legacy source was asked for last.
     level: tokio::sync::Mutex<Option<Json>>,
     tasks: [JoinHandle<()>; 2],
+}
+
+/// Why a connection does not stand any more.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Ended {
+    /// For people.
+    pub(crate) why: String,
+    /// The source has forgotten the session, and would open another.
+    pub(crate) expired: bool,
 }
 
 /// What a connection is made for.
@@ -76,7 +89,12 @@ impl Audience {
         self.lock().remove(session);
     }
 
-    async fn tell(&self, source: &SourceName, notification: &Notification) {
+    /// Whether anybody hears.
+    pub(crate) fn listens(&self) -> bool {
+        self.lock().values().any(|client| client.strong_count() > 0)
+    }
+
+    pub(crate) async fn tell(&self, source: &SourceName, notification: &Notification) {
         let clients: Vec<_> = self.lock().values().filter_map(Weak::upgrade).collect();
         let told = clients.iter().map(|client| client.notify(source.as_str(), notification.clone()));
         futures_util::future::join_all(told).await;
@@ -112,6 +130,7 @@ impl Link {
             errands,
             pending: Mutex::default(),
             strays: AtomicU64::new(0),
+            news: watch::Sender::new(()),
         });
         let tasks =
             [tokio::spawn(route::read(Arc::clone(&shared))), tokio::spawn(run_errands(Arc::clone(&transport), queue))];
@@ -217,7 +236,61 @@ impl Link {
     /// Whether the connection still stands, as far as is known.
     pub(crate) fn is_open(&self) -> bool {
         let pending = self.shared.pending();
-        pending.ended.is_none() && !pending.broken
+        pending.ended.is_none() && pending.broken.is_none()
+    }
+
+    /// Waits until the connection does not stand any more, and says why. Cancellation safe.
+    pub(crate) async fn ended(&self) -> Ended {
+        self.until(|pending| {
+            let why = pending.ended.as_ref().or(pending.broken.as_ref())?.clone();
+            Some(Ended { why, expired: pending.expired })
+        })
+        .await
+    }
+
+    /// Waits until no answer is waited for any more. Cancellation safe.
+    pub(crate) async fn drained(&self) {
+        self.shared.pending().draining = true;
+        self.until(|pending| (pending.ended.is_some() || pending.awaited() == 0).then_some(())).await;
+    }
+
+    /// When it was used last; now, if it is in use, be it for a subscription.
+    pub(crate) fn used(&self) -> Instant {
+        let pending = self.shared.pending();
+        let now = Instant::now();
+        let in_use = pending.slots.values().any(|slot| slot.awaited || slot.caller.is_some());
+        if in_use { now } else { pending.used.unwrap_or(now) }
+    }
+
+    /// Asks the source whether it lives; any answer says that it does. What has no `ping` any more (2026-07-28) is asked
+    /// what it is.
+    ///
+    /// # Errors
+    /// [`SourceError`] if nothing comes within `deadline`, or the connection has ended.
+    pub(crate) async fn ping(&self, deadline: Duration) -> Result<(), SourceError> {
+        let hop = Hop::quiet(self.agreed.era);
+        let method = if self.is_modern() { handshake::DISCOVER } else { PING };
+        let dressed = |_| meta::dress(&Json::empty_object(), &hop, None);
+        match self.shared.request(method, dressed, None, deadline).await {
+            Ok(_) => Ok(()),
+            Err(lost) => Err(handshake::explain(method, deadline, lost)),
+        }
+    }
+
+    /// Whether a legacy source keeps something for each of its clients, so that each needs a connection of its own.
+    pub(crate) fn keeps_state(&self) -> bool {
+        !self.is_modern() && handshake::keeps_state(&self.agreed.capabilities)
+    }
+
+    async fn until<T>(&self, found: impl Fn(&pending::Pending) -> Option<T>) -> T {
+        let mut news = self.shared.news.subscribe();
+        loop {
+            if let Some(found) = found(&self.shared.pending()) {
+                return found;
+            }
+            // The sender stands beside what is looked at.
+            let _ = news.changed().await;
+        }
     }
 
     /// Whether the source speaks 2026-07-28.

@@ -9,7 +9,7 @@ use async_trait::async_trait;
 
 use super::link::{Deadlines, Link, Party};
 use super::pipe::{Pipe, Wire, escape};
-use super::supervised::{Dial, Supervised};
+use super::supervised::{Care, Dial, Supervised};
 use super::transport::Transport;
 use super::{Discovery, SourceError};
 use crate::cell::Cage;
@@ -51,8 +51,9 @@ impl ProcessSource {
         };
         let is_secret = |name: &str| matches!(listed.get(name), Some(Value::Secret(_)));
         let secrets = env.iter().filter(|(name, _)| is_secret(name)).map(|(_, value)| value.clone()).collect();
+        let care = Care::of(config, cage.cells.recorder());
         let program = Program { argv: argv.clone(), env, cage, limit: config.max_message, secrets };
-        Ok(Self::of(config.name.clone(), program, config.timeout))
+        Ok(Self::of(care, program))
     }
 }
 

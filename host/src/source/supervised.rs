@@ -1,33 +1,43 @@
-//! What all sources with a connection have in common: it is made when first needed, and made again when it has broken.
+//! What all sources with a connection have in common: it is made when first needed, watched, and made again when it has broken.
 //!
-//! Invariant 7: a call goes out only if the connection it goes over has listed the very definition that the caller was
-//! shown. A source that comes back with other tools, or lists others to somebody else, is not called on old terms.
+//! [`machine`] says when a source may be tried, [`line`] is a place where a connection is kept, [`drive`] the task that makes
+//! and watches it. A source has one line that is shared, and one for each session that cannot share.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use tokio::sync::Mutex;
+use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
+use tokio::time::{Instant, timeout_at};
 
 use super::link::{Audience, Deadlines, Link, Party};
-use super::{Client, Discovery, Listed, Relay, Source, SourceError};
-use crate::call::{Call, Outcome, SessionId};
+use super::{Client, DRAIN_DEADLINE, Discovery, Health, Listed, Relay, Source, SourceError, Status};
+use crate::call::{Outcome, SessionId};
 use crate::catalog::Kind;
-use crate::digest::Digest;
+use crate::config::{Lifecycle, SourceConfig};
 use crate::gate::Permit;
 use crate::message::{Json, Notification};
 use crate::name::SourceName;
+use connection::Connection;
+use drive::{Begin, drive};
+pub(crate) use line::Record;
+use line::{Line, Patience, Vitals, Wanted};
 
-/// How many sessions may have a connection (most often a process) of their own to one source. What agents of one machine
-/// or team have open, and not what would exhaust it.
+mod connection;
+mod drive;
+mod line;
+mod machine;
+
+/// How many sessions may have a connection (most often a process) of their own to one source, or calls where each has one.
+/// What agents of one machine or team have open, and not what would exhaust it.
 const MAX_OWN: usize = 256;
 
 /// How one connection is made.
 #[async_trait]
-pub(crate) trait Dial: Send + Sync + std::fmt::Debug {
+pub(crate) trait Dial: Send + Sync + std::fmt::Debug + 'static {
     /// Makes a connection. Cancellation safe: one that was half-way up is torn down.
     async fn dial(&self, deadlines: Deadlines, party: Party) -> Result<(Link, Discovery), SourceError>;
 
@@ -35,41 +45,93 @@ pub(crate) trait Dial: Send + Sync + std::fmt::Debug {
     async fn settle(&self) {}
 }
 
+/// How a source is looked after.
+pub(crate) struct Care {
+    pub(crate) name: SourceName,
+    /// Of each call.
+    pub(crate) timeout: Duration,
+    pub(crate) lifecycle: Lifecycle,
+    /// How long a shared connection that nobody uses is kept.
+    pub(crate) idle: Duration,
+    /// Wanted even if no session is there.
+    pub(crate) eager: bool,
+    /// Behind a network, which forgets connections that are silent.
+    pub(crate) remote: bool,
+    /// Takes what happens, for the ledger.
+    pub(crate) record: Record,
+}
+
+impl Care {
+    pub(crate) fn of(config: &SourceConfig, record: Record) -> Self {
+        Self {
+            name: config.name.clone(),
+            timeout: config.timeout,
+            lifecycle: config.lifecycle,
+            idle: config.idle,
+            eager: config.eager,
+            remote: matches!(config.endpoint, crate::config::Endpoint::Url { .. }),
+            record,
+        }
+    }
+}
+
 /// A source behind one shared connection, and one for each session that cannot share. Connects to nothing before the first
-/// discovery or call; once a connection has ended, the next of them makes another.
+/// discovery or call. Dropping it ends all connections.
 pub(crate) struct Supervised<D> {
+    core: Arc<Core<D>>,
+}
+
+/// What the source and the drivers of its lines have in common.
+pub(super) struct Core<D> {
     pub(super) dial: D,
     pub(super) deadlines: Deadlines,
     pub(super) timeout: Duration,
-    name: SourceName,
-    shared: Place,
+    care: Care,
+    vitals: Arc<Vitals>,
+    shared: Arc<Line>,
     audience: Arc<Audience>,
-    own: std::sync::Mutex<HashMap<SessionId, Place>>,
-    /// What ends the connections of sessions that have ended.
-    closing: std::sync::Mutex<Vec<JoinHandle<()>>>,
+    own: Mutex<HashMap<SessionId, Arc<Line>>>,
+    /// Calls with a connection each.
+    single: Semaphore,
+    /// What ends connections that nobody uses any more.
+    closing: Mutex<Vec<JoinHandle<()>>>,
     /// It was met, and speaks the older revisions: the probe is not sent again.
     legacy: AtomicBool,
     /// It was met, and keeps something for each of its clients.
     stateful: AtomicBool,
 }
 
-/// Where a connection is kept. Locked while one is made: whoever comes meanwhile waits for the same one.
-type Place = Arc<Mutex<Option<Arc<Connection>>>>;
-
 impl<D: Dial> Supervised<D> {
-    /// Calls get `timeout` each.
-    pub(super) fn of(name: SourceName, dial: D, timeout: Duration) -> Self {
-        Self {
+    pub(super) fn of(care: Care, dial: D) -> Self {
+        let vitals = Arc::new(Vitals {
+            name: care.name.clone(),
+            record: Arc::clone(&care.record),
+            errors: AtomicU64::new(0),
+            last_ping: AtomicI64::new(0),
+        });
+        let core = Core {
             dial,
             deadlines: Deadlines::default(),
-            timeout,
-            name,
-            shared: Place::default(),
+            timeout: care.timeout,
+            care,
+            shared: Line::new(&vitals, None),
+            vitals,
             audience: Arc::default(),
-            own: std::sync::Mutex::default(),
-            closing: std::sync::Mutex::default(),
+            own: Mutex::default(),
+            single: Semaphore::new(MAX_OWN),
+            closing: Mutex::default(),
             legacy: AtomicBool::new(false),
             stateful: AtomicBool::new(false),
+        };
+        Self { core: Arc::new(core) }
+    }
+
+    /// For tests that are in a hurry, before anything is connected.
+    #[cfg(test)]
+    pub(super) fn tune(&mut self) -> &mut Core<D> {
+        match Arc::get_mut(&mut self.core) {
+            Some(core) => core,
+            None => unreachable!("it is connected already"),
         }
     }
 }
@@ -77,37 +139,61 @@ impl<D: Dial> Supervised<D> {
 #[async_trait]
 impl<D: Dial> Source for Supervised<D> {
     async fn discover(&self, client: &Arc<dyn Client>) -> Result<Discovery, SourceError> {
-        let (connection, discovery) = self.connect(client).await?;
-        let discovery = match discovery {
-            Some(discovery) => discovery,
-            None => connection.link.discover().await?,
-        };
-        connection.note(Kind::Tool, &discovery.tools);
-        Ok(discovery)
+        if self.core.care.lifecycle == Lifecycle::PerCall {
+            let (connection, discovery) = self.core.single(client).await?;
+            self.core.close_later(async move { connection.link.close().await });
+            return Ok(discovery);
+        }
+        let (connection, discovery) = self.connect(client, Patience::Attempt).await?;
+        match discovery {
+            Some(discovery) => Ok(discovery),
+            None => {
+                let discovery = connection.link.discover().await?;
+                connection.note(Kind::Tool, &discovery.tools);
+                Ok(discovery)
+            }
+        }
     }
 
     async fn list(&self, client: &Arc<dyn Client>, kind: Kind) -> Result<Listed, SourceError> {
-        let (connection, _) = self.connect(client).await?;
+        if self.core.care.lifecycle == Lifecycle::PerCall {
+            let (connection, _) = self.core.single(client).await?;
+            let listed = connection.link.list(kind).await;
+            self.core.close_later(async move { connection.link.close().await });
+            return listed;
+        }
+        let (connection, _) = self.connect(client, Patience::Attempt).await?;
         let listed = connection.link.list(kind).await?;
         connection.note(kind, &listed);
         Ok(listed)
     }
 
     async fn call(&self, permit: Permit, client: &Arc<dyn Client>, relay: Relay) -> Outcome {
-        let mut first = true;
-        loop {
-            let connection = match self.connect(client).await {
+        let core = &self.core;
+        if core.care.lifecycle == Lifecycle::PerCall {
+            let connection = match core.single(client).await {
                 Ok((connection, _)) => connection,
                 Err(error) => return Outcome::NotSent(error.to_string()),
             };
-            if let Some(objection) = connection.objection(permit.call()).await {
-                return Outcome::NotSent(objection);
-            }
-            let link = &connection.link;
-            let (method, params) = (permit.method(), permit.source_params());
-            let outcome = link.call(method, params, client, relay.clone(), self.timeout).await;
-            // It had ended unnoticed, and the source surely never saw this call: nothing is replayed.
-            let ended = matches!(outcome, Outcome::NotSent(_)) && !link.is_open();
+            let outcome = core.carry(&connection, &permit, client, relay, core.timeout).await;
+            core.close_later(async move { connection.link.close().await });
+            return outcome;
+        }
+        let deadline = Instant::now() + core.timeout;
+        let mut first = true;
+        loop {
+            let connection = match timeout_at(deadline, self.connect(client, Patience::Reconnect)).await {
+                Ok(Ok((connection, _))) => connection,
+                Ok(Err(error)) => return Outcome::NotSent(error.to_string()),
+                Err(_) => {
+                    let why = format!("no connection to the source within {} s", core.timeout.as_secs_f32());
+                    return Outcome::NotSent(format!("{why}; nothing was sent"));
+                }
+            };
+            let left = deadline.saturating_duration_since(Instant::now());
+            let outcome = core.carry(&connection, &permit, client, relay.clone(), left).await;
+            // It had ended unnoticed, and the source surely did nothing with this call: nothing is replayed.
+            let ended = matches!(outcome, Outcome::NotSent(_)) && !connection.link.is_open();
             if !(ended && std::mem::take(&mut first)) {
                 return outcome;
             }
@@ -115,123 +201,138 @@ impl<D: Dial> Source for Supervised<D> {
     }
 
     fn tell(&self, session: &SessionId, notification: Notification) {
-        let place = self.own().get(session).cloned();
+        let line = self.core.own().get(session).cloned();
         // One that is still being made is told nothing: what it asks for later is up to date.
-        if let Some(connection) = place.and_then(|place| place.try_lock().ok()?.clone()) {
+        if let Some(connection) = line.and_then(|line| line.open()) {
             connection.link.tell(notification);
         }
     }
 
     fn end_session(&self, session: &SessionId) {
-        self.audience.leave(session);
-        let Some(place) = self.own().remove(session) else { return };
-        // Dropped outside a runtime, it ends too, and nobody can wait for that.
-        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
-        let mut closing = self.closing();
-        closing.retain(|task| !task.is_finished());
-        closing.push(runtime.spawn(async move { close(&place).await }));
+        self.core.audience.leave(session);
+        let Some(line) = self.core.own().remove(session) else { return };
+        self.core.close_later(async move { line.stop(Duration::ZERO).await });
+    }
+
+    fn health(&self) -> Health {
+        let core = &self.core;
+        let own: Vec<_> = core.own().values().cloned().collect();
+        let lines = || own.iter().chain([&core.shared]);
+        Health {
+            status: Status::of_all(lines().map(|line| line.status())),
+            connected: lines().any(|line| line.open().is_some()),
+            last_ping: u64::try_from(core.vitals.last_ping.load(Ordering::Relaxed)).ok().filter(|at| *at > 0),
+            error_count: core.vitals.errors.load(Ordering::Relaxed),
+            error: lines().find_map(|line| line.error()),
+        }
+    }
+
+    async fn ping(&self) {
+        let own: Vec<_> = self.core.own().values().cloned().collect();
+        let open = own.iter().chain([&self.core.shared]).filter_map(|line| Some((line, line.open()?)));
+        let pings = open.map(async |(line, connection)| match drive::ping(&self.core, &connection).await {
+            None => line.noticed(machine::Event::Answered, "it answers again"),
+            Some(why) => line.noticed(machine::Event::Silent, &why),
+        });
+        futures_util::future::join_all(pings).await;
     }
 
     async fn close(&self) {
-        let own: Vec<_> = self.own().drain().map(|(_, place)| place).collect();
-        futures_util::future::join_all(own.iter().chain([&self.shared]).map(close)).await;
-        let closing = std::mem::take(&mut *self.closing());
+        let core = &self.core;
+        let own: Vec<_> = core.own().drain().map(|(_, line)| line).collect();
+        futures_util::future::join_all(own.iter().chain([&core.shared]).map(|line| line.stop(DRAIN_DEADLINE))).await;
+        let closing = std::mem::take(&mut *core.closing());
         futures_util::future::join_all(closing).await;
-        self.dial.settle().await;
-    }
-}
-
-impl<D: Dial> std::fmt::Debug for Supervised<D> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.dial.fmt(f)
+        core.dial.settle().await;
     }
 }
 
 impl<D: Dial> Supervised<D> {
     /// The open connection for a client, or a new one with what it said of itself.
-    async fn connect(&self, client: &Arc<dyn Client>) -> Result<(Arc<Connection>, Option<Discovery>), SourceError> {
-        if !self.cannot_share(client) {
-            let mut shared = self.shared.lock().await;
-            // What was waited for may have shown that the source cannot be shared.
-            if !self.cannot_share(client) {
-                return self.share(&mut shared, client).await;
-            }
-        }
-        let place = self.own_place(client)?;
-        let mut place = place.lock().await;
-        if let Some(connection) = open(&place) {
-            return Ok((connection, None));
-        }
-        let (connection, discovery) = self.start(client).await?;
-        *place = Some(Arc::clone(&connection));
-        Ok((connection, Some(discovery)))
-    }
-
-    async fn share(
+    async fn connect(
         &self,
-        shared: &mut Option<Arc<Connection>>,
         client: &Arc<dyn Client>,
+        patience: Patience,
     ) -> Result<(Arc<Connection>, Option<Discovery>), SourceError> {
-        if let Some(connection) = open(shared) {
-            self.audience.join(client);
-            return Ok((connection, None));
+        let core = &self.core;
+        let mut waited: Option<(Arc<Line>, u64)> = None;
+        loop {
+            let line = core.line_for(client)?;
+            if waited.is_none()
+                && let Some(connection) = line.open()
+            {
+                return Ok((connection, None));
+            }
+            let mut news = line.news();
+            let seen = match &waited {
+                // What was waited for may have shown that the source cannot be shared.
+                Some((before, seen)) if Arc::ptr_eq(before, &line) => *seen,
+                _ => line.failures(),
+            };
+            let start = || {
+                let begin = Begin::Attempt(Arc::downgrade(client));
+                tokio::spawn(drive(Arc::clone(core), Arc::clone(&line), begin))
+            };
+            match line.want(patience, seen, start) {
+                Wanted::Open(connection, discovery) => return Ok((connection, discovery)),
+                Wanted::Refused(error) => return Err(error),
+                Wanted::Wait => {}
+            }
+            // The line holds the other end.
+            let _ = news.changed().await;
+            waited = Some((line, seen));
         }
-        let (connection, discovery) = self.start(client).await?;
-        if connection.link.has_owner() {
-            // Met for the first time, the source turned out to be one that cannot be shared.
-            *self.own_place(client)?.lock().await = Some(Arc::clone(&connection));
-        } else {
-            self.audience.join(client);
-            *shared = Some(Arc::clone(&connection));
+    }
+}
+
+impl<D> Drop for Supervised<D> {
+    fn drop(&mut self) {
+        self.core.own().drain().for_each(|(_, line)| line.drop_all());
+        self.core.shared.drop_all();
+        self.core.closing().drain(..).for_each(|task| task.abort());
+    }
+}
+
+impl<D: std::fmt::Debug> std::fmt::Debug for Supervised<D> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.core.dial.fmt(f)
+    }
+}
+
+impl<D: Dial> Core<D> {
+    /// Sends a permitted call over a connection.
+    async fn carry(
+        &self,
+        connection: &Connection,
+        permit: &Permit,
+        client: &Arc<dyn Client>,
+        relay: Relay,
+        timeout: Duration,
+    ) -> Outcome {
+        if let Some(objection) = connection.objection(permit.call()).await {
+            return Outcome::NotSent(objection);
         }
-        Ok((connection, Some(discovery)))
+        connection.link.call(permit.method(), permit.source_params(), client, relay, timeout).await
     }
 
-    /// Whether it is known already that this client needs a connection of its own.
-    fn cannot_share(&self, client: &Arc<dyn Client>) -> bool {
-        let declares = || self.stateful.load(Ordering::Relaxed) || client.capabilities() != Json::empty_object();
-        client.session().is_some() && self.legacy.load(Ordering::Relaxed) && declares()
+    /// A connection for one use.
+    async fn single(&self, client: &Arc<dyn Client>) -> Result<(Connection, Discovery), SourceError> {
+        let full = || SourceError::Start(format!("{MAX_OWN} calls have a connection to this source already"));
+        let _room = self.single.try_acquire().map_err(|_| full())?;
+        let (link, discovery) = self.dial(client, false).await.inspect_err(|_| self.vitals.failed())?;
+        self.learn(!link.is_modern(), link.keeps_state());
+        Ok((Connection::new(link, &discovery.tools), discovery))
     }
 
-    fn own_place(&self, client: &Arc<dyn Client>) -> Result<Place, SourceError> {
-        let Some(session) = client.session() else { return Ok(Arc::clone(&self.shared)) };
-        let mut own = self.own();
-        if own.len() >= MAX_OWN && !own.contains_key(session) {
-            return Err(SourceError::Start(format!(
-                "{MAX_OWN} sessions have a connection of their own to this source already; end one of them"
-            )));
-        }
-        Ok(Arc::clone(own.entry(session.clone()).or_default()))
-    }
-
-    fn closing(&self) -> MutexGuard<'_, Vec<JoinHandle<()>>> {
-        // The list is whole at every point at which a holder could panic.
-        self.closing.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn own(&self) -> MutexGuard<'_, HashMap<SessionId, Place>> {
-        // The map is whole at every point at which a holder could panic.
-        self.own.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    async fn start(&self, client: &Arc<dyn Client>) -> Result<(Arc<Connection>, Discovery), SourceError> {
-        let (link, discovery) = self.dial(client).await?;
-        self.legacy.store(!link.is_modern(), Ordering::Relaxed);
-        self.stateful.fetch_or(link.has_owner() && client.capabilities() == Json::empty_object(), Ordering::Relaxed);
-        let connection = Arc::new(Connection { link, listed: std::sync::Mutex::default() });
-        connection.note(Kind::Tool, &discovery.tools);
-        Ok((connection, discovery))
-    }
-
-    async fn dial(&self, client: &Arc<dyn Client>) -> Result<(Link, Discovery), SourceError> {
+    async fn dial(&self, client: &Arc<dyn Client>, from_nothing: bool) -> Result<(Link, Discovery), SourceError> {
         let party = Party {
-            source: self.name.clone(),
+            source: self.vitals.name.clone(),
             capabilities: client.capabilities(),
             client: client.session().is_some().then(|| Arc::downgrade(client)),
             audience: Arc::clone(&self.audience),
         };
         let unprobed = Deadlines { probe: None, ..self.deadlines.clone() };
-        if self.legacy.load(Ordering::Relaxed) {
+        if self.legacy.load(Ordering::Relaxed) && !from_nothing {
             return self.dial.dial(unprobed, party).await;
         }
         match self.dial.dial(self.deadlines.clone(), party.clone()).await {
@@ -243,63 +344,73 @@ impl<D: Dial> Supervised<D> {
             opened => opened,
         }
     }
-}
 
-fn open(place: &Option<Arc<Connection>>) -> Option<Arc<Connection>> {
-    place.as_ref().filter(|connection| connection.link.is_open()).map(Arc::clone)
-}
-
-async fn close(place: &Place) {
-    let connection = place.lock().await.take();
-    if let Some(connection) = connection {
-        connection.link.close().await;
+    /// Whether a line whose connection has gone should have another without being asked.
+    fn wants(&self, line: &Line) -> bool {
+        let wanted =
+            if line.is_shared() { self.care.eager || self.audience.listens() } else { line.client().is_some() };
+        wanted && line.status() != Status::Stopped
     }
 }
 
-/// One connection, and what it listed last.
-struct Connection {
-    link: Link,
-    /// The digest of each definition, by the source's own name for it.
-    listed: std::sync::Mutex<HashMap<Kind, HashMap<String, Digest>>>,
-}
-
-impl Connection {
-    fn note(&self, kind: Kind, list: &Listed) {
-        let digest = |item: &Json| Some((item.get_str(kind.key())?, Digest::of_json(item).ok()?));
-        let digests = list.items.iter().filter_map(digest).collect();
-        self.listed().insert(kind, digests);
-    }
-
-    /// Why this call must not go out over this connection. What a resource is changes with what is in it; a tool or a
-    /// prompt is what the caller was shown.
-    async fn objection(&self, call: &Call) -> Option<String> {
-        let item = &call.item;
-        if !matches!(item.kind, Kind::Tool | Kind::Prompt) {
-            return None;
+impl<D> Core<D> {
+    /// The line that a client uses, as far as is known.
+    fn line_for(&self, client: &Arc<dyn Client>) -> Result<Arc<Line>, SourceError> {
+        if self.cannot_share(client) {
+            return self.own_line(client);
         }
-        if !self.listed().contains_key(&item.kind) {
-            match self.link.list(item.kind).await {
-                Ok(listed) => self.note(item.kind, &listed),
-                Err(error) => return Some(error.to_string()),
-            }
-        }
-        let listed = self.listed().get(&item.kind).and_then(|listed| listed.get(&*item.name)).copied();
-        let changed = match listed {
-            Some(digest) if digest == item.digest => return None,
-            Some(_) => "has changed its definition",
-            None => "no longer offers it",
-        };
-        Some(format!(
-            "{} `{}` is not the one that this session was shown: source `{}` {changed} since; nothing was sent, and a new \
-             session sees the source as it is now",
-            item.kind.as_str(),
-            item.name,
-            call.source(),
-        ))
+        self.audience.join(client);
+        Ok(Arc::clone(&self.shared))
     }
 
-    fn listed(&self) -> MutexGuard<'_, HashMap<Kind, HashMap<String, Digest>>> {
+    /// Whether it is known already that this client needs a connection of its own.
+    fn cannot_share(&self, client: &Arc<dyn Client>) -> bool {
+        let declares = || self.stateful.load(Ordering::Relaxed) || client.capabilities() != Json::empty_object();
+        client.session().is_some() && self.legacy.load(Ordering::Relaxed) && declares()
+    }
+
+    fn own_line(&self, client: &Arc<dyn Client>) -> Result<Arc<Line>, SourceError> {
+        let Some(session) = client.session() else { return Ok(Arc::clone(&self.shared)) };
+        let mut own = self.own();
+        if let Some(line) = own.get(session) {
+            return Ok(Arc::clone(line));
+        }
+        if own.len() >= MAX_OWN {
+            return Err(SourceError::Start(format!(
+                "{MAX_OWN} sessions have a connection of their own to this source already; end one of them"
+            )));
+        }
+        self.audience.leave(session);
+        let line = Line::new(&self.vitals, Some((session.clone(), Arc::downgrade(client))));
+        own.insert(session.clone(), Arc::clone(&line));
+        Ok(line)
+    }
+
+    /// Remembers what a source is like that was met.
+    fn learn(&self, legacy: bool, stateful: bool) {
+        self.legacy.store(legacy, Ordering::Relaxed);
+        self.stateful.fetch_or(stateful, Ordering::Relaxed);
+    }
+
+    /// Ends something that nobody waits for before the source is closed.
+    fn close_later(&self, closing: impl Future<Output = ()> + Send + 'static) {
+        // Dropped outside a runtime, it ends too, and nobody can wait for that.
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        let mut tasks = self.closing();
+        tasks.retain(|task| !task.is_finished());
+        tasks.push(runtime.spawn(closing));
+    }
+
+    fn closing(&self) -> MutexGuard<'_, Vec<JoinHandle<()>>> {
+        // The list is whole at every point at which a holder could panic.
+        self.closing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn own(&self) -> MutexGuard<'_, HashMap<SessionId, Arc<Line>>> {
         // The map is whole at every point at which a holder could panic.
-        self.listed.lock().unwrap_or_else(PoisonError::into_inner)
+        self.own.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+mod tests;

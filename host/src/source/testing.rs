@@ -2,10 +2,12 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use super::{Client, Onlooker, Relay};
+use super::{Care, Client, Onlooker, Relay};
 use crate::call::{Call, Outcome};
 use crate::catalog::Item;
+use crate::config::Lifecycle;
 use crate::digest::Digest;
 use crate::gate::Permit;
 use crate::message::{Answer, Json};
@@ -17,6 +19,19 @@ pub(crate) fn nobody() -> Arc<dyn Client> {
 
 pub(crate) fn silent() -> Relay {
     Relay { token: None, out: tokio::sync::mpsc::channel(1).0 }
+}
+
+/// Of a source `test` that is used for ever, and whose doings are no record.
+pub(crate) fn care(timeout: Duration) -> Care {
+    Care {
+        name: "test".parse().unwrap(),
+        timeout,
+        lifecycle: Lifecycle::Warm,
+        idle: Duration::from_secs(24 * 60 * 60),
+        eager: false,
+        remote: false,
+        record: Arc::new(|_| {}),
+    }
 }
 
 /// A permit for a tool of the source `test` that was shown with this definition.

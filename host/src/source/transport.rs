@@ -64,6 +64,14 @@ pub(crate) enum TransportError {
         /// What happened.
         reason: String,
     },
+    /// The source has forgotten the session, and did nothing with the message that said which. The connection ends.
+    #[error("{reason}")]
+    Expired {
+        /// The request that was turned away; None for another message.
+        id: Option<Id>,
+        /// What happened.
+        reason: String,
+    },
     /// The source does not speak the protocol. The connection ends.
     #[error("{0}")]
     Garbage(String),

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use portcullis::control::{self, Request};
 use serde_json::{Value, json};
@@ -12,38 +13,87 @@ use crate::run;
 
 /// Show the running brokers: their sources, sessions and open questions
 ///
-/// Exit code 1 if no broker runs, or a source of one has failed.
+/// Exit code 1 if no broker runs, or a source of one is broken.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Look only into this data folder
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
+
+    /// Go on, and show it again whenever something has changed; with --json one document a line
+    #[arg(long)]
+    watch: bool,
 }
+
+/// How often a watch looks. A person sees a change soon enough, and a broker answers from memory.
+const LOOK: Duration = Duration::from_secs(1);
 
 pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
     let folders = run::data_dirs(global, args.data_dir.as_ref())?;
-    let brokers = run::block_on(async {
-        let mut brokers = Vec::new();
-        for folder in folders {
-            for (chain, answer) in control::all(&folder, &Request::Status).await? {
-                brokers.push(answer.unwrap_or_else(|error| json!({ "chain": chain, "error": error.to_string() })));
-            }
+    run::block_on(async {
+        let mut brokers = ask(&folders).await?;
+        if args.watch {
+            return watch(&folders, brokers, global.json).await;
         }
-        Ok(brokers)
-    })?;
-    let failed = |broker: &Value| {
-        let sources = broker["sources"].as_array().into_iter().flatten();
-        !broker["error"].is_null() || sources.into_iter().any(|source| source["state"] == "failed")
-    };
-    let good = !brokers.is_empty() && !brokers.iter().any(failed);
-    if global.json {
-        output::json(&json!(brokers))?;
-    } else if brokers.is_empty() {
-        output::note("no broker runs here");
-    } else {
-        brokers.iter().try_for_each(print)?;
+        let good = !brokers.is_empty() && !brokers.iter().any(is_broken);
+        if global.json {
+            output::json(&json!(std::mem::take(&mut brokers)))?;
+        } else {
+            print_all(&brokers)?;
+        }
+        Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    })
+}
+
+/// What every broker says of itself.
+async fn ask(folders: &[PathBuf]) -> anyhow::Result<Vec<Value>> {
+    let mut brokers = Vec::new();
+    for folder in folders {
+        for (chain, answer) in control::all(folder, &Request::Status).await? {
+            brokers.push(answer.unwrap_or_else(|error| json!({ "chain": chain, "error": error.to_string() })));
+        }
     }
-    Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(brokers)
+}
+
+/// Shows every change until it is interrupted.
+async fn watch(folders: &[PathBuf], mut brokers: Vec<Value>, json: bool) -> anyhow::Result<ExitCode> {
+    let mut shown = None;
+    loop {
+        // What always changes is no change.
+        let still: Vec<_> = brokers
+            .iter()
+            .cloned()
+            .map(|mut broker| {
+                broker["uptimeSeconds"] = Value::Null;
+                broker
+            })
+            .collect();
+        if shown.as_ref() != Some(&still) {
+            match json {
+                true => output::text(&format!("{}\n", json!(brokers)))?,
+                false => {
+                    output::clear()?;
+                    print_all(&brokers)?;
+                }
+            }
+            shown = Some(still);
+        }
+        tokio::time::sleep(LOOK).await;
+        brokers = ask(folders).await?;
+    }
+}
+
+fn is_broken(broker: &Value) -> bool {
+    let mut sources = broker["sources"].as_array().into_iter().flatten();
+    !broker["error"].is_null() || sources.any(|source| !source["error"].is_null())
+}
+
+fn print_all(brokers: &[Value]) -> anyhow::Result<()> {
+    if brokers.is_empty() {
+        output::note("no broker runs here");
+    }
+    brokers.iter().try_for_each(print)
 }
 
 fn print(broker: &Value) -> anyhow::Result<()> {
@@ -63,11 +113,16 @@ fn print(broker: &Value) -> anyhow::Result<()> {
     ))?;
     for source in broker["sources"].as_array().into_iter().flatten() {
         let line = format!(
-            "  {}  {}  {}  {} tools  {}{}",
+            "  {}  {}  {}  {} tools{}  {}{}",
             text(&source["name"]),
             text(&source["kind"]),
             text(&source["state"]),
-            text(&source["tools"]),
+            text(&source["tools_available"]),
+            source["error_count"]
+                .as_u64()
+                .filter(|errors| *errors > 0)
+                .map(|errors| format!("  {errors} errors"))
+                .unwrap_or_default(),
             cell(&source["cell"]),
             source["error"].as_str().map(visible).unwrap_or_default(),
         );

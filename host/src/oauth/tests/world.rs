@@ -115,7 +115,7 @@ impl World {
         let source = &config.sources[&web()];
         let Endpoint::Url { .. } = &source.endpoint else { panic!("it has a `url`") };
         Secrets::open(&config.data_dir).unwrap();
-        HttpSource::new(source, Vec::new(), &config.data_dir).unwrap()
+        HttpSource::new(source, Vec::new(), &config.data_dir, Arc::new(|_| {})).unwrap()
     }
 }
 

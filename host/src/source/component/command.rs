@@ -1,16 +1,14 @@
 //! Components that are programs: MCP servers for `wasm32-wasip2`, run in this process over pipes and spoken to like any other.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use async_trait::async_trait;
 use tokio::time::Instant;
 
-use crate::name::SourceName;
 use crate::plugin::{Command, Running, Streams};
 use crate::source::link::{Deadlines, Link, Party};
 use crate::source::pipe::{self, Body, Pipe, Wire};
-use crate::source::supervised::{Dial, Supervised};
+use crate::source::supervised::{Care, Dial, Supervised};
 use crate::source::transport::Transport;
 use crate::source::{Discovery, SourceError};
 
@@ -26,9 +24,9 @@ pub(crate) struct Program {
 }
 
 impl CommandSource {
-    /// Describes the source; runs nothing. Calls get `timeout` each.
-    pub(crate) fn new(name: SourceName, program: Program, timeout: Duration) -> Self {
-        Self::of(name, program, timeout)
+    /// Describes the source; runs nothing.
+    pub(crate) fn new(care: Care, program: Program) -> Self {
+        Self::of(care, program)
     }
 }
 

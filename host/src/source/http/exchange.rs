@@ -169,13 +169,10 @@ impl Exchange {
     }
 
     async fn expire(&self) {
-        let why = format!("`{}` has ended the session (status 404): session expired", self.shared.shown());
-        if let Some(id) = &self.id {
-            // The server refused it, so it surely did nothing.
-            self.answer(id, RpcError::new(RpcError::INTERNAL, why.clone())).await;
-        }
-        self.shared.deliver(Err(TransportError::Closed(why.clone()))).await;
-        self.shared.end(&why);
+        let reason = format!("`{}` has ended the session (status 404): session expired", self.shared.shown());
+        // The server refused it, so it surely did nothing.
+        self.shared.deliver(Err(TransportError::Expired { id: self.id.clone(), reason: reason.clone() })).await;
+        self.shared.end(&reason);
     }
 
     async fn too_large(&self, id: &Id, size: usize) {

@@ -225,10 +225,12 @@ async fn a_404_in_a_session_ends_the_connection() {
     transport.send(&request(1, "initialize", json!({}))).await.unwrap();
     next(&transport).await;
     transport.send(&request(2, "tools/call", json!({}))).await.unwrap();
-    assert!(error_of(&transport).await.contains("session expired"));
-    assert!(
-        matches!(transport.receive().await, Some(Err(TransportError::Closed(why))) if why.contains("session expired"))
-    );
+    match transport.receive().await {
+        Some(Err(TransportError::Expired { id, reason })) => {
+            assert!(id == Some(Id::number(2)) && reason.contains("session expired"), "{reason}");
+        }
+        other => panic!("{other:?}"),
+    }
     assert!(transport.receive().await.is_none());
     assert!(transport.obituary().unwrap().contains("session expired"));
     assert!(matches!(transport.send(&request(3, "x", json!({}))).await, Err(TransportError::Closed(_))));
@@ -362,7 +364,7 @@ async fn what_cannot_leave_is_not_sent_and_what_redirects_is_not_followed() {
     let address = unused.local_addr().unwrap();
     drop(unused);
     let sent = connect_to(address, 1000).send(&request(1, "x", json!({}))).await;
-    assert!(matches!(&sent, Err(TransportError::NotSent(why)) if why.contains("cannot connect")), "{sent:?}");
+    assert!(matches!(&sent, Err(TransportError::Closed(why)) if why.contains("cannot connect")), "{sent:?}");
 
     let (address, _) =
         serve(|_| (StatusCode::TEMPORARY_REDIRECT, [("location", "http://169.254.169.254/")]).into_response()).await;
@@ -392,10 +394,12 @@ fn source(address: SocketAddr, headers: &[(&str, &str)], private: bool) -> Resul
         deny: Vec::new(),
         cell: CellConfig::default(),
         timeout: Duration::from_secs(60),
+        lifecycle: crate::config::Lifecycle::Warm,
+        idle: Duration::from_secs(600),
         max_message: crate::message::MAX_MESSAGE_BYTES,
     };
     let headers = headers.iter().map(|(name, value)| ((*name).to_owned(), SecretString::from(*value))).collect();
-    HttpSource::new(&config, headers, Path::new("/dev/null/none"))
+    HttpSource::new(&config, headers, Path::new("/dev/null/none"), Arc::new(|_| {}))
 }
 
 #[tokio::test]

@@ -194,11 +194,12 @@ impl HttpTransport {
                 guard.sent();
                 Ok(finished)
             }
-            Err(_) => {
-                let why =
-                    refused.await.map_or_else(|_| "the connection was closed".to_owned(), |error| error.to_string());
-                Err(TransportError::NotSent(why))
-            }
+            Err(_) => Err(match refused.await {
+                // Nobody is there: whatever was agreed with the server that was is over.
+                Ok(error @ EgressError::Connect { .. }) => TransportError::Closed(error.to_string()),
+                Ok(error) => TransportError::NotSent(error.to_string()),
+                Err(_) => TransportError::NotSent("the connection was closed".to_owned()),
+            }),
         }
     }
 

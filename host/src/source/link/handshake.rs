@@ -188,7 +188,7 @@ async fn initialize(shared: &Shared, deadline: Duration) -> Result<Agreed, Sourc
 }
 
 /// Whether a legacy source keeps something for each of its clients: a log level, what they subscribed to, their tasks.
-fn keeps_state(capabilities: &Json) -> bool {
+pub(super) fn keeps_state(capabilities: &Json) -> bool {
     let subscribes = capabilities.get("resources").and_then(|resources| resources.get("subscribe"));
     ["logging", "tasks"].iter().any(|kept| capabilities.get(kept).is_some())
         || subscribes.is_some_and(|subscribes| subscribes.as_str() == "true")
@@ -277,7 +277,7 @@ fn wants_login(error: &Json) -> bool {
     error.get("data").is_some_and(|data| data.get(LOGIN).is_some_and(|login| login.as_str() == "true"))
 }
 
-fn explain(method: &str, deadline: Duration, lost: Lost) -> SourceError {
+pub(super) fn explain(method: &str, deadline: Duration, lost: Lost) -> SourceError {
     match lost {
         Lost::Timeout => SourceError::Timeout { method: method.to_owned(), seconds: deadline.as_secs() },
         Lost::NotSent(why) | Lost::Broken(why) => SourceError::Closed(why),

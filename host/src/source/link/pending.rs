@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
@@ -29,6 +29,8 @@ pub(super) struct Shared {
     pub(super) pending: Mutex<Pending>,
     /// Answers and progress that belong to no open request.
     pub(super) strays: AtomicU64,
+    /// Told of the end, and of each request that is done with while somebody waits for the last.
+    pub(super) news: watch::Sender<()>,
 }
 
 #[derive(Default)]
@@ -38,16 +40,31 @@ pub(super) struct Pending {
     pub(super) pages: Pages,
     /// What the source waits for, by its ids.
     pub(super) asked: HashMap<Id, AbortHandle>,
-    /// A message could not be sent because the connection is gone; answers may still be on their way.
-    pub(super) broken: bool,
+    /// When a request for somebody was begun or done with last.
+    pub(super) used: Option<Instant>,
+    /// Somebody waits until no answer is waited for any more.
+    pub(super) draining: bool,
+    /// Why nothing more can be sent; answers may still be on their way.
+    pub(super) broken: Option<String>,
+    /// The source has forgotten the session, and would open another.
+    pub(super) expired: bool,
     /// Why there will be no more answers.
     pub(super) ended: Option<String>,
+}
+
+impl Pending {
+    /// Requests whose answers somebody waits for. Those that stay open for good are none: they wait for no answer.
+    pub(super) fn awaited(&self) -> usize {
+        self.slots.values().filter(|slot| slot.awaited).count()
+    }
 }
 
 /// One request that waits.
 pub(super) struct Slot {
     pub(super) reply: oneshot::Sender<Result<Answer, Lost>>,
     pub(super) caller: Option<Caller>,
+    /// Whether its answer is waited for; not that of one whose point is to stay open, or of a look whether the source lives.
+    pub(super) awaited: bool,
     /// How many questions of the source the caller's agent has not answered.
     pub(super) asking: usize,
     /// When it answered last.
@@ -96,14 +113,17 @@ impl Shared {
         caller: Option<Caller>,
         timeout: Duration,
     ) -> Result<Answer, Lost> {
-        let (mut waiting, mut reply) = self.wait_for(method, caller)?;
+        let (mut waiting, mut reply) = self.wait_for(method, caller, timeout)?;
         let (id, params) = (Id::number(waiting.id), Some(params(waiting.id)));
         let request = Message::Request(Request { id, method: method.to_owned(), params });
         let mut deadline = Instant::now() + timeout;
         let sent = tokio::time::timeout_at(deadline, self.transport.send(&request));
         if let Err(error) = sent.await.map_err(|_| Lost::Timeout)? {
             waiting.sent = false;
-            self.pending().broken |= matches!(error, TransportError::Closed(_));
+            if let TransportError::Closed(why) = &error {
+                self.pending().broken.get_or_insert_with(|| why.clone());
+                self.news.send_replace(());
+            }
             return Err(Lost::NotSent(error.to_string()));
         }
         loop {
@@ -123,6 +143,7 @@ impl Shared {
         &self,
         method: &str,
         caller: Option<Caller>,
+        timeout: Duration,
     ) -> Result<(Waiting<'_>, oneshot::Receiver<Result<Answer, Lost>>), Lost> {
         let mut pending = self.pending();
         if let Some(why) = &pending.ended {
@@ -134,10 +155,14 @@ impl Shared {
         pending.last += 1;
         let id = pending.last;
         let (reply, answer) = oneshot::channel();
-        pending.slots.insert(id, Slot { reply, caller, asking: 0, answered: None });
+        let awaited = timeout < super::FOR_GOOD && !matches!(method, super::PING | handshake::DISCOVER);
+        if awaited {
+            pending.used = Some(Instant::now());
+        }
+        pending.slots.insert(id, Slot { reply, caller, awaited, asking: 0, answered: None });
         // The protocol forbids to cancel `initialize`, and before it nothing else may be said.
         let cancellable = !matches!(method, handshake::INITIALIZE | handshake::DISCOVER);
-        Ok((Waiting { shared: self, id, sent: true, cancellable }, answer))
+        Ok((Waiting { shared: self, id, sent: true, cancellable, awaited }, answer))
     }
 
     /// Sends a short message when the source takes it; never waits.
@@ -159,6 +184,7 @@ impl Shared {
             pending.ended.get_or_insert_with(|| why.to_owned());
             std::mem::take(&mut pending.slots)
         };
+        self.news.send_replace(());
         for slot in slots.into_values() {
             // Whoever gave up waiting has dropped the other side.
             let _ = slot.reply.send(Err(Lost::Broken(why.to_owned())));
@@ -177,11 +203,21 @@ pub(super) struct Waiting<'a> {
     pub(super) id: u64,
     pub(super) sent: bool,
     pub(super) cancellable: bool,
+    pub(super) awaited: bool,
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        let unanswered = self.shared.pending().slots.remove(&self.id).is_some();
+        let (unanswered, draining) = {
+            let mut pending = self.shared.pending();
+            if self.awaited {
+                pending.used = Some(Instant::now());
+            }
+            (pending.slots.remove(&self.id).is_some(), pending.draining)
+        };
+        if draining {
+            self.shared.news.send_replace(());
+        }
         if unanswered && self.sent && self.cancellable {
             let params = Json::of(&serde_json::json!({ "requestId": self.id, "reason": "the caller gave up" }));
             let method = "notifications/cancelled".to_owned();

@@ -36,6 +36,10 @@ pub(super) async fn read(shared: Arc<Shared>) {
             }
             Ok(Received { message: Message::Request(request), within }) => ask(&shared, request, within.as_ref()),
             Err(TransportError::Lost { id, reason }) => lose(&shared, &id, reason),
+            Err(TransportError::Expired { id, reason }) => {
+                expire(&shared, id.as_ref(), &reason);
+                last_error = Some(reason);
+            }
             Err(error @ TransportError::Oversized { .. }) => fail_pending(&shared, &error.to_string()),
             Err(error) => last_error = Some(error.to_string()),
         }
@@ -64,6 +68,21 @@ fn lose(shared: &Shared, id: &Id, reason: String) {
     if let Some(slot) = slot {
         // Whoever gave up waiting has dropped the other side.
         let _ = slot.reply.send(Err(Lost::Broken(reason)));
+    }
+}
+
+/// The source turned a request away, and will turn away all that follow.
+fn expire(shared: &Shared, id: Option<&Id>, reason: &str) {
+    let slot = {
+        let mut pending = shared.pending();
+        pending.expired = true;
+        pending.broken.get_or_insert_with(|| reason.to_owned());
+        shared.news.send_replace(());
+        id.and_then(Id::as_number).and_then(|id| pending.slots.remove(&id))
+    };
+    if let Some(slot) = slot {
+        // Whoever gave up waiting has dropped the other side.
+        let _ = slot.reply.send(Err(Lost::NotSent(reason.to_owned())));
     }
 }
 

@@ -68,6 +68,8 @@ impl Bench {
             deny: Vec::new(),
             cell: CellConfig { write: vec![dir.path().join("open")], ..CellConfig::default() },
             timeout: Duration::from_secs(60),
+            lifecycle: crate::config::Lifecycle::Warm,
+            idle: Duration::from_secs(600),
             max_message: crate::message::MAX_MESSAGE_BYTES,
         };
         std::fs::create_dir(dir.path().join("open")).unwrap();
@@ -81,7 +83,7 @@ impl Bench {
     fn hasty(mode: &str) -> Self {
         let mut bench = Self::new(mode);
         let short = Duration::from_secs(2);
-        bench.source.deadlines = Deadlines { probe: Some(short), handshake: short, list: short };
+        bench.source.tune().deadlines = Deadlines { probe: Some(short), handshake: short, list: short };
         bench
     }
 
@@ -288,7 +290,7 @@ async fn a_crash_makes_the_call_unknown_and_the_next_one_works() {
 #[tokio::test]
 async fn a_call_that_takes_too_long_is_unknown_and_cancelled() {
     let mut bench = Bench::new("hang-call");
-    bench.source.timeout = Duration::from_millis(50);
+    bench.source.tune().timeout = Duration::from_millis(50);
     bench.source.discover(&nobody()).await.unwrap();
     assert!(
         matches!(bench.call("echo", json!({})).await, Outcome::Unknown(why) if why.contains("no answer to `tools/call`"))
@@ -384,7 +386,8 @@ async fn what_was_shown_is_what_is_called() {
     assert!(matches!(called("version 2").await, Outcome::Answered(_)));
     refused(bench.call("erase", json!({})).await, "no longer offers it");
     // A new connection is another program's word: the count begins anew, and version 2 is not what it listed.
-    bench.source.close().await;
+    let exit = permit_for("exit", "version 2", json!({}));
+    assert!(matches!(bench.source.call(exit, &nobody(), silent()).await, Outcome::Unknown(_)));
     refused(called("version 2").await, "has changed its definition");
 }
 

@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 use std::path::Path;
+use std::time::Duration;
 
 use portcullis_test_support::guest;
 use serde_json::{Value as Data, json};
@@ -13,7 +14,7 @@ use crate::message::MAX_MESSAGE_BYTES;
 use crate::plugin::testing::plugins;
 use crate::plugin::{Access, Kind as ComponentKind, PluginError};
 use crate::source::Source as _;
-use crate::source::testing::{nobody, permit, silent, text};
+use crate::source::testing::{care, nobody, permit, silent, text};
 
 /// A command in a folder of its own: `open` is granted to read, `drop` to write.
 struct Bench {
@@ -33,7 +34,7 @@ fn source_of(command: Command, dir: &Path) -> CommandSource {
     let wire = Wire { limit: MAX_MESSAGE_BYTES, log: dir.join("test.log"), secrets: vec!["hunter22".to_owned()] };
     let program = Program { command, wire, started: Box::new(|| {}) };
     // Longer than any guest lasts on a busy machine.
-    CommandSource::new("test".parse().unwrap(), program, Duration::from_secs(600))
+    CommandSource::new(care(Duration::from_secs(600)), program)
 }
 
 impl Bench {
@@ -126,7 +127,6 @@ async fn a_command_reaches_the_granted_folders_and_no_file_beside() {
 
 #[tokio::test]
 async fn a_command_that_breaks_a_limit_is_ended_by_name_and_the_next_call_works() {
-    let bench = Bench::new("").await;
     for (tool, named) in [
         ("spin", "5 s of processor time"),
         ("grow", "more than 64 MiB of memory"),
@@ -135,11 +135,13 @@ async fn a_command_that_breaks_a_limit_is_ended_by_name_and_the_next_call_works(
         ("half", "plugin-trap"),
         ("exit", "exited with status 1"),
     ] {
-        let why = bench.broken(tool).await;
+        // One for each: what breaks again and again is soon left alone.
+        let why = Bench::new("").await.broken(tool).await;
         assert!(why.contains(named), "{tool}: {why}");
         assert!(why.contains("guest_server.wasm"), "{tool}: {why}");
     }
     // Its time or its line ends first.
+    let bench = Bench::new("").await;
     let why = bench.broken("flood").await;
     assert!(why.contains("without ending the line") || why.contains("over the limit"), "{why}");
     let why = bench.broken("panic").await;
@@ -217,8 +219,8 @@ async fn many_calls_at_once_are_all_answered() {
 
 #[tokio::test]
 async fn a_command_ends_when_there_is_no_more_input() {
-    let bench = Bench::new("").await;
-    let (running, streams) = bench.source.dial.command.start().await.unwrap();
+    let mut bench = Bench::new("").await;
+    let (running, streams) = bench.source.tune().dial.command.start().await.unwrap();
     std::mem::drop(streams);
     running.wait().await;
     assert_eq!(running.fate().as_deref(), Some("exited with status 0"));

@@ -1,0 +1,58 @@
+//! How the broker's sources are, for programs and people (product.md, U1 and U5).
+
+use futures_util::future::join_all;
+
+use super::{Broker, Inner};
+use crate::name::SourceName;
+
+/// How one source is, as far as is known. Times are milliseconds since the Unix epoch.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct SourceHealth {
+    /// As configured.
+    pub name: SourceName,
+    /// Whether a connection stands. A component is always connected.
+    pub connected: bool,
+    /// When it last answered a ping; None if it was not asked. Only remote sources are asked without being told to.
+    pub last_ping: Option<u64>,
+    /// Connections that broke or could not be made, and pings without an answer, since the broker started.
+    pub error_count: u64,
+    /// The tools that it listed last, before any filter; none if it was not discovered, or cannot be reached now.
+    pub tools_available: usize,
+}
+
+/// How all sources are.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct State {
+    /// Every configured source, in name order.
+    pub sources: Vec<SourceHealth>,
+    /// The sum of `tools_available`.
+    pub total_tools: usize,
+    /// When a source was last discovered well, in milliseconds since the Unix epoch.
+    pub last_discovery: Option<u64>,
+}
+
+impl Broker {
+    /// How all sources are, as far as is known. Asks nobody and connects to nothing.
+    #[must_use]
+    pub fn state(&self) -> State {
+        self.inner.state()
+    }
+
+    /// Asks every source that is connected, in parallel, whether it lives: over stdio too, at most 10 s for each. A source that
+    /// does not answer is degraded. Cancellation safe.
+    pub async fn ping(&self) -> State {
+        join_all(self.inner.upstreams.values().map(|upstream| upstream.source.ping())).await;
+        self.inner.state()
+    }
+}
+
+impl Inner {
+    pub(super) fn state(&self) -> State {
+        let (sources, discovered): (Vec<_>, Vec<_>) = self.upstreams.values().map(|upstream| upstream.health()).unzip();
+        State {
+            total_tools: sources.iter().map(|source| source.tools_available).sum(),
+            last_discovery: discovered.into_iter().flatten().max(),
+            sources,
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! One connection, and what it listed last.
+//!
+//! Invariant 7: a call goes out only if the connection it goes over has listed the very definition that the caller was
+//! shown. A source that comes back with other tools, or lists others to somebody else, is not called on old terms.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::call::Call;
+use crate::catalog::Kind;
+use crate::digest::Digest;
+use crate::message::Json;
+use crate::source::Listed;
+use crate::source::link::Link;
+
+/// The digest of each definition, by the source's own name for it.
+pub(super) type Digests = HashMap<String, Digest>;
+
+/// One connection, and what it listed last.
+pub(super) struct Connection {
+    pub(super) link: Link,
+    listed: Mutex<HashMap<Kind, Digests>>,
+}
+
+impl Connection {
+    /// A connection that has just listed its tools.
+    pub(super) fn new(link: Link, tools: &Listed) -> Self {
+        Self { link, listed: Mutex::new(HashMap::from([(Kind::Tool, digests(Kind::Tool, tools))])) }
+    }
+
+    pub(super) fn note(&self, kind: Kind, list: &Listed) {
+        self.listed().insert(kind, digests(kind, list));
+    }
+
+    /// The tools that it listed last.
+    pub(super) fn tools(&self) -> Digests {
+        self.listed().get(&Kind::Tool).cloned().unwrap_or_default()
+    }
+
+    /// Why this call must not go out over this connection. What a resource is changes with what is in it; a tool or a
+    /// prompt is what the caller was shown.
+    pub(super) async fn objection(&self, call: &Call) -> Option<String> {
+        let item = &call.item;
+        if !matches!(item.kind, Kind::Tool | Kind::Prompt) {
+            return None;
+        }
+        let look = || self.listed().get(&item.kind).map(|listed| listed.get(&*item.name).copied());
+        let listed = match look() {
+            Some(listed) => listed,
+            None => match self.link.list(item.kind).await {
+                Ok(listed) => {
+                    self.note(item.kind, &listed);
+                    look().flatten()
+                }
+                Err(error) => return Some(error.to_string()),
+            },
+        };
+        let changed = match listed {
+            Some(digest) if digest == item.digest => return None,
+            Some(_) => "has changed its definition",
+            None => "no longer offers it",
+        };
+        Some(format!(
+            "{} `{}` is not the one that this session was shown: source `{}` {changed} since; nothing was sent, and a new \
+             session sees the source as it is now",
+            item.kind.as_str(),
+            item.name,
+            call.source(),
+        ))
+    }
+
+    /// Lets the answers that are waited for arrive, for at most `patience`, and ends.
+    pub(super) async fn retire(&self, patience: Duration) {
+        // Who still waits then is told that nothing is known.
+        let _ = tokio::time::timeout(patience, self.link.drained()).await;
+        self.link.close().await;
+    }
+
+    fn listed(&self) -> MutexGuard<'_, HashMap<Kind, Digests>> {
+        // The map is whole at every point at which a holder could panic.
+        self.listed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn digests(kind: Kind, list: &Listed) -> Digests {
+    let digest = |item: &Json| Some((item.get_str(kind.key())?, Digest::of_json(item).ok()?));
+    list.items.iter().filter_map(digest).collect()
+}

@@ -1,0 +1,192 @@
+//! The task that makes the connection of a line, watches it, and makes it again.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use tokio::time::{Instant, sleep_until};
+
+use super::connection::Connection;
+use super::line::Line;
+use super::machine::Event;
+use super::{Core, Dial};
+use crate::message::Notification;
+use crate::source::link::{Ended, Link};
+use crate::source::{Client, Discovery};
+
+/// How often a remote source is asked whether it lives, so that nothing on the way to it forgets the connection: below the
+/// idle time of common load balancers, which begins at 4 minutes.
+const KEEPALIVE: Duration = Duration::from_secs(180);
+
+/// How long it has to answer.
+const PING_DEADLINE: Duration = Duration::from_secs(10);
+
+/// Questions in a row that may stay unanswered before the connection is given up.
+const MAX_SILENCES: u32 = 2;
+
+/// Where a driver begins.
+pub(super) enum Begin {
+    /// With an attempt, for the client who asked.
+    Attempt(Weak<dyn Client>),
+    /// With a connection that stands.
+    Keep(Arc<Connection>),
+}
+
+/// Makes connections for as long as somebody wants them and the line is not stopped.
+pub(super) fn drive<D: Dial>(core: Arc<Core<D>>, line: Arc<Line>, begin: Begin) -> BoxFuture<'static, ()> {
+    Box::pin(work(core, line, begin))
+}
+
+async fn work<D: Dial>(core: Arc<Core<D>>, line: Arc<Line>, begin: Begin) {
+    let mut made = match begin {
+        Begin::Attempt(client) => attempt(&core, &line, Some(client)).await,
+        Begin::Keep(connection) => Made::Here(connection),
+    };
+    loop {
+        let needless = match made {
+            Made::Here(connection) => keep(&core, &line, connection).await,
+            Made::Not => false,
+            Made::Elsewhere => true,
+        };
+        if needless || !core.wants(&line) {
+            return line.leave();
+        }
+        made = attempt(&core, &line, None).await;
+    }
+}
+
+/// What came of an attempt.
+enum Made {
+    /// A connection on this line.
+    Here(Arc<Connection>),
+    /// Nothing for this line: the connection is a session's own, or none may be made.
+    Elsewhere,
+    /// None.
+    Not,
+}
+
+/// One attempt, when it is time.
+async fn attempt<D: Dial>(core: &Arc<Core<D>>, line: &Arc<Line>, whom: Option<Weak<dyn Client>>) -> Made {
+    let Some(turn) = line.turn() else { return Made::Elsewhere };
+    sleep_until(turn).await;
+    let Some(client) = whom.and_then(|client| client.upgrade()).or_else(|| line.client()) else {
+        return Made::Elsewhere;
+    };
+    let from_nothing = line.is_last_try();
+    if !line.begin("wanted") {
+        return Made::Elsewhere;
+    }
+    match core.dial(&client, from_nothing).await {
+        Ok((link, discovery)) => settle(core, line, &client, link, discovery).await,
+        Err(error) => {
+            line.refused(error);
+            Made::Not
+        }
+    }
+}
+
+/// Puts a connection where it belongs.
+async fn settle<D: Dial>(
+    core: &Arc<Core<D>>,
+    line: &Arc<Line>,
+    client: &Arc<dyn Client>,
+    link: Link,
+    discovery: Discovery,
+) -> Made {
+    let (legacy, stateful, owned) = (!link.is_modern(), link.keeps_state(), link.has_owner());
+    let connection = Arc::new(Connection::new(link, &discovery.tools));
+    if owned && line.is_shared() {
+        // Met for the first time, the source turned out to be one that cannot be shared.
+        match core.own_line(client) {
+            Ok(own) if own.begin("met by this session") => {
+                own.opened(&connection, discovery);
+                own.driven_by(tokio::spawn(drive(Arc::clone(core), Arc::clone(&own), Begin::Keep(connection))));
+            }
+            // The session has another already, or may have none.
+            _ => connection.link.close().await,
+        }
+        core.learn(legacy, stateful);
+        line.handed_over();
+        return Made::Elsewhere;
+    }
+    core.learn(legacy, stateful);
+    if line.opened(&connection, discovery) {
+        announce(core, line, &connection).await;
+    }
+    Made::Here(connection)
+}
+
+/// Tells the sessions that use a line that the source is back, and not as they knew it.
+async fn announce<D: Dial>(core: &Core<D>, line: &Line, connection: &Connection) {
+    for (kind, capability) in [("tools", None), ("prompts", Some("prompts")), ("resources", Some("resources"))] {
+        if !capability.is_none_or(|capability| connection.link.declares(capability)) {
+            continue;
+        }
+        let changed = Notification { method: format!("notifications/{kind}/list_changed"), params: None };
+        match line.is_shared() {
+            true => core.audience.tell(&core.vitals.name, &changed).await,
+            false => {
+                if let Some(client) = line.client() {
+                    client.notify(core.vitals.name.as_str(), changed).await;
+                }
+            }
+        }
+    }
+}
+
+/// Watches a connection until it does not stand any more. Whether it was ended because nobody needed it.
+async fn keep<D: Dial>(core: &Core<D>, line: &Line, connection: Arc<Connection>) -> bool {
+    let mut silences = 0;
+    let mut next_ping = Instant::now() + KEEPALIVE;
+    // One of a session may hold what the session said, and goes with it.
+    let rests = line.is_shared() && !core.care.eager;
+    let ended = loop {
+        tokio::select! {
+            biased;
+            ended = connection.link.ended() => break ended,
+            () = sleep_until(connection.link.used() + core.care.idle), if rests => {
+                if connection.link.used().elapsed() >= core.care.idle {
+                    line.ended(Event::Rested, &format!("not used for {} s", core.care.idle.as_secs_f32()));
+                    connection.retire(core.timeout).await;
+                    return true;
+                }
+            }
+            () = sleep_until(next_ping), if core.care.remote => {
+                match ping(core, &connection).await {
+                    None => {
+                        silences = 0;
+                        line.noticed(Event::Answered, "it answers again");
+                    }
+                    Some(why) => {
+                        silences += 1;
+                        if silences >= MAX_SILENCES {
+                            break Ended { why, expired: false };
+                        }
+                        line.noticed(Event::Silent, &why);
+                    }
+                }
+                next_ping = Instant::now() + KEEPALIVE;
+            }
+        }
+    };
+    let event = if ended.expired { Event::Expired } else { Event::Lost };
+    line.ended(event, &ended.why);
+    // Answers may still be on their way, and hold nobody up who wants the next connection.
+    let timeout = core.timeout;
+    core.close_later(async move { connection.retire(timeout).await });
+    false
+}
+
+/// Asks a source whether it lives. Why it seems not to, if so.
+pub(super) async fn ping<D>(core: &Core<D>, connection: &Connection) -> Option<String> {
+    match connection.link.ping(PING_DEADLINE).await {
+        Ok(()) => {
+            core.vitals.lives();
+            None
+        }
+        Err(error) => {
+            core.vitals.failed();
+            Some(error.to_string())
+        }
+    }
+}

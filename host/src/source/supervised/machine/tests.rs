@@ -1,0 +1,143 @@
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
+
+use proptest::prelude::*;
+
+use super::*;
+
+const EVENTS: [Event; 10] = [
+    Event::Begun,
+    Event::Opened,
+    Event::Refused,
+    Event::HandedOver,
+    Event::Lost,
+    Event::Expired,
+    Event::Rested,
+    Event::Silent,
+    Event::Answered,
+    Event::Stopped,
+];
+
+/// Every state that may follow another.
+const EDGES: [(Status, &[Status]); 7] = [
+    (Status::Idle, &[Status::Starting, Status::Stopped]),
+    (Status::Starting, &[Status::Ready, Status::BackingOff, Status::Failed, Status::Idle, Status::Stopped]),
+    (Status::Ready, &[Status::Degraded, Status::BackingOff, Status::Failed, Status::Idle, Status::Stopped]),
+    (Status::Degraded, &[Status::Ready, Status::BackingOff, Status::Failed, Status::Idle, Status::Stopped]),
+    (Status::BackingOff, &[Status::Starting, Status::Stopped]),
+    (Status::Failed, &[Status::Starting, Status::Stopped]),
+    (Status::Stopped, &[]),
+];
+
+/// A machine with a clock of its own.
+struct Story(Machine, Instant);
+
+impl Story {
+    fn new() -> Self {
+        Self(Machine::default(), Instant::now())
+    }
+
+    fn on(&mut self, event: Event) -> Status {
+        self.0.on(event, self.1, 0.0);
+        self.0.status()
+    }
+
+    fn pause(&self) -> Duration {
+        self.0.not_before().map_or(Duration::ZERO, |at| at - self.1)
+    }
+
+    /// Waits as long as it must, and begins.
+    fn begin(&mut self) -> Duration {
+        let pause = self.pause();
+        self.1 += pause;
+        assert_eq!(self.on(Event::Begun), Status::Starting);
+        pause
+    }
+}
+
+#[test]
+fn five_attempts_half_a_second_apart_and_doubling_then_one_a_minute() {
+    let mut story = Story::new();
+    story.begin();
+    let mut pauses = Vec::new();
+    while story.on(Event::Refused) == Status::BackingOff {
+        pauses.push(story.begin().as_millis());
+    }
+    assert_eq!(pauses, [500, 1000, 2000, 4000, 8000]);
+    assert_eq!(story.0.status(), Status::Failed);
+    assert_eq!(story.begin(), COOL_DOWN, "half open");
+    assert_eq!(story.on(Event::Refused), Status::Failed, "one try");
+    assert_eq!(story.begin(), COOL_DOWN);
+    assert_eq!(story.on(Event::Opened), Status::Ready);
+}
+
+#[test]
+fn a_crash_loop_opens_the_circuit_and_a_stable_minute_renews_the_attempts() {
+    let mut story = Story::new();
+    story.begin();
+    for _ in 0..ATTEMPTS {
+        story.on(Event::Opened);
+        story.1 += STABLE - Duration::from_millis(1);
+        assert_eq!(story.on(Event::Lost), Status::BackingOff);
+        story.begin();
+    }
+    story.on(Event::Opened);
+    story.1 += STABLE - Duration::from_millis(1);
+    assert_eq!(story.on(Event::Lost), Status::Failed, "it came back each time, and never stayed");
+    story.begin();
+    story.on(Event::Opened);
+    story.1 += STABLE;
+    assert_eq!(story.on(Event::Lost), Status::BackingOff);
+    assert_eq!(story.pause(), FIRST_PAUSE);
+}
+
+#[test]
+fn what_ends_in_good_order_is_begun_again_at_once() {
+    for event in [Event::Expired, Event::Rested] {
+        let mut story = Story::new();
+        story.begin();
+        story.on(Event::Opened);
+        assert_eq!(story.on(event), Status::Idle);
+        assert_eq!(story.begin(), Duration::ZERO);
+    }
+}
+
+proptest! {
+    #[test]
+    fn no_order_of_events_breaks_the_rules(
+        steps in prop::collection::vec((0..EVENTS.len() - 1, 0_u64..90_000, 0.0..1.0_f64), 0..200),
+        stopped_at in 0_usize..300,
+    ) {
+        let mut machine = Machine::default();
+        let mut now = Instant::now();
+        let mut tries_since_pause = 0;
+        for (step, (event, millis, chance)) in steps.into_iter().enumerate() {
+            now += Duration::from_millis(millis);
+            let event = if step == stopped_at { Event::Stopped } else { EVENTS[event] };
+            let (before, due) = (machine.status(), machine.not_before());
+            let left = machine.on(event, now, chance);
+            let after = machine.status();
+            prop_assert_eq!(left.is_some(), before != after, "a transition is told once, and only if there was one");
+            prop_assert!(left.is_none_or(|left| left == before));
+            if before != after {
+                let (_, next) = EDGES.iter().find(|(from, _)| *from == before).unwrap();
+                prop_assert!(next.contains(&after), "{:?} became {:?}", before, after);
+            }
+            prop_assert!(step < stopped_at || after == Status::Stopped, "stopped is stopped");
+            prop_assert_eq!(machine.not_before().is_some(), matches!(after, Status::BackingOff | Status::Failed));
+            if after == Status::Starting && before != after {
+                prop_assert!(due.is_none_or(|due| due <= now), "nothing is begun before its time");
+                tries_since_pause += u32::from(before == Status::BackingOff);
+                prop_assert!(tries_since_pause <= ATTEMPTS, "more attempts than there are");
+            }
+            if before != after && matches!(after, Status::BackingOff | Status::Failed) {
+                let pause = machine.not_before().unwrap() - now;
+                let longest = if after == Status::Failed { COOL_DOWN } else { Duration::from_secs(8) };
+                prop_assert!(pause <= longest && pause >= FIRST_PAUSE.mul_f64(1.0 - JITTER), "{:?}", pause);
+            }
+            // What was stable may try as often again.
+            if machine.spent == 0 {
+                tries_since_pause = 0;
+            }
+        }
+    }
+}

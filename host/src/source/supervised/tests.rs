@@ -1,0 +1,446 @@
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
+
+//! Over a source in memory and a clock that runs when all wait.
+
+use std::collections::VecDeque;
+
+use serde_json::{Value as Data, json};
+use tokio::sync::mpsc;
+
+use super::machine::{COOL_DOWN, STABLE};
+use super::*;
+use crate::gate::Permit;
+use crate::message::{Answer, Message, Request};
+use crate::source::testing::{care, nobody, permit, silent, text};
+use crate::source::transport::{Received, Transport, TransportError};
+
+/// How a source behaves that is connected to.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Mood {
+    /// It cannot be reached.
+    Absent,
+    /// It answers all calls.
+    Well,
+    /// The same, with another description of its tool.
+    Changed,
+    /// It ends in the middle of the first call.
+    Dies,
+    /// It turns the first call away, because it has forgotten the session.
+    Forgets,
+    /// It answers nothing but what opens the connection.
+    Mute,
+    /// It answers a call after a second.
+    Slow,
+}
+
+/// What the source will be like, connection by connection; the last for good. With what was done, for the test to see.
+#[derive(Default)]
+struct World {
+    moods: Mutex<VecDeque<Mood>>,
+    /// Since the start, when each connection was tried.
+    tried: Mutex<Vec<Duration>>,
+    /// Calls that a source saw.
+    calls: AtomicU64,
+    /// Connections that stand.
+    open: AtomicU64,
+    records: Mutex<Vec<Data>>,
+}
+
+impl World {
+    fn states(&self) -> Vec<String> {
+        let records = self.records.lock().unwrap();
+        records.iter().map(|body| body["to"].as_str().unwrap().to_owned()).collect()
+    }
+
+    fn tried(&self) -> Vec<u128> {
+        let tried = self.tried.lock().unwrap();
+        tried.windows(2).map(|pair| (pair[1] - pair[0]).as_millis()).collect()
+    }
+}
+
+#[derive(Debug)]
+struct Fake(#[allow(dead_code, reason = "its own text")] &'static str, Handle);
+
+/// A world that says nothing of itself.
+struct Handle(Arc<World>, Instant);
+
+impl std::fmt::Debug for Handle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("world")
+    }
+}
+
+#[async_trait]
+impl Dial for Fake {
+    async fn dial(&self, deadlines: Deadlines, party: Party) -> Result<(Link, Discovery), SourceError> {
+        let Handle(world, start) = &self.1;
+        world.tried.lock().unwrap().push(start.elapsed());
+        let mood = {
+            let mut moods = world.moods.lock().unwrap();
+            if moods.len() > 1 { moods.pop_front().unwrap() } else { moods[0] }
+        };
+        if mood == Mood::Absent {
+            return Err(SourceError::Start("nobody is there".to_owned()));
+        }
+        world.open.fetch_add(1, Ordering::SeqCst);
+        let (say, heard) = mpsc::channel(16);
+        let wire = Wire { world: Arc::clone(world), mood, say: Mutex::new(Some(say)), heard: heard.into() };
+        Link::open(Arc::new(wire), Deadlines { probe: None, ..deadlines }, party).await
+    }
+}
+
+type Arrival = Result<Received, TransportError>;
+
+struct Wire {
+    world: Arc<World>,
+    mood: Mood,
+    say: Mutex<Option<mpsc::Sender<Arrival>>>,
+    heard: tokio::sync::Mutex<mpsc::Receiver<Arrival>>,
+}
+
+impl Wire {
+    fn end(&self) {
+        if self.say.lock().unwrap().take().is_some() {
+            self.world.open.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+}
+
+#[async_trait]
+impl Transport for Wire {
+    async fn send(&self, message: &Message) -> Result<(), TransportError> {
+        let Some(say) = self.say.lock().unwrap().clone() else {
+            return Err(TransportError::Closed("it has ended".to_owned()));
+        };
+        let Message::Request(Request { id, method, .. }) = message else { return Ok(()) };
+        let described = if self.mood == Mood::Changed { "another" } else { "a tool" };
+        let tools = json!({ "tools": [{ "name": "echo", "description": described }] });
+        let result = match (method.as_str(), self.mood) {
+            ("initialize", _) => json!({ "protocolVersion": "2025-06-18", "capabilities": { "tools": {} } }),
+            ("tools/list", _) => tools,
+            (_, Mood::Mute) => return Ok(()),
+            ("tools/call", Mood::Dies) => {
+                self.world.calls.fetch_add(1, Ordering::SeqCst);
+                self.end();
+                return Ok(());
+            }
+            ("tools/call", Mood::Forgets) => {
+                let expired = TransportError::Expired { id: Some(id.clone()), reason: "session expired".to_owned() };
+                say.send(Err(expired)).await.unwrap();
+                self.end();
+                return Ok(());
+            }
+            ("tools/call", mood) => {
+                self.world.calls.fetch_add(1, Ordering::SeqCst);
+                if mood == Mood::Slow {
+                    tokio::time::sleep(Duration::from_secs(1)).await;
+                }
+                json!({ "content": [{ "type": "text", "text": "ok" }] })
+            }
+            _ => json!({}),
+        };
+        let answer = json!({ "jsonrpc": "2.0", "id": id.as_number(), "result": result });
+        let _ = say.send(Ok(Message::parse(answer.to_string()).unwrap().into())).await;
+        Ok(())
+    }
+
+    async fn receive(&self) -> Option<Arrival> {
+        self.heard.lock().await.recv().await
+    }
+
+    async fn close(&self) {
+        self.end();
+    }
+
+    fn obituary(&self) -> Option<String> {
+        None
+    }
+}
+
+impl Drop for Wire {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+struct Bench {
+    source: Supervised<Fake>,
+    world: Arc<World>,
+}
+
+impl Bench {
+    fn new(moods: &[Mood]) -> Self {
+        Self::with(moods, |_| {})
+    }
+
+    fn with(moods: &[Mood], change: impl FnOnce(&mut Care)) -> Self {
+        let world = Arc::new(World { moods: Mutex::new(moods.iter().copied().collect()), ..World::default() });
+        let records = Arc::clone(&world);
+        let mut care = care(Duration::from_secs(60));
+        care.record = Arc::new(move |event| records.records.lock().unwrap().push(event.body));
+        change(&mut care);
+        let dial = Fake("source", Handle(Arc::clone(&world), Instant::now()));
+        Self { source: Supervised::of(care, dial), world }
+    }
+
+    async fn call(&self, client: &Arc<dyn Client>) -> Outcome {
+        self.source.call(shown("a tool"), client, silent()).await
+    }
+
+    fn status(&self) -> Status {
+        self.source.health().status
+    }
+
+    /// Waits until the records say so.
+    async fn comes_to(&self, states: &[&str]) {
+        let there = async {
+            while self.world.states() != states {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        let patience = Duration::from_secs(3600);
+        assert!(tokio::time::timeout(patience, there).await.is_ok(), "{:?}", self.world.states());
+    }
+}
+
+fn shown(described: &str) -> Permit {
+    permit(&json!({ "name": "echo", "description": described }), json!({}))
+}
+
+/// A session that declares nothing and keeps what it is told.
+struct Ear(SessionId, Mutex<Vec<String>>);
+
+impl Ear {
+    fn new() -> Arc<Self> {
+        Arc::new(Self(SessionId::new(), Mutex::default()))
+    }
+
+    fn heard(&self) -> Vec<String> {
+        self.1.lock().unwrap().clone()
+    }
+}
+
+#[async_trait]
+impl Client for Ear {
+    fn session(&self) -> Option<&SessionId> {
+        Some(&self.0)
+    }
+    fn capabilities(&self) -> Json {
+        Json::empty_object()
+    }
+    fn log_level(&self) -> Option<Json> {
+        None
+    }
+    async fn notify(&self, _: &str, notification: Notification) {
+        self.1.lock().unwrap().push(notification.method);
+    }
+    async fn request(&self, _: &str, _: Request) -> Answer {
+        crate::source::nobody_to_ask()
+    }
+}
+
+fn client(ear: &Arc<Ear>) -> Arc<dyn Client> {
+    Arc::clone(ear) as _
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_connection_is_made_again_and_only_the_call_in_flight_fails() {
+    let bench = Bench::new(&[Mood::Dies, Mood::Well]);
+    let session = client(&Ear::new());
+    let lost = bench.call(&session).await;
+    assert!(matches!(lost, Outcome::Unknown(_)), "it may have acted: {lost:?}");
+    assert_eq!(text(bench.call(&session).await), "ok");
+    assert_eq!(bench.world.calls.load(Ordering::SeqCst), 2, "nothing was replayed");
+    assert_eq!(bench.world.states(), ["starting", "ready", "backing-off", "starting", "ready"]);
+    assert_eq!(bench.source.health().error_count, 1);
+    bench.source.close().await;
+    assert_eq!(bench.status(), Status::Stopped);
+    assert_eq!(bench.world.open.load(Ordering::SeqCst), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_was_never_sent_waits_for_the_connection_within_its_deadline() {
+    let moods = [Mood::Dies, Mood::Absent, Mood::Absent, Mood::Well];
+    let bench = Bench::new(&moods);
+    let session = client(&Ear::new());
+    bench.call(&session).await;
+    assert_eq!(text(bench.call(&session).await), "ok", "it waited for three attempts");
+    assert_eq!(bench.world.tried.lock().unwrap().len(), 4);
+
+    let bench = Bench::with(&moods, |care| care.timeout = Duration::from_secs(2));
+    bench.call(&session).await;
+    let begun = Instant::now();
+    match bench.call(&session).await {
+        Outcome::NotSent(why) => assert!(why.contains("no connection to the source within 2 s"), "{why}"),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(begun.elapsed().as_secs(), 2);
+    assert_eq!(bench.world.calls.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_source_that_stays_away_is_left_alone_and_comes_back_by_itself() {
+    let mut moods = vec![Mood::Dies];
+    moods.extend([Mood::Absent; 5]);
+    moods.extend([Mood::Absent, Mood::Well]);
+    let bench = Bench::new(&moods);
+    let ear = Ear::new();
+    let session = client(&ear);
+    bench.call(&session).await;
+    match bench.call(&session).await {
+        Outcome::NotSent(why) => {
+            assert!(why.contains("nobody is there; 5 attempts to reconnect have failed"), "{why}");
+        }
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(bench.status(), Status::Failed);
+    let tries = bench.world.tried.lock().unwrap().len();
+    assert!(matches!(bench.call(&session).await, Outcome::NotSent(_)), "at once");
+    assert_eq!(bench.world.tried.lock().unwrap().len(), tries, "the circuit is open");
+    tokio::time::sleep(COOL_DOWN * 2 + Duration::from_secs(1)).await;
+    assert_eq!(bench.status(), Status::Ready);
+    let pauses = bench.world.tried();
+    for (pause, longest) in pauses.iter().zip([500, 1000, 2000, 4000, 8000, 60_000, 60_000]) {
+        assert!(*pause <= longest + 1 && *pause * 4 + 4 >= longest * 3, "{pauses:?}");
+    }
+    assert_eq!(pauses.len(), 7);
+    assert_eq!(text(bench.call(&session).await), "ok");
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_reconnects_what_nobody_wants() {
+    let bench = Bench::new(&[Mood::Dies, Mood::Well]);
+    bench.call(&nobody()).await;
+    tokio::time::sleep(STABLE * 10).await;
+    assert_eq!(bench.world.tried.lock().unwrap().len(), 1);
+    assert_eq!(bench.status(), Status::BackingOff);
+    assert_eq!(text(bench.call(&nobody()).await), "ok");
+
+    let eager = Bench::with(&[Mood::Dies, Mood::Well], |care| care.eager = true);
+    eager.call(&nobody()).await;
+    eager.comes_to(&["starting", "ready", "backing-off", "starting", "ready"]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_source_that_was_never_met_says_so_at_once() {
+    let bench = Bench::new(&[Mood::Absent]);
+    let session = client(&Ear::new());
+    let begun = Instant::now();
+    assert!(bench.source.discover(&session).await.is_err());
+    assert_eq!(begun.elapsed(), Duration::ZERO);
+    assert!(matches!(bench.call(&session).await, Outcome::NotSent(_)));
+    assert!(begun.elapsed() <= Duration::from_secs(1), "one attempt more");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_could_not_see_a_source_is_told_when_it_is_there() {
+    let bench = Bench::new(&[Mood::Absent, Mood::Absent, Mood::Well]);
+    let (ear, gone) = (Ear::new(), Ear::new());
+    assert!(bench.source.discover(&client(&ear)).await.is_err());
+    assert!(bench.source.discover(&client(&gone)).await.is_err());
+    bench.source.end_session(&gone.0);
+    bench.comes_to(&["starting", "backing-off", "starting", "backing-off", "starting", "ready"]).await;
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    assert_eq!(ear.heard(), ["notifications/tools/list_changed"]);
+    assert_eq!(gone.heard(), [""; 0], "a session that has ended is told nothing");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_knows_a_source_is_told_only_if_it_comes_back_as_another() {
+    let bench = Bench::new(&[Mood::Dies, Mood::Dies, Mood::Changed]);
+    let ear = Ear::new();
+    let session = client(&ear);
+    bench.call(&session).await;
+    bench.call(&session).await;
+    assert_eq!(ear.heard(), [""; 0], "it came back as it was");
+    match bench.call(&session).await {
+        Outcome::NotSent(why) => assert!(why.contains("has changed its definition"), "{why}"),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(ear.heard(), ["notifications/tools/list_changed"]);
+    assert!(matches!(bench.source.call(shown("another"), &session, silent()).await, Outcome::Answered(_)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_expired_session_is_opened_anew_and_the_call_goes_through() {
+    let bench = Bench::new(&[Mood::Forgets, Mood::Well]);
+    let begun = Instant::now();
+    assert_eq!(text(bench.call(&client(&Ear::new())).await), "ok");
+    assert_eq!(begun.elapsed(), Duration::ZERO, "that is no failure, and nothing is waited for");
+    assert_eq!(bench.world.states(), ["starting", "ready", "idle", "starting", "ready"]);
+    assert_eq!(bench.source.health().error_count, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_nobody_uses_rests_and_is_made_again_when_needed() {
+    let minute = Duration::from_secs(60);
+    let bench = Bench::with(&[Mood::Well], |care| care.idle = minute);
+    let session = client(&Ear::new());
+    bench.call(&session).await;
+    tokio::time::sleep(minute - Duration::from_secs(1)).await;
+    bench.call(&session).await;
+    tokio::time::sleep(minute - Duration::from_secs(1)).await;
+    assert_eq!(bench.status(), Status::Ready, "the last use counts");
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!((bench.status(), bench.world.open.load(Ordering::SeqCst)), (Status::Idle, 0));
+    assert_eq!(text(bench.call(&session).await), "ok");
+
+    let eager = Bench::with(&[Mood::Well], |care| (care.idle, care.eager) = (minute, true));
+    eager.call(&session).await;
+    tokio::time::sleep(minute * 10).await;
+    assert_eq!(eager.status(), Status::Ready, "an eager source stays");
+}
+
+#[tokio::test(start_paused = true)]
+async fn remote_sources_are_pinged_and_given_up_when_silent_and_others_are_not() {
+    let remote = |care: &mut Care| care.remote = true;
+    let bench = Bench::with(&[Mood::Mute, Mood::Well], remote);
+    let session = client(&Ear::new());
+    bench.source.discover(&session).await.unwrap();
+    bench.comes_to(&["starting", "ready", "degraded", "backing-off", "starting", "ready"]).await;
+    assert_eq!(bench.source.health().last_ping, None);
+    let errors = bench.source.health().error_count;
+    tokio::time::sleep(Duration::from_secs(200)).await;
+    assert!(bench.source.health().last_ping.is_some());
+    assert_eq!((bench.source.health().error_count, bench.status()), (errors, Status::Ready));
+
+    let local = Bench::new(&[Mood::Mute]);
+    local.source.discover(&session).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(500)).await;
+    assert_eq!(local.status(), Status::Ready);
+    local.source.ping().await;
+    assert_eq!(local.status(), Status::Degraded, "when somebody asks");
+}
+
+#[tokio::test(start_paused = true)]
+async fn closing_lets_calls_end_that_are_almost_done() {
+    for (mood, done) in [(Mood::Slow, true), (Mood::Mute, false)] {
+        let bench = Bench::new(&[mood]);
+        let session = client(&Ear::new());
+        bench.source.discover(&session).await.unwrap();
+        let closed = async {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            bench.source.close().await;
+        };
+        let begun = Instant::now();
+        let (outcome, ()) = tokio::join!(bench.call(&session), closed);
+        assert_eq!(matches!(outcome, Outcome::Answered(_)), done, "{mood:?}: {outcome:?}");
+        assert_eq!(matches!(outcome, Outcome::Unknown(_)), !done, "{mood:?}: {outcome:?}");
+        assert!(begun.elapsed() <= DRAIN_DEADLINE + Duration::from_millis(2));
+        assert!(matches!(bench.call(&session).await, Outcome::NotSent(_)), "and nothing is begun any more");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_a_connection_for_each_call_nothing_is_kept() {
+    let bench = Bench::with(&[Mood::Dies, Mood::Well], |care| care.lifecycle = Lifecycle::PerCall);
+    let session = client(&Ear::new());
+    assert!(matches!(bench.call(&session).await, Outcome::Unknown(_)));
+    for _ in 0..2 {
+        assert_eq!(text(bench.call(&session).await), "ok");
+    }
+    bench.source.discover(&session).await.unwrap();
+    bench.source.close().await;
+    assert_eq!(bench.world.tried.lock().unwrap().len(), 4);
+    assert_eq!(bench.world.open.load(Ordering::SeqCst), 0);
+}
