@@ -19,6 +19,7 @@ mod token;
 mod web;
 
 pub(crate) use bearer::Bearer;
+pub(crate) use challenge::Challenge;
 pub use error::OAuthError;
 pub use login::{LoggedIn, login};
 pub use store::logout;

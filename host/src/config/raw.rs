@@ -30,6 +30,13 @@ impl<T> At<T> {
     }
 }
 
+impl At<String> {
+    /// A part of the text, at the place of the whole.
+    pub(super) fn part(&self, part: &str) -> Self {
+        Self(Spanned::new(self.span(), part.to_owned()))
+    }
+}
+
 impl<T> Deref for At<T> {
     type Target = T;
 

@@ -21,7 +21,8 @@ pub(super) struct RawSource {
     pub command: Option<At<RawCommand>>,
     /// A server that speaks streamable HTTP.
     pub url: Option<At<String>>,
-    /// A WebAssembly component: "builtin:NAME" or the path of a .wasm file.
+    /// A WebAssembly component: "builtin:NAME", the path of a .wasm file, which "PATH@sha256:…" pins to these very bytes, or
+    /// "oci://REGISTRY/NAME@sha256:…" from a registry.
     pub component: Option<At<String>>,
     /// For `command` and `component`: the variables that it sees; a program beside PATH, HOME, LANG and TMPDIR, which the broker
     /// makes.
