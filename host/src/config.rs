@@ -26,7 +26,7 @@ use std::time::Duration;
 
 pub use error::{ConfigError, Problem};
 pub use search::user_data_dir;
-pub(crate) use source::TIMEOUT_MOST;
+pub(crate) use source::{TIMEOUT, TIMEOUT_MOST};
 pub(crate) use value::is_host;
 pub use wrap::Wrap;
 

@@ -134,7 +134,7 @@ pub(super) struct RawCell {
     pub memory: Option<At<String>>,
     /// Processes and threads.
     pub processes: Option<At<u32>>,
-    /// Processors, such as 1.0 or 0.5.
+    /// Processors, such as 1.0 or 0.5. A component has that part of one for as long as its `timeout`; without it, 5 s a call.
     pub cpu: Option<At<f64>>,
     /// Open descriptors.
     pub files: Option<At<u32>>,

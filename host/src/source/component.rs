@@ -103,7 +103,10 @@ impl Source for ComponentSource {
         };
         // Dropping the call ends the guest.
         let Ok(called) = tokio::time::timeout(self.timeout, called).await else {
-            return self.broken(&format!("the component did not answer within {} s", self.timeout.as_secs_f32()));
+            return self.broken(&format!(
+                "the component did not answer within {} s; to wait longer, raise `timeout` in its source",
+                self.timeout.as_secs_f32()
+            ));
         };
         match called {
             Ok(Ok(result)) => Outcome::Answered(Answer::Result(result)),
