@@ -29,7 +29,7 @@ use crate::message::RpcError;
 use crate::name::{ProfileName, SourceName};
 use crate::plugin::{Identity, PluginError, Plugins};
 use crate::secret::{SecretError, Secrets};
-use crate::session::{Agent, Session};
+use crate::session::{Agent, OngoingOfAll, Session};
 use crate::source::{Client, Onlooker, SourceError};
 
 pub(crate) use upstream::{Met, Offer, Upstream};
@@ -51,6 +51,7 @@ pub(crate) struct Inner {
     upstreams: BTreeMap<SourceName, Arc<Upstream>>,
     profiles: BTreeMap<ProfileName, Profile>,
     sessions: Mutex<HashMap<SessionId, Weak<Session>>>,
+    pub(crate) ongoing: OngoingOfAll,
     started: Instant,
 }
 
@@ -160,6 +161,7 @@ impl Broker {
             upstreams,
             profiles,
             sessions: Mutex::default(),
+            ongoing: OngoingOfAll::default(),
             started: Instant::now(),
         });
         let control = operator::listen(&inner);

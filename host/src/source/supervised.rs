@@ -114,6 +114,12 @@ impl<D: Dial> Source for Supervised<D> {
         }
     }
 
+    async fn notify(&self, permit: Permit, client: &Arc<dyn Client>) -> Result<(), SourceError> {
+        let connected = self.connect(client).await;
+        let (connection, _) = connected.map_err(|error| SourceError::Start(error.to_string()))?;
+        connection.link.notify(permit.method(), permit.source_params(), client, self.timeout).await
+    }
+
     fn tell(&self, session: &SessionId, notification: Notification) {
         let place = self.own().get(session).cloned();
         // One that is still being made is told nothing: what it asks for later is up to date.

@@ -30,4 +30,5 @@ mod reach;
 mod sources;
 mod storage;
 mod together;
+mod vendor;
 mod web;
