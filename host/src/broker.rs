@@ -31,7 +31,7 @@ use crate::message::RpcError;
 use crate::name::{ProfileName, SourceName};
 use crate::plugin::{Identity, Origin, PluginError, Plugins};
 use crate::secret::{SecretError, Secrets};
-use crate::session::{Agent, Session};
+use crate::session::{Agent, OngoingOfAll, Session};
 use crate::source::{Client, Onlooker, SourceError};
 
 pub use components::AcceptedComponent;
@@ -55,6 +55,7 @@ pub(crate) struct Inner {
     upstreams: BTreeMap<SourceName, Arc<Upstream>>,
     profiles: BTreeMap<ProfileName, Profile>,
     sessions: Mutex<HashMap<SessionId, Weak<Session>>>,
+    pub(crate) ongoing: OngoingOfAll,
     started: Instant,
 }
 
@@ -163,6 +164,7 @@ impl Broker {
             upstreams,
             profiles,
             sessions: Mutex::default(),
+            ongoing: OngoingOfAll::default(),
             started: Instant::now(),
         });
         let control = operator::listen(&inner);

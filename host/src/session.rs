@@ -9,8 +9,10 @@ mod deferred;
 mod expose;
 mod listen;
 mod listing;
+mod ongoing;
 mod overheard;
 mod rounds;
+mod said;
 mod target;
 mod tasks;
 
@@ -25,18 +27,17 @@ use crate::broker::Inner;
 use crate::call::{CallId, Caller};
 use crate::catalog::Kind;
 use crate::config::ProfileConfig;
-use crate::gate::SessionVault;
 use crate::ledger::{self, Event};
-use crate::message::{Answer, Json, Notification, RpcError};
+use crate::message::{Answer, Json, RpcError};
 use crate::source::{Client, Onlooker};
-use crate::visible::visible;
 
 pub use agent::{Agent, Contact, Elicitation, Era, Nobody};
 use client::Outlet;
 use listen::{Follows, Listeners};
 use listing::Listing;
-use rounds::Rounds;
-use tasks::Tasks;
+use ongoing::Ongoing;
+pub(crate) use ongoing::OngoingOfAll;
+use said::{Asking, Waiting};
 
 /// Characters of an unknown name that are repeated.
 const MAX_NAME_SHOWN: usize = 128;
@@ -48,7 +49,7 @@ pub struct Session {
     agent: Agent,
     profile: Arc<ProfileConfig>,
     broker: Arc<Inner>,
-    vault: Arc<SessionVault>,
+    ongoing: Arc<Ongoing>,
     /// What the session may call: taken once, for as long as it lives.
     tools: Mutex<Arc<Snapshot>>,
     /// What else it may use: taken when first needed, and again when a source says that it has changed.
@@ -56,10 +57,10 @@ pub struct Session {
     /// Lists that a source has said to be old.
     stale: Mutex<Vec<Kind>>,
     outlet: Outlet,
-    rounds: Rounds,
     listeners: Listeners,
     follows: Follows,
-    tasks: Tasks,
+    said: Waiting,
+    asking: Asking,
     ended: AtomicBool,
 }
 
@@ -79,21 +80,22 @@ pub struct Shelf {
 
 impl Session {
     pub(crate) fn new(caller: Caller, agent: Agent, profile: Arc<ProfileConfig>, broker: Arc<Inner>) -> Arc<Self> {
+        let ongoing = broker.ongoing.of(&caller, &agent);
         Arc::new_cyclic(|me| Self {
             me: me.clone(),
             caller: Arc::new(caller),
             agent,
             profile,
             broker,
-            vault: Arc::default(),
+            ongoing,
             tools: Mutex::default(),
             lists: tokio::sync::Mutex::default(),
             stale: Mutex::default(),
             outlet: Outlet::default(),
-            rounds: Rounds::default(),
             listeners: Listeners::default(),
             follows: Follows::default(),
-            tasks: Tasks::default(),
+            said: Waiting::default(),
+            asking: Asking::default(),
             ended: AtomicBool::new(false),
         })
     }
@@ -153,6 +155,7 @@ impl Session {
             "resources/subscribe" | "resources/unsubscribe" => self.subscribe(method, params, &contact).await,
             "subscriptions/listen" => self.listen(&params, &contact).await,
             "tools/call" if self.deferred(Kind::Tool).is_some() => self.call_deferred(params, &contact).await,
+            tasks::LIST => self.list_tasks(params, &contact).await,
             _ => self.call(method, params, &contact).await,
         };
         answered.unwrap_or_else(|error| Answer::Error(Json::of(&error)))
@@ -161,17 +164,6 @@ impl Session {
     /// [`Session::request`] for `tools/call`.
     pub async fn call_tool(&self, params: Json, contact: Arc<dyn Contact>) -> Answer {
         self.request("tools/call", params, contact).await
-    }
-
-    /// Takes a notification of the agent. Sources are told that the agent's roots changed, in the broker's own words; whatever
-    /// else an agent says unasked has not passed the gate, and reaches no source.
-    pub fn notified(&self, notification: &Notification) {
-        let Some(notification) = agent::for_sources(notification) else {
-            return tracing::debug!(method = %visible(&notification.method), "a notification of the agent goes nowhere");
-        };
-        for (upstream, _) in self.broker.admitted(&self.caller.profile) {
-            upstream.source.tell(&self.caller.session, notification.clone());
-        }
     }
 
     /// From now on the agent can be told what belongs to no call, and asked, until it goes or another way is given.
@@ -187,8 +179,9 @@ impl Session {
         self.listeners.end();
     }
 
-    /// Ends the run in the ledger. Idempotent.
+    /// Ends the run in the ledger, after what the agent said last has reached its source, or three seconds. Idempotent.
     pub async fn close(&self) {
+        self.said.finish().await;
         self.end(json!({}));
     }
 
@@ -274,6 +267,7 @@ impl Session {
         if !self.ended.swap(true, Ordering::SeqCst) {
             self.record(ledger::Kind::RunCompleted, body);
         }
+        self.ongoing.rounds.end(&self.caller.session);
         self.follows.end();
         for (upstream, _) in self.broker.admitted(&self.caller.profile) {
             upstream.source.end_session(&self.caller.session);

@@ -9,7 +9,7 @@ use tokio::sync::OnceCell;
 
 use super::{Era, Offers, Shelf, deferred};
 use crate::broker::{Inner, Met, Offer, Upstream};
-use crate::call::{Call, CallId, Caller, Risk, now_millis};
+use crate::call::{Call, Caller, Risk};
 use crate::catalog::{Acceptance, Catalog, Filter, Index, Item, Kind, Lock};
 use crate::config::{Exposure, ProfileConfig};
 use crate::digest::Digest;
@@ -247,16 +247,8 @@ fn note_listed(broker: &Inner, caller: &Caller, kind: Kind, upstream: &Upstream,
 
 /// An item as policies see it when it is about to be shown.
 fn about_to_be_shown(entry: &Shown, caller: &Arc<Caller>) -> Arc<Call> {
-    Arc::new(Call {
-        id: CallId::new(),
-        received_at: now_millis(),
-        method: entry.item.kind.use_method().into(),
-        caller: caller.clone(),
-        item: entry.item.clone(),
-        risk: entry.risk,
-        arguments: Json::empty_object(),
-        params: Json::empty_object(),
-    })
+    let method = entry.item.kind.use_method();
+    Arc::new(Call::new(method, Json::empty_object(), caller, entry.item.clone(), entry.risk))
 }
 
 fn note(broker: &Inner, caller: &Caller, kind: ledger::Kind, body: serde_json::Value) {

@@ -85,6 +85,10 @@ impl Source for ComponentSource {
         Ok(if kind == Kind::Tool { self.discover(client).await?.tools } else { Listed::default() })
     }
 
+    async fn notify(&self, permit: Permit, _: &Arc<dyn Client>) -> Result<(), SourceError> {
+        Err(SourceError::Protocol(format!("a component takes no notification `{}`", permit.method())))
+    }
+
     async fn call(&self, permit: Permit, _: &Arc<dyn Client>, _: Relay) -> Outcome {
         if permit.method() != "tools/call" {
             let text = format!("a component has no method `{}`", permit.method());

@@ -31,4 +31,5 @@ mod reach;
 mod sources;
 mod storage;
 mod together;
+mod vendor;
 mod web;
