@@ -161,3 +161,26 @@ impl Session {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    #[test]
+    fn progress_leads_to_the_one_open_question_with_its_token() {
+        let asking = Asking::default();
+        let source = |name: &str| name.parse::<SourceName>().unwrap();
+        let (token, other) = (Json::of(&"t"), Json::of(&1));
+        let near = asking.begin(token.clone(), &source("near"));
+        assert_eq!(asking.source(&token), Some(source("near")));
+        assert_eq!(asking.source(&other), None);
+        let far = asking.begin(token.clone(), &source("far"));
+        assert_eq!(asking.source(&token), None, "it could be of either");
+        drop(near);
+        assert_eq!(asking.source(&token), Some(source("far")));
+        drop(far);
+        assert_eq!(asking.source(&token), None);
+    }
+}

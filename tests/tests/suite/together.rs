@@ -99,7 +99,8 @@ fn a_task_is_known_to_the_session_that_began_it_and_to_no_other() {
 
 #[test]
 fn a_modern_agent_finds_what_it_left_whatever_it_says_that_it_can_do() {
-    let place = Place::new(CONFIG);
+    let place =
+        Place::new(&format!("{CONFIG}[serve.callers.ci]\ntoken = \"the-token-of-ci\"\nprofile = \"default\"\n"));
     let server = Server::start(&place);
     let tasks = |more: &str| json!({ "extensions": { "io.modelcontextprotocol/tasks": {} }, more: {} });
     let call = |name: &str| json!({ "name": name, "arguments": {} });
@@ -108,6 +109,9 @@ fn a_modern_agent_finds_what_it_left_whatever_it_says_that_it_can_do() {
     assert!(id.is_string(), "{begun}");
     let found = server.door.modern_with(&tasks("sampling"), "tasks/get", json!({ "taskId": id })).unwrap();
     assert_eq!(found["result"]["status"], "completed", "{found}");
+    let ci = server.door.with_token("the-token-of-ci");
+    let foreign = ci.modern_with(&tasks("sampling"), "tasks/get", json!({ "taskId": id })).unwrap();
+    assert_eq!(foreign["error"]["code"], -32602, "somebody else does not: {foreign}");
 
     let opens = |more: &str| json!({ "elicitation": { "url": {} }, more: {} });
     let asked = server.door.modern_with(&opens("roots"), "tools/call", call("new__page")).unwrap();

@@ -28,6 +28,9 @@ const SILENT: [&str; 5] = ["type", "transport", "transportType", "name", "descri
 const READ: [&str; 10] =
     ["command", "args", "env", "cwd", "url", "serverUrl", "httpUrl", "headers", "disabled", "enabled"];
 
+/// What clients say of their own logins. None says who issues the tokens, without which a client id could go to any server.
+const LOGIN: [&str; 2] = ["oauth", "auth"];
+
 /// The server, or a note of why it is left out.
 pub(super) fn read(wanted: &str, json: &Json, import: &mut Import) -> Option<Server> {
     let text = |key: &str| json.get(key).and_then(Json::as_str);
@@ -68,9 +71,17 @@ pub(super) fn read(wanted: &str, json: &Json, import: &mut Import) -> Option<Ser
         })
     });
     for key in json.as_object().into_iter().flat_map(|map| map.keys()) {
-        if !READ.contains(&key.as_str()) && !SILENT.contains(&key.as_str()) {
-            import.note(&name, format_args!("`{key}` is not taken over"));
+        if READ.contains(&key.as_str()) || SILENT.contains(&key.as_str()) {
+            continue;
         }
+        let way_out = match LOGIN.contains(&key.as_str()) && !is_command {
+            true => format!(
+                ": log in by `portcullis login {name}`; a client that was registered by hand needs its issuer too, as \
+                 `oauth = {{ client-id = \"…\", issuer = \"https://…\" }}`"
+            ),
+            false => String::new(),
+        };
+        import.note(&name, format_args!("`{key}` is not taken over{way_out}"));
     }
     Some(Server { name, endpoint, cwd, env, headers })
 }

@@ -18,7 +18,7 @@ const CLAUDE: &str = r#"{
       "env": { "GITHUB_TOKEN": "ghp_live", "LOG": "x", "PATH": "/bin", "NODE_OPTIONS": "--x", "N": 3 },
       "alwaysAllow": ["search"]
     },
-    "remote": { "type": "http", "url": "https://mcp.example.com/mcp", "headers": { "Authorization": "Bearer live", "X-Team": "a" } },
+    "remote": { "type": "http", "url": "https://mcp.example.com/mcp", "headers": { "Authorization": "Bearer live", "X-Team": "a" }, "oauth": { "clientId": "c" } },
     "off": { "command": "x", "disabled": true },
     "old": { "type": "sse", "url": "https://mcp.example.com/sse" }
   }
@@ -47,6 +47,7 @@ fn what_is_changed_or_left_out_is_said() {
         "\"PATH\"",
         "\"NODE_OPTIONS\"",
         "`alwaysAllow`",
+        "remote: `oauth` is not taken over: log in by `portcullis login remote`",
         "`--api-key=…`",
         "off: left out",
     ] {
