@@ -1,4 +1,5 @@
-//! Builds the reference plugins as WebAssembly components and hands them to `src/plugin/builtin.rs`.
+//! Builds the reference plugins as WebAssembly components and hands them to `src/plugin/builtin.rs`; without the feature `compiler`,
+//! which they would need, none of them.
 #![expect(clippy::disallowed_methods, reason = "a build script runs cargo and hears of the build through variables")]
 #![allow(clippy::panic, reason = "a build script has nobody else to tell")]
 
@@ -20,12 +21,20 @@ const PROFILE: &str = "guest";
 const STACK: &str = "131072";
 
 fn main() {
+    let list =
+        if cfg!(feature = "compiler") { plugins() } else { "static BUILTINS: [(&str, &[u8]); 0] = [];\n".into() };
+    let file = variable("OUT_DIR").join("builtins.rs");
+    fs::write(&file, list).unwrap_or_else(|error| panic!("cannot write {}: {error}", file.display()));
+    println!("cargo::rerun-if-changed=build.rs");
+}
+
+/// Builds them, and gives the list of them as source.
+fn plugins() -> String {
     let root = variable("CARGO_MANIFEST_DIR").join("..");
     let out = variable("OUT_DIR");
     for input in ["plugins", "wit", "Cargo.toml", "Cargo.lock", "rust-toolchain.toml"] {
         println!("cargo::rerun-if-changed={}", root.join(input).display());
     }
-    println!("cargo::rerun-if-changed=build.rs");
 
     ensure_target();
     let modules = build(&root, &guest_folder(&out));
@@ -37,7 +46,7 @@ fn main() {
         let _ = writeln!(list, "    ({name:?}, include_bytes!({:?})),", file.display().to_string());
     }
     list.push_str("];\n");
-    fs::write(out.join("builtins.rs"), list).unwrap_or_else(|error| panic!("cannot write builtins.rs: {error}"));
+    list
 }
 
 /// A folder of its own, because the cargo that runs this script holds the lock of its own one. It stands beside the folders

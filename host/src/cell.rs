@@ -6,29 +6,46 @@
 //!
 //! Inside a cell a path is what it is outside. What is not named does not exist.
 
+#[cfg(feature = "process")]
 mod cage;
+mod cells;
 mod enclosed;
 mod grant;
+#[cfg(feature = "process")]
 mod machine;
 mod package;
+#[cfg(feature = "process")]
 mod plan;
+#[cfg(feature = "process")]
 mod profile;
 mod report;
+#[cfg(feature = "process")]
 mod system;
 mod trace;
 
+#[cfg(feature = "process")]
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
-use std::path::{Path, PathBuf};
+#[cfg(feature = "process")]
+use std::path::Path;
+use std::path::PathBuf;
 
-pub(crate) use cage::{Cage, Cells};
+#[cfg(feature = "process")]
+pub(crate) use cage::Cage;
+#[cfg(feature = "process")]
 pub use cage::{Described, Forecast};
+pub(crate) use cells::Cells;
 pub use enclosed::Enclosed;
 pub use grant::Grant;
+#[cfg(feature = "process")]
 pub(crate) use machine::Machine;
+#[cfg(feature = "process")]
+pub use package::Phase;
 pub(crate) use package::tree_of;
-pub use package::{Phase, Resolved, Unit};
+pub use package::{Resolved, Unit};
+#[cfg(feature = "process")]
 pub(crate) use plan::{Plan, Platform};
 pub use portcullis_jail::{Limits, Tier};
+#[cfg(feature = "process")]
 pub use profile::{Profile, Runtime};
 pub use report::{Aspect, Report, Strength, size};
 
@@ -60,6 +77,7 @@ pub enum CellError {
 }
 
 /// Makes a folder that only this user can enter.
+#[cfg(feature = "process")]
 fn private(folder: &Path) -> Result<(), CellError> {
     let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
     // A folder that was there may have been wider.
@@ -67,7 +85,7 @@ fn private(folder: &Path) -> Result<(), CellError> {
         .map_err(|error| CellError::Program(format!("cannot make the private folder {}: {error}", folder.display())))
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "process"))]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use super::*;

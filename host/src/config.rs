@@ -8,6 +8,7 @@ mod callers;
 mod error;
 pub mod import;
 mod oauth;
+mod plugin;
 mod raw;
 mod raw_source;
 mod search;
@@ -18,22 +19,21 @@ mod value;
 mod variable;
 mod wrap;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io::Read as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 pub use error::{ConfigError, Problem};
+pub use plugin::PluginRef;
 pub use search::user_data_dir;
 pub(crate) use source::{TIMEOUT, TIMEOUT_MOST};
 pub(crate) use value::is_host;
 pub use wrap::Wrap;
 
 use crate::call::{Phase, Trust};
-use crate::digest::Digest;
 use crate::name::{ProfileName, SourceName};
-use crate::oci::Reference;
 
 /// The longest file: a thousand times an ordinary one, and parsed in milliseconds.
 pub const MAX_FILE_BYTES: u64 = 1 << 20;
@@ -104,18 +104,6 @@ impl Config {
     /// [`ConfigError`] with every problem found, or without a home folder.
     pub fn for_wrap(wrap: &Wrap) -> Result<Self, ConfigError> {
         wrap::config(wrap)
-    }
-
-    /// The plugins and components that it names, each once.
-    #[must_use]
-    pub fn plugins(&self) -> BTreeSet<&PluginRef> {
-        let lists = [&self.policies, &self.transforms, &self.approvals, &self.sinks];
-        let plugins = lists.into_iter().flatten().map(|entry| &entry.plugin);
-        let components = self.sources.values().filter_map(|source| match &source.endpoint {
-            Endpoint::Component { component, .. } => Some(component),
-            _ => None,
-        });
-        plugins.chain(components).collect()
     }
 }
 
@@ -346,30 +334,6 @@ pub struct CellConfig {
     pub dangerous_allow_reduced: bool,
     /// `dangerous-allow-private` of the source: what it may reach may be on this machine or near it.
     pub dangerous_allow_private: bool,
-}
-
-/// Which plugin or component. Shown as it is written, with an absolute path.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum PluginRef {
-    /// `builtin:NAME`
-    Builtin(String),
-    /// A `.wasm` file.
-    Path(PathBuf),
-    /// `PATH@sha256:…`: a `.wasm` file that holds these very bytes.
-    Pinned(PathBuf, Digest),
-    /// `oci://REGISTRY/NAME@sha256:…`, or with a tag that the lock pins.
-    Oci(Reference),
-}
-
-impl std::fmt::Display for PluginRef {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Builtin(name) => write!(f, "builtin:{name}"),
-            Self::Path(path) => path.display().fmt(f),
-            Self::Oci(reference) => reference.fmt(f),
-            Self::Pinned(path, digest) => write!(f, "{}@{digest}", path.display()),
-        }
-    }
 }
 
 /// One entry of `[[policies]]`, `[[transforms]]`, `[[approvals]]` or `[[sinks]]`.

@@ -45,8 +45,19 @@
 //! # })
 //! # }
 //! ```
-//! A program that configures `command` sources calls [`main_if_asked`] as the first statement of its `main`: each source is
+//! A program that configures `command` sources calls `main_if_asked` as the first statement of its `main`: each source is
 //! launched through the program itself.
+//!
+//! # Features
+//! - `compiler` (default): plugins are WebAssembly, compiled here by Cranelift, and the reference plugins are on board. Without it
+//!   plugins are what `portcullis plugin compile` made, loaded by digest: `plugin = "rules.cwasm@sha256:…"`.
+//! - `process` (default): sources with a `command`, their cells and packages. Without it nothing is started, and such a source is
+//!   an error.
+//! - `pulley`: without `compiler`, code for an interpreter (`plugin compile --target pulley64`) in place of the processor's own, 25
+//!   times as slow. Where wasmtime has no code generator for the processor, it is the only way, and needs this feature too.
+//!
+//! On an edge host all three are off: `portcullis = { version = "…", default-features = false }`. The API is the same, but for
+//! `main_if_asked` and what is about packages and cells of processes.
 
 pub mod cell;
 pub mod config;
@@ -76,4 +87,6 @@ pub mod source;
 
 pub mod visible;
 
-pub use portcullis_jail::{Launcher, main_if_asked};
+pub use portcullis_jail::Launcher;
+#[cfg(feature = "process")]
+pub use portcullis_jail::main_if_asked;

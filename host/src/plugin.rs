@@ -4,6 +4,8 @@
 //! defined for it, and refused by name when it is loaded. Each decision gets a fresh instance, so that nothing of one call
 //! reaches the next. Time, memory, tables, output and host calls are bounded ([`limits`]).
 //!
+//! Without the feature `compiler` there is no compiler in the program: it takes what `portcullis plugin compile` made, by digest.
+//!
 //! Whatever goes wrong while a plugin runs is a [`Failure`]; the gate denies on it. Whatever makes a plugin unusable is a
 //! [`PluginError`], and stops the start.
 
@@ -18,10 +20,13 @@ use crate::digest::Digest;
 use crate::message::Json;
 
 mod access;
+#[cfg(feature = "compiler")]
 mod bake;
 mod builtin;
 mod clock;
 mod command;
+#[cfg(feature = "compiler")]
+mod compile;
 mod compiled;
 mod component;
 mod decide;
@@ -52,9 +57,10 @@ pub use sink::Sink;
 pub use tools::{ToolFailure, Tools};
 
 use clock::Clock;
-use compiled::Compiled;
+#[cfg(feature = "compiler")]
+use compiled::Cache;
 use load::{Allowed, Wasm};
-use stock::Stock;
+use stock::{Slots, Stock};
 use v0_1::World;
 
 /// The plugin host: one engine, its clock, the folder of compiled code, the slots. Cheap to clone; all clones are one.
@@ -65,9 +71,10 @@ struct Host {
     origin: Origin,
     engine: Engine,
     clock: Arc<Clock>,
-    compiled: Option<Compiled>,
-    decisions: Arc<Semaphore>,
-    tools: Arc<Semaphore>,
+    #[cfg(feature = "compiler")]
+    compiled: Option<Cache>,
+    decisions: Slots,
+    tools: Slots,
     commands: Arc<Semaphore>,
 }
 
@@ -193,20 +200,19 @@ impl Plugins {
     /// # Errors
     /// As [`Plugins::new`].
     pub fn with_origin(cache_dir: Option<&Path>, origin: Origin) -> Result<Self, PluginError> {
-        let open = |folder: &Path| {
-            let folder_name = || folder.display().to_string();
-            Compiled::open(folder)
-                .map_err(|error| PluginError::Cache { folder: folder_name(), reason: error.to_string() })
-        };
-        let compiled = cache_dir.map(open).transpose()?;
+        #[cfg(feature = "compiler")]
+        let compiled = cache_dir.map(cache).transpose()?;
+        #[cfg(not(feature = "compiler"))]
+        let _ = cache_dir;
         let (engine, clock) = engine::start()?;
         Ok(Self(Arc::new(Host {
             origin,
             engine,
             clock,
+            #[cfg(feature = "compiler")]
             compiled,
-            decisions: Arc::new(Semaphore::new(limits::DECISION_SLOTS as usize)),
-            tools: Arc::new(Semaphore::new(limits::TOOL_SLOTS as usize)),
+            decisions: Slots::new(limits::DECISION_SLOTS),
+            tools: Slots::new(limits::TOOL_SLOTS),
             commands: Arc::new(Semaphore::new(limits::COMMAND_SLOTS as usize)),
         })))
     }
@@ -276,6 +282,18 @@ impl Plugins {
         .await
     }
 
+    /// Compiles a plugin for hosts without a compiler, of the same version: of this processor, or of `target`, such as `pulley64`,
+    /// which an interpreter runs on any processor of 64 bits. What is written to a file is used as `FILE.cwasm@DIGEST`.
+    ///
+    /// # Errors
+    /// If it is no component, or the target is none that is compiled for here.
+    #[cfg(feature = "compiler")]
+    pub async fn precompile(&self, plugin: &PluginRef, target: Option<&str>) -> Result<Vec<u8>, PluginError> {
+        let wasm = self.0.origin.read(plugin).await?;
+        let target = target.map(str::to_owned);
+        blocking(move || compile::precompiled(&wasm, target.as_deref())).await
+    }
+
     async fn decider<W: World>(&self, config: &PluginConfig) -> Result<(Identity, Stock<W>), PluginError> {
         let wasm = self.0.origin.read(&config.plugin).await?;
         let allowed = Allowed { grant: config.grant.clone(), enclosure: None };
@@ -287,7 +305,7 @@ impl Plugins {
         wasm: Wasm,
         settings: &serde_json::Value,
         allowed: Allowed,
-        slots: &Arc<Semaphore>,
+        slots: &Slots,
     ) -> Result<(Identity, Stock<W>), PluginError> {
         let host = self.0.clone();
         let settings = Json::of(settings);
@@ -298,6 +316,12 @@ impl Plugins {
         let stock = Stock::start(engine, clock, linked, slots.clone()).await?;
         Ok((identity, stock))
     }
+}
+
+#[cfg(feature = "compiler")]
+fn cache(folder: &Path) -> Result<Cache, PluginError> {
+    Cache::open(folder)
+        .map_err(|error| PluginError::Cache { folder: folder.display().to_string(), reason: error.to_string() })
 }
 
 impl Identity {

@@ -6,6 +6,7 @@ mod component;
 mod http;
 mod link;
 mod pipe;
+#[cfg(feature = "process")]
 mod process;
 mod supervised;
 #[cfg(test)]
@@ -27,6 +28,7 @@ pub(crate) use component::{CommandSource, Program};
 pub(crate) use http::HttpSource;
 pub(crate) use link::{LOG_LEVEL, pages_needed};
 pub(crate) use pipe::Wire;
+#[cfg(feature = "process")]
 pub(crate) use process::{ProcessSource, run_to_end};
 pub(crate) use supervised::{Care, Record};
 

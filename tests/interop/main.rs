@@ -13,6 +13,7 @@
 mod broker;
 mod caged;
 mod conformance;
+mod edge;
 mod fidelity;
 mod inspector;
 mod installed;

@@ -8,6 +8,15 @@ use serde::{Deserialize, Serialize};
 /// The user and the group that a source is for itself in [`Tier::Full`]. Elsewhere it is who the broker is.
 pub const USER: u32 = 1000;
 
+/// Which program is the launcher.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Launcher {
+    /// The running program itself, whose `main` calls `main_if_asked` first.
+    SelfExec,
+    /// Another program that does so, such as the `portcullis-jail` binary.
+    Path(PathBuf),
+}
+
 /// The cell of one source.
 ///
 /// A fresh value gives no file, no folder and no network: an empty root with `/proc`, `/tmp`, `/dev/shm` and a handful of

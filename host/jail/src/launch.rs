@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::cell::{Cell, Network};
+use crate::cell::{Cell, Launcher, Network};
 #[cfg(target_os = "linux")]
 use crate::cgroup::Group;
 use crate::report::{Enforced, Refusal};
@@ -27,15 +27,6 @@ pub(crate) const TERMINATE: u8 = b'T';
 
 /// How long the launcher may take to build a cell. It takes milliseconds; a hanging network file system would take for ever.
 const BUILD_DEADLINE: Duration = Duration::from_secs(20);
-
-/// Which program is the launcher.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Launcher {
-    /// The running program itself, whose `main` calls [`main_if_asked`](crate::main_if_asked) first.
-    SelfExec,
-    /// Another program that does so, such as the `portcullis-jail` binary.
-    Path(PathBuf),
-}
 
 impl Launcher {
     pub(crate) fn program(&self) -> OsString {

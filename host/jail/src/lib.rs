@@ -4,35 +4,42 @@
 //! whatever it could have inherited, builds the cell, and then becomes the source by `exec`. [`Launch`] is the broker's
 //! side: what is to be started, in which [`Cell`]. [`main_if_asked`] is the launcher's side. [`Control`] is the line
 //! between them: when it closes, everything in the cell is killed.
-#![expect(clippy::disallowed_methods, reason = "this is where processes are started")]
+//!
+//! Without the feature `launch` nothing is started, and what is left are the types that cells are described by.
+#![cfg_attr(feature = "launch", expect(clippy::disallowed_methods, reason = "this is where processes are started"))]
 
 mod cell;
-#[cfg(target_os = "linux")]
+#[cfg(all(feature = "launch", target_os = "linux"))]
 mod cgroup;
+#[cfg(feature = "launch")]
 mod launch;
+#[cfg(feature = "launch")]
 mod probe;
 mod report;
-#[cfg(any(target_os = "macos", test))]
+#[cfg(all(feature = "launch", any(target_os = "macos", test)))]
 mod seatbelt;
-#[cfg(any(target_os = "linux", target_os = "macos"))]
+#[cfg(all(feature = "launch", any(target_os = "linux", target_os = "macos")))]
 mod step;
+#[cfg(feature = "launch")]
 mod wire;
 
-#[cfg(not(any(target_os = "linux", target_os = "macos")))]
+#[cfg(all(feature = "launch", not(any(target_os = "linux", target_os = "macos"))))]
 mod elsewhere;
-#[cfg(target_os = "linux")]
+#[cfg(all(feature = "launch", target_os = "linux"))]
 mod linux;
-#[cfg(target_os = "macos")]
+#[cfg(all(feature = "launch", target_os = "macos"))]
 mod macos;
 
-pub use cell::{Access, Cell, Limits, Listener, Mount, Network, Protocol, Tier, USER};
-#[cfg(not(any(target_os = "linux", target_os = "macos")))]
+pub use cell::{Access, Cell, Launcher, Limits, Listener, Mount, Network, Protocol, Tier, USER};
+#[cfg(all(feature = "launch", not(any(target_os = "linux", target_os = "macos"))))]
 use elsewhere::run;
-pub use launch::{Control, Launch, Launcher, Ready, Started};
-#[cfg(target_os = "linux")]
+#[cfg(feature = "launch")]
+pub use launch::{Control, Launch, Ready, Started};
+#[cfg(all(feature = "launch", target_os = "linux"))]
 use linux::run;
-#[cfg(target_os = "macos")]
+#[cfg(all(feature = "launch", target_os = "macos"))]
 use macos::run;
+#[cfg(feature = "launch")]
 pub use probe::probe;
 pub use report::{Enforced, Probe, Refusal};
 
@@ -40,6 +47,7 @@ pub use report::{Enforced, Probe, Refusal};
 ///
 /// Must be the first statement of `main`, before any thread is started or any descriptor opened. A step that fails is told
 /// to the broker; the process then ends with status 126.
+#[cfg(feature = "launch")]
 pub fn main_if_asked() {
     if std::env::args_os().nth(1).as_deref() == Some(std::ffi::OsStr::new(launch::ASK)) {
         std::process::exit(run());

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use crate::cell::{Cell, Mount, Tier};
-use crate::launch::{Launch, Launcher};
+use crate::cell::{Cell, Launcher, Mount, Tier};
+use crate::launch::Launch;
 use crate::report::{Enforced, Probe, Refusal};
 
 /// Tries the tiers, best first, until one can be built. Nothing is executed in them. Blocks for some milliseconds, or as

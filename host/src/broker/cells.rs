@@ -1,12 +1,16 @@
 //! What is known of the cells of sources that run here.
 
+#[cfg(feature = "process")]
 use std::collections::BTreeMap;
 
 use super::Broker;
+#[cfg(feature = "process")]
 use crate::catalog::LockedPackage;
+#[cfg(feature = "process")]
 use crate::cell::{CellError, Forecast, Phase};
 use crate::name::SourceName;
 
+#[cfg(feature = "process")]
 impl Broker {
     /// What each process source will be given and what will be enforced, before anything is installed or started.
     pub async fn forecast(&self) -> BTreeMap<SourceName, Result<Forecast, CellError>> {
@@ -17,13 +21,6 @@ impl Broker {
             }
         }
         forecasts
-    }
-
-    /// What a source may touch and what is enforced by what, for programs. None for what runs elsewhere, and for a process
-    /// before its first start.
-    #[must_use]
-    pub fn cell(&self, source: &SourceName) -> Option<serde_json::Value> {
-        self.inner.upstreams.get(source)?.cell()
     }
 
     /// Resolves the packages of all `npx` and `uvx` sources anew and pins what was found: by source, what was pinned before
@@ -40,5 +37,14 @@ impl Broker {
             }
         }
         Ok(renewed)
+    }
+}
+
+impl Broker {
+    /// What a source may touch and what is enforced by what, for programs. None for what runs elsewhere, and for a process
+    /// before its first start.
+    #[must_use]
+    pub fn cell(&self, source: &SourceName) -> Option<serde_json::Value> {
+        self.inner.upstreams.get(source)?.cell()
     }
 }

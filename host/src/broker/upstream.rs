@@ -10,16 +10,19 @@ use serde_json::json;
 use super::{BuildError, SourceHealth};
 use crate::call::now_millis;
 use crate::catalog::{self, Item, Kind};
-use crate::cell::{Cage, Cells, Enclosed, Grant};
+#[cfg(feature = "process")]
+use crate::cell::Cage;
+use crate::cell::{Cells, Enclosed, Grant};
 use crate::config::{Endpoint, SourceConfig, Value};
 use crate::digest::Digest;
 use crate::message::Json;
 use crate::plugin::{self, Access, Plugins};
 use crate::secret::Secrets;
 use crate::session::Era;
+#[cfg(feature = "process")]
+use crate::source::ProcessSource;
 use crate::source::{
-    Care, Client, CommandSource, ComponentSource, Health, HttpSource, ProcessSource, Program, Source, SourceError,
-    Status, Wire,
+    Care, Client, CommandSource, ComponentSource, Health, HttpSource, Program, Source, SourceError, Status, Wire,
 };
 
 /// The first revision without `initialize`. Revisions are dates and sort as text.
@@ -33,6 +36,7 @@ pub(crate) struct Upstream {
     pub(crate) identity: Digest,
     pub(crate) source: Box<dyn Source>,
     /// Of a process source.
+    #[cfg(feature = "process")]
     pub(super) cage: Option<Arc<Cage>>,
     /// Of a component source.
     pub(super) enclosed: Option<Arc<Enclosed>>,
@@ -89,8 +93,16 @@ impl Upstream {
             env.iter().map(|(name, value)| Ok((name.clone(), resolve(value)?.expose_secret().to_owned()))).collect()
         };
         let failed = |error: SourceError| BuildError::Source { source_name: source_name(), error };
-        let (mut cage, mut enclosed) = (None, None);
+        #[cfg(feature = "process")]
+        let mut cage = None;
+        let mut enclosed = None;
         let (source, identity): (Box<dyn Source>, _) = match &config.endpoint {
+            #[cfg(not(feature = "process"))]
+            Endpoint::Command { .. } => {
+                let why = "it has a `command`, and this program starts none; use a `component` or a `url`";
+                return Err(failed(SourceError::Start(why.to_owned())));
+            }
+            #[cfg(feature = "process")]
             Endpoint::Command { argv, cwd, env } => {
                 let resolved = variables(env)?;
                 let own = cage.insert(Arc::new(Cage::new(Arc::clone(cells), config)));
@@ -151,16 +163,24 @@ impl Upstream {
         };
         // With its name: the same program twice may stand for two accounts, and a yes to one is none to the other.
         let identity = Digest::of(json!([config.name, identity]).to_string().as_bytes());
-        Ok(Self { config: config.clone(), identity, source, cage, enclosed, last: Mutex::default() })
+        Ok(Self {
+            config: config.clone(),
+            identity,
+            source,
+            #[cfg(feature = "process")]
+            cage,
+            enclosed,
+            last: Mutex::default(),
+        })
     }
 
     /// Whether the source can change nothing and tell nobody: its cell makes sure of it.
     pub(crate) fn is_sealed(&self) -> bool {
-        match (&self.cage, &self.enclosed) {
-            (Some(cage), _) => cage.described().is_some_and(|described| described.is_harmless()),
-            (None, Some(enclosed)) => enclosed.is_harmless(),
-            (None, None) => false,
+        #[cfg(feature = "process")]
+        if let Some(cage) = &self.cage {
+            return cage.described().is_some_and(|described| described.is_harmless());
         }
+        self.enclosed.as_ref().is_some_and(|enclosed| enclosed.is_harmless())
     }
 
     /// Connects if need be, and gives the source's tools under their exposed names.
@@ -207,8 +227,11 @@ impl Upstream {
 
     /// What it may touch, and what is enforced by what. None for what runs elsewhere, and for a process before its first start.
     pub(super) fn cell(&self) -> Option<serde_json::Value> {
-        let process = self.cage.as_ref().and_then(|cage| cage.described()).map(|described| described.to_json());
-        process.or_else(|| self.enclosed.as_ref().map(|enclosed| enclosed.to_json()))
+        #[cfg(feature = "process")]
+        if let Some(described) = self.cage.as_ref().and_then(|cage| cage.described()) {
+            return Some(described.to_json());
+        }
+        self.enclosed.as_ref().map(|enclosed| enclosed.to_json())
     }
 
     /// How it is, and when it was discovered last. Asks nobody.

@@ -1,107 +1,21 @@
-//! Everything about the cells of one broker, and of one source: from the configuration to what is started, every time anew.
+//! The cell of one process source: from the configuration to what is started, every time anew.
 
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use portcullis_jail::{Launcher, Ready, Tier};
+use portcullis_jail::{Ready, Tier};
 use serde_json::json;
-use tokio::sync::OnceCell;
 
 use super::package::{Installed, Installer, Package, Phase};
 use super::plan::Setting;
-use super::{CellError, Grant, Machine, Plan, Platform, Profile, Report};
+use super::{CellError, Cells, Grant, Plan, Profile, Report};
 use crate::catalog::LockedPackage;
 use crate::config::{CellConfig, Endpoint, SourceConfig};
 use crate::egress::{Declared, Listeners, Outlet, Reach};
-use crate::ledger::{Event, Kind};
 use crate::name::SourceName;
-use crate::source::Record;
-
-/// What the cells of one broker share.
-pub(crate) struct Cells {
-    pub(crate) launcher: Launcher,
-    pub(crate) data_dir: PathBuf,
-    /// Files that no source is given: data folders and the configuration.
-    pub(crate) own: Vec<PathBuf>,
-    record: Record,
-    /// Probed when the first source starts.
-    platform: OnceCell<Platform>,
-}
-
-impl Cells {
-    /// `file` is the configuration, and `record` takes what happens to the ledger.
-    pub(crate) fn new(
-        launcher: Launcher,
-        data_dir: &Path,
-        file: Option<&Path>,
-        record: impl Fn(Event) + Send + Sync + 'static,
-    ) -> Self {
-        let user = crate::config::user_data_dir();
-        let own = [Some(data_dir.to_owned()), file.map(Path::to_owned), user].into_iter().flatten().collect();
-        Self { launcher, data_dir: data_dir.to_owned(), own, record: Arc::new(record), platform: OnceCell::new() }
-    }
-
-    /// Which cells this machine gives.
-    pub(crate) async fn platform(&self) -> &Platform {
-        let probe = || async {
-            let launcher = self.launcher.clone();
-            let probe = tokio::task::spawn_blocking(move || portcullis_jail::probe(&launcher)).await;
-            Platform::new(probe.ok())
-        };
-        self.platform.get_or_init(probe).await
-    }
-
-    pub(crate) fn machine(&self) -> Machine {
-        Machine::this(&self.own)
-    }
-
-    /// Takes what happens to sources, for the ledger.
-    pub(crate) fn recorder(&self) -> Record {
-        Arc::clone(&self.record)
-    }
-
-    /// Records what happened to a source.
-    pub(crate) fn note(&self, kind: Kind, body: serde_json::Value) {
-        (self.record)(Event::new(kind, body));
-    }
-
-    /// Records that a source runs, and in which cell.
-    pub(crate) fn note_start(&self, source: &SourceName, mut cell: serde_json::Value) {
-        if let Some(body) = cell.as_object_mut() {
-            body.insert("source".to_owned(), json!(source));
-        }
-        self.note(Kind::SourceStarted, cell);
-    }
-
-    /// Serves the sockets of a cell by name. None for a cell without a network.
-    pub(crate) fn serve(
-        &self,
-        source: &SourceName,
-        declared: Declared,
-        reach: Reach,
-        ready: Ready,
-    ) -> io::Result<Option<Outlet>> {
-        if declared.is_empty() {
-            return Ok(None);
-        }
-        let miscounted = || io::Error::other("the launcher bound another number of sockets than it was asked for");
-        let listeners = Listeners::bound(&declared, ready.listeners).ok_or_else(miscounted)?;
-        let record = Arc::clone(&self.record);
-        Outlet::open(source, listeners, declared, reach, move |event| record(event)).map(Some)
-    }
-}
-
-impl std::fmt::Debug for Cells {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Cells")
-            .field("launcher", &self.launcher)
-            .field("data_dir", &self.data_dir)
-            .finish_non_exhaustive()
-    }
-}
 
 /// The cell of one process source.
 #[derive(Debug)]

@@ -4,8 +4,10 @@ use std::path::{Path, PathBuf};
 
 use portcullis_jail::Limits;
 
+use super::CellError;
+#[cfg(feature = "process")]
+use super::Profile;
 use super::trace::trace;
-use super::{CellError, Profile};
 use crate::config::{CellConfig, Endpoint, SourceConfig};
 use crate::plugin::limits::SOURCE_MEMORY_BYTES;
 
@@ -93,6 +95,7 @@ impl Grant {
 
     /// Lets the source start in a folder, if that is in its cell: a granted one, one of the program itself, or one that holds
     /// such a thing, which is then all that is in it. Else it starts in its private home.
+    #[cfg(feature = "process")]
     pub(crate) fn start_in(&mut self, cwd: &Path, profile: &Profile) {
         let cwd = real(cwd);
         let mut there = self.read.iter().chain(&self.write).chain(&profile.read);

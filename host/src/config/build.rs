@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use super::error::{Fault, suggest};
 use super::raw::{At, RawConfig, RawMode, RawProfile, RawServe};
-use super::{Approve, Config, Detail, PluginConfig, ProfileConfig, ServeConfig, SourceConfig, callers, source, value};
+use super::{
+    Approve, Config, Detail, PluginConfig, ProfileConfig, ServeConfig, SourceConfig, callers, plugin, source, value,
+};
 use crate::call::{Phase, Trust};
 use crate::message::MAX_MESSAGE_BYTES;
 use crate::name::{ProfileName, SourceName};
@@ -26,7 +28,10 @@ const ASK_TIMEOUT_MOST: Duration = Duration::from_secs(24 * 60 * 60);
 /// What the largest message may be: below it ordinary results fail, above it one result takes the machine.
 const MESSAGE_LIMITS: std::ops::RangeInclusive<u64> = 1 << 20..=1 << 30;
 
-/// How many entries of one kind a file may have: each is loaded, connected or asked.
+/// How many sources a file may have: a session meets each of them.
+const MAX_SOURCES: usize = 1024;
+
+/// How many entries of one other kind a file may have: each is loaded, or asked about every call.
 const MAX_ENTRIES: usize = 256;
 
 /// The problems found so far.
@@ -68,18 +73,10 @@ pub(super) fn build(raw: &RawConfig, file: Option<PathBuf>, base: &Path) -> Resu
         data_dir,
         file,
     };
-    let counts = [
-        raw.sources.len(),
-        raw.profiles.len(),
-        raw.policies.len(),
-        raw.transforms.len(),
-        raw.approvals.len(),
-        raw.sinks.len(),
-    ];
-    if counts.iter().any(|count| *count > MAX_ENTRIES) {
-        faults
-            .0
-            .push(Fault::new(0..0, format!("more than {MAX_ENTRIES} entries of one kind")).help("use several brokers"));
+    let counts = [raw.profiles.len(), raw.policies.len(), raw.transforms.len(), raw.approvals.len(), raw.sinks.len()];
+    let most = [(raw.sources.len(), MAX_SOURCES)].into_iter().chain(counts.map(|count| (count, MAX_ENTRIES)));
+    for (_, most) in most.filter(|(count, most)| count > most).take(1) {
+        faults.0.push(Fault::new(0..0, format!("more than {most} entries of one kind")).help("use several brokers"));
     }
     if faults.0.is_empty() { Ok(config) } else { Err(faults.0) }
 }
@@ -186,7 +183,7 @@ type Common<'a> = (&'a At<String>, Option<&'a At<toml::Table>>, &'a [At<String>]
 fn plugin((plugin, settings, grant): Common<'_>, base: &Path, faults: &mut Faults) -> Option<PluginConfig> {
     let settings = faults.keep(json_settings(settings));
     let grant = grant_list(grant, faults);
-    let plugin = faults.keep(value::plugin(plugin, base))?;
+    let plugin = faults.keep(plugin::parse(plugin, base))?;
     Some(PluginConfig { plugin, settings: settings?, on: Vec::new(), shadow: false, grant, file: None })
 }
 

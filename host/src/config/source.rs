@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::build::{Faults, grant_list, json_settings};
 use super::error::{Fault, suggest};
 use super::raw::{At, RawCell, RawCommand, RawLifecycle, RawSource, RawStart, RawValue};
-use super::{Carrier, CellConfig, Endpoint, Lifecycle, SourceConfig, Value, value, variable};
+use super::{Carrier, CellConfig, Endpoint, Lifecycle, SourceConfig, Value, plugin, value, variable};
 use crate::name::SourceName;
 
 /// How long a call may take: what MCP's own SDKs wait, and the limits of that.
@@ -182,7 +182,7 @@ fn endpoint(at: &At<String>, raw: &RawSource, base: &Path, faults: &mut Faults) 
             let grant = raw.grant.as_ref().map(|list| grant_list(list, faults)).unwrap_or_default();
             let env = raw.env.as_ref().map(|env| variables(env, faults)).unwrap_or_default();
             faults.0.extend(raw.cell.as_ref().into_iter().flat_map(|cell| of_processes(cell)));
-            let component = faults.keep(value::plugin(at, base))?;
+            let component = faults.keep(plugin::parse(at, base))?;
             Some(Endpoint::Component { component, settings: settings?, grant, env })
         }
         (None, None, None) => None,

@@ -42,7 +42,7 @@ pub(crate) async fn bake<W: World>(
 
     let armed = arm(&mut store, Limits::START);
     let configured = async {
-        let (world, instance) = W::open(&pre, &mut store).await?;
+        let (world, instance) = W::instantiate(&pre, &mut store).await?;
         Ok((world.configure(&mut store, settings).await?, instance))
     };
     let (configured, instance) =

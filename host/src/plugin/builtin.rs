@@ -7,6 +7,9 @@ include!(concat!(env!("OUT_DIR"), "/builtins.rs"));
 
 /// The bytes of `builtin:NAME`.
 pub(crate) fn find(name: &str) -> Result<&'static [u8], PluginError> {
+    if cfg!(not(feature = "compiler")) {
+        return Err(PluginError::NoCompiler { plugin: format!("builtin:{name}") });
+    }
     let found = BUILTINS.iter().find(|(known, _)| *known == name);
     found.map(|(_, bytes)| *bytes).ok_or_else(|| {
         let known = BUILTINS.iter().map(|(known, _)| format!("`builtin:{known}`")).collect::<Vec<_>>().join(", ");

@@ -1,149 +1,122 @@
-//! Compiled code on disk. The one module with `unsafe`: loading compiled code executes it, so only what this broker wrote may
-//! be loaded.
+//! Compiled code. The one module with `unsafe`: loading compiled code executes it, so its bytes are authenticated first, and the
+//! bytes that were checked are the bytes that are loaded; no file is opened again.
 //!
-//! Each entry is one file: a tag, then the code. The tag is an HMAC over the entry's name and the code, under a key that stands
-//! beside the entries and that only this user can read. The name is derived from the digest of the `.wasm` and from the
-//! engine's compatibility hash. The bytes that were checked are the bytes that are loaded; the file is not opened again.
+//! Two things are known to be ours: what this broker compiled and kept ([`Cache`]), by a tag under a key of its own; and what
+//! `portcullis plugin compile` made ([`Precompiled`]), by the digest that the configuration or the lock names.
 #![allow(unsafe_code, reason = "the only way to load compiled code; its bytes are authenticated first")]
 
-use std::fs::{self, DirBuilder, File};
-use std::hash::{Hash as _, Hasher};
-use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
-use std::path::{Path, PathBuf};
+#[cfg(feature = "compiler")]
+mod cache;
 
-use hmac::{Hmac, KeyInit as _, Mac as _};
-use sha2::{Digest as _, Sha256};
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+#[cfg(feature = "compiler")]
+use hmac::{Hmac, Mac as _};
+use serde::{Deserialize, Serialize};
+#[cfg(feature = "compiler")]
+use sha2::Sha256;
 use wasmtime::Engine;
 use wasmtime::component::Component;
 
+#[cfg(feature = "compiler")]
+pub(crate) use cache::Cache;
+
 use crate::digest::Digest;
 
-/// Entries kept; the oldest go first. A broker has a handful of plugins, and an entry has up to 40 MB.
-const MAX_ENTRIES: usize = 64;
+/// What file names of compiled components end in.
+pub(crate) const EXTENSION: &str = "cwasm";
 
-const KEY_BYTES: usize = 32;
-const TAG_BYTES: usize = 32;
-const EXTENSION: &str = "cwasm";
+/// The format of [`Precompiled`].
+const VERSION: u32 = 1;
 
-/// A folder of compiled components.
+/// Code that this program, or one that the configuration trusts, has compiled.
+struct Authentic<'a>(&'a [u8]);
+
+impl<'a> Authentic<'a> {
+    /// Code with a tag that only a holder of the key can make. `mac` has taken the code.
+    #[cfg(feature = "compiler")]
+    fn tagged(mac: Hmac<Sha256>, tag: &[u8], code: &'a [u8]) -> Option<Self> {
+        mac.verify_slice(tag).is_ok().then_some(Self(code))
+    }
+
+    fn load(&self, engine: &Engine) -> wasmtime::Result<Component> {
+        // SAFETY: there is one of these for code alone that was authenticated: by its tag, which proves that it is the output of
+        // `Component::serialize` of an engine with the same compatibility hash in a process of this user; or by its digest, which
+        // a person wrote down who trusts what made it. An engine that could not run it refuses it.
+        unsafe { Component::deserialize(engine, self.0) }
+    }
+}
+
+/// A component that was compiled elsewhere: a line of JSON, then the code.
 #[derive(Debug)]
-pub(crate) struct Compiled {
-    folder: PathBuf,
-    key: [u8; KEY_BYTES],
+pub(crate) struct Precompiled {
+    file: Vec<u8>,
+    /// Where the code begins.
+    code: usize,
+    header: Header,
 }
 
-impl Compiled {
-    /// Opens the folder, and makes it and its key if need be.
-    pub(crate) fn open(folder: &Path) -> io::Result<Self> {
-        DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-        let metadata = fs::symlink_metadata(folder)?;
-        if !metadata.is_dir() || metadata.uid() != rustix::process::geteuid().as_raw() {
-            return Err(io::Error::other("it must be a folder that belongs to the user who runs the broker"));
-        }
-        if metadata.permissions().mode() & 0o077 != 0 {
-            fs::set_permissions(folder, fs::Permissions::from_mode(0o700))?;
-        }
-        Ok(Self { folder: folder.to_owned(), key: key(folder)? })
-    }
-
-    /// The component that was compiled from these bytes by an engine like this one; None if there is none, or if what is there
-    /// is not what this broker wrote.
-    pub(crate) fn load(&self, engine: &Engine, wasm: &Digest) -> Option<Component> {
-        let name = name(engine, wasm);
-        let path = self.path(&name);
-        let bytes = fs::read(&path).ok()?;
-        let checked = bytes.split_at_checked(TAG_BYTES).filter(|(tag, code)| {
-            let mac = self.mac(&name, code);
-            mac.is_some_and(|mac| mac.verify_slice(tag).is_ok())
-        });
-        let Some((_, code)) = checked else {
-            tracing::warn!(file = %path.display(), "compiled plugin was altered; compiling it again");
-            return None;
-        };
-        // SAFETY: the tag proves that `code` is what `store` was given under this name, by a holder of the key: the output of
-        // `Component::serialize` of an engine with the same compatibility hash.
-        let loaded = unsafe { Component::deserialize(engine, code) };
-        loaded.inspect_err(|error| tracing::warn!(file = %path.display(), %error, "compiled plugin does not load")).ok()
-    }
-
-    /// Keeps a compiled component. Replaces the entry as a whole, or not at all.
-    pub(crate) fn store(&self, engine: &Engine, wasm: &Digest, component: &Component) -> io::Result<()> {
-        let name = name(engine, wasm);
-        let code = component.serialize().map_err(|error| io::Error::other(format!("{error:#}")))?;
-        let mac = self.mac(&name, &code).ok_or_else(|| io::Error::other("no tag for the entry"))?;
-        let mut file = tempfile::NamedTempFile::new_in(&self.folder)?;
-        file.write_all(&mac.finalize().into_bytes())?;
-        file.write_all(&code)?;
-        file.as_file().sync_data()?;
-        file.persist(self.path(&name))?;
-        self.drop_oldest()
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.folder.join(name).with_extension(EXTENSION)
-    }
-
-    fn mac(&self, name: &str, code: &[u8]) -> Option<Hmac<Sha256>> {
-        let mut mac = Hmac::<Sha256>::new_from_slice(&self.key).ok()?;
-        // The name has a fixed length, so that no other pair of name and code gives the same message.
-        mac.update(name.as_bytes());
-        mac.update(code);
-        Some(mac)
-    }
-
-    fn drop_oldest(&self) -> io::Result<()> {
-        let mut entries: Vec<_> = fs::read_dir(&self.folder)?
-            .filter_map(Result::ok)
-            .map(|entry| entry.path())
-            .filter(|path| path.extension().is_some_and(|extension| extension == EXTENSION))
-            .filter_map(|path| Some((fs::metadata(&path).ok()?.modified().ok()?, path)))
-            .collect();
-        entries.sort();
-        let surplus = entries.len().saturating_sub(MAX_ENTRIES);
-        entries.iter().take(surplus).try_for_each(|(_, path)| fs::remove_file(path))
-    }
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Header {
+    /// [`VERSION`]
+    portcullis: u32,
+    /// Of the `.wasm`.
+    wasm: Digest,
+    /// Its section of documentation, in base64.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    docs: Option<String>,
 }
 
-/// Reads the key, or makes one. Of several brokers that start at once, one wins and all use its key.
-fn key(folder: &Path) -> io::Result<[u8; KEY_BYTES]> {
-    let path = folder.join("key");
-    if !path.exists() {
-        let mut key = [0; KEY_BYTES];
-        getrandom::fill(&mut key).map_err(|error| io::Error::other(error.to_string()))?;
-        // Made 0600 by tempfile, and complete before it has its name.
-        let mut file = tempfile::NamedTempFile::new_in(folder)?;
-        file.write_all(&key)?;
-        file.as_file().sync_data()?;
-        if let Err(error) = file.persist_noclobber(&path)
-            && error.error.kind() != io::ErrorKind::AlreadyExists
-        {
-            return Err(error.error);
-        }
-    }
-    let file = File::open(&path)?;
-    if file.metadata()?.permissions().mode() & 0o077 != 0 {
-        return Err(io::Error::other(format!("others can read {}: remove it, and a new one is made", path.display())));
-    }
-    let mut key = Vec::with_capacity(KEY_BYTES);
-    file.take(2 * KEY_BYTES as u64).read_to_end(&mut key)?;
-    key.try_into()
-        .map_err(|_| io::Error::other(format!("{} is damaged: remove it, and a new one is made", path.display())))
+/// Why a file is no precompiled component.
+pub(crate) enum Unfit {
+    /// It has another digest: this one.
+    Changed(Digest),
+    /// It was not made by `portcullis plugin compile`, or by another version.
+    Foreign,
 }
 
-/// The name of the entry: 64 hexadecimal digits.
-fn name(engine: &Engine, wasm: &Digest) -> String {
-    struct Sha(Sha256);
-    impl Hasher for Sha {
-        fn write(&mut self, bytes: &[u8]) {
-            self.0.update(bytes);
+impl Precompiled {
+    /// The file that has this digest.
+    pub(crate) fn open(file: Vec<u8>, pinned: Digest) -> Result<Self, Unfit> {
+        let found = Digest::of(&file);
+        if found != pinned {
+            return Err(Unfit::Changed(found));
         }
-        fn finish(&self) -> u64 {
-            0 // Never asked for: the whole digest is used.
-        }
+        let end = memchr::memchr(b'\n', &file).ok_or(Unfit::Foreign)?;
+        let header = file.get(..end).and_then(|line| serde_json::from_slice::<Header>(line).ok());
+        let header = header.filter(|header| header.portcullis == VERSION).ok_or(Unfit::Foreign)?;
+        Ok(Self { file, code: end + 1, header })
     }
-    let mut sha = Sha(Sha256::new_with_prefix(wasm.0));
-    engine.precompile_compatibility_hash().hash(&mut sha);
-    let digest = Digest(sha.0.finalize().into()).to_string();
-    digest.trim_start_matches("sha256:").to_owned()
+
+    /// The file for what was compiled from this `.wasm`, with its section of documentation.
+    #[cfg(feature = "compiler")]
+    pub(crate) fn file(wasm: Digest, docs: Option<&[u8]>, code: &[u8]) -> Vec<u8> {
+        let header = Header { portcullis: VERSION, wasm, docs: docs.map(|docs| BASE64_STANDARD.encode(docs)) };
+        let mut file = serde_json::to_vec(&header).unwrap_or_default();
+        file.push(b'\n');
+        file.extend_from_slice(code);
+        file
+    }
+
+    /// Of the `.wasm`.
+    pub(crate) fn wasm(&self) -> Digest {
+        self.header.wasm
+    }
+
+    pub(crate) fn docs(&self) -> Option<Vec<u8>> {
+        self.header.docs.as_ref().and_then(|docs| BASE64_STANDARD.decode(docs).ok())
+    }
+
+    /// Bytes of the file.
+    pub(crate) fn size(&self) -> usize {
+        self.file.len()
+    }
+
+    /// # Errors
+    /// If it was compiled for another engine, or is damaged.
+    pub(crate) fn load(&self, engine: &Engine) -> wasmtime::Result<Component> {
+        // `open` compared the digest of the whole file, which is private and never changed.
+        Authentic(self.file.get(self.code..).unwrap_or_default()).load(engine)
+    }
 }

@@ -46,8 +46,9 @@ impl Component {
         access: Access,
     ) -> Result<Self, PluginError> {
         let wasm = plugins.0.origin.read(plugin).await?;
+        let host = Arc::clone(&plugins.0);
         let scan = move || {
-            let manifest = Manifest::scan(&wasm)?;
+            let manifest = Manifest::read(&host, &wasm)?;
             Ok((wasm, manifest))
         };
         let (wasm, manifest) = blocking(scan).await?;

@@ -14,21 +14,45 @@ const ADDRESSABLE: usize = 1 << 32;
 /// An engine, and the clock that ticks for it.
 pub(crate) fn start() -> Result<(Engine, Arc<Clock>), PluginError> {
     let failed = |error: wasmtime::Error| PluginError::Engine(format!("{error:#}"));
-    let engine = Engine::new(config().allocation_strategy(InstanceAllocationStrategy::Pooling(pool()))).or_else(|error| {
+    let mut config = config().map_err(failed)?;
+    let pooling = InstanceAllocationStrategy::Pooling(pool());
+    let engine = Engine::new(config.allocation_strategy(pooling)).or_else(|error| {
         // The pool reserves terabytes of address space, which a small `ulimit -v` forbids.
         tracing::warn!(%error, "no address space for a pool of plugin instances; each is allocated on demand, which is slower");
-        Engine::new(config().allocation_strategy(InstanceAllocationStrategy::OnDemand))
+        Engine::new(config.allocation_strategy(InstanceAllocationStrategy::OnDemand))
     });
     let engine = engine.map_err(failed)?;
     let clock = Clock::start(&engine)?;
     Ok((engine, clock))
 }
 
-fn config() -> Config {
+/// An engine that compiles for engines like ours elsewhere, and runs nothing.
+#[cfg(feature = "compiler")]
+pub(crate) fn compiler(target: Option<&str>) -> Result<Engine, PluginError> {
+    let engine = config().and_then(|mut config| {
+        if let Some(target) = target {
+            config.target(target)?;
+        }
+        Engine::new(&config)
+    });
+    engine.map_err(|error| PluginError::Engine(format!("{error:#}")))
+}
+
+/// What an interpreter runs instead of code for the processor; None for that.
+const INTERPRETED: Option<&str> = if cfg!(all(feature = "pulley", not(feature = "compiler"))) {
+    Some(if cfg!(target_endian = "big") { "pulley64be" } else { "pulley64" })
+} else {
+    None
+};
+
+fn config() -> wasmtime::Result<Config> {
     let mut config = Config::new();
     // Nobody reads the frames of a stripped guest, and gathering them costs more than the trap.
     config.epoch_interruption(true).wasm_backtrace_max_frames(None);
-    config
+    if let Some(target) = INTERPRETED {
+        config.target(target)?;
+    }
+    Ok(config)
 }
 
 fn pool() -> PoolingAllocationConfig {

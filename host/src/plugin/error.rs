@@ -58,6 +58,34 @@ pub enum PluginError {
         /// What to do if that is wanted.
         way_out: &'static str,
     },
+    /// It is WebAssembly, and this program has no compiler.
+    #[error(
+        "{plugin} is not compiled, and this program has no compiler: run `portcullis plugin compile {plugin} FILE.cwasm` where \
+         there is one, and name what it prints"
+    )]
+    NoCompiler {
+        /// The plugin.
+        plugin: String,
+    },
+    /// It was compiled for another engine.
+    #[error(
+        "{plugin} was not compiled for this program: {reason}; compile it again with a `portcullis` of this version"
+    )]
+    OtherEngine {
+        /// The plugin.
+        plugin: String,
+        /// In what they differ.
+        reason: String,
+    },
+    /// Compiled code that nothing vouches for.
+    #[error(
+        "{plugin} holds compiled code, which runs unchecked: write `{plugin}@sha256:…` with the digest that `portcullis plugin \
+         compile` printed"
+    )]
+    Unpinned {
+        /// The plugin.
+        plugin: String,
+    },
     /// The file holds something else.
     #[error("{plugin} is not a WebAssembly component: {reason}")]
     NotAComponent {

@@ -118,7 +118,7 @@ impl Functions {
             Err(why) => return Ok(Err(ToolFailure::InvalidArguments(why))),
         };
         let mut results = vec![Val::Bool(false); usize::from(function.result.is_some())];
-        let slots = Arc::clone(&self.0.host.tools).acquire_many_owned(self.0.weight);
+        let slots = Arc::clone(&self.0.host.tools.free).acquire_many_owned(self.0.weight);
         let Ok(Ok(_slot)) = timeout(limits::SLOT_WAIT, slots).await else {
             return Err(Failure::new(FailureCode::Busy, "every slot for plugin instances is in use"));
         };

@@ -1,43 +1,53 @@
-//! From bytes to a component that is ready to be instantiated: encode, compile, check what it imports, link.
+//! From bytes to a component that is ready to be instantiated: check what it imports, link. What is not compiled yet is compiled
+//! by `compile`.
 
 use std::sync::Arc;
 
-use wasmparser::{Parser, Payload};
 use wasmtime::Engine;
 use wasmtime::component::{Component, InstancePre, Linker};
 
 use super::access::{self, Enclosure};
-use super::bake::{Unbaked, bake};
+#[cfg(feature = "compiler")]
+use super::compile;
+use super::compiled::Precompiled;
 use super::error::PluginError;
 use super::guest::State;
-use super::v0_1::{self, Facts, PACKAGE, TRACK, World};
+use super::v0_1::{self, PACKAGE, TRACK, World};
 use super::{Host, limits};
 use crate::digest::Digest;
 
 /// The capabilities that a configuration may grant, and the interface behind each.
 pub(crate) const GRANTS: [&str; 1] = ["log"];
 
-/// The bytes of a plugin.
+/// A plugin as it was read.
 pub(crate) struct Wasm {
     pub(crate) plugin: String,
+    /// Of the `.wasm`, also of one that was compiled elsewhere.
     pub(crate) digest: Digest,
-    bytes: Vec<u8>,
+    pub(super) form: Form,
+}
+
+pub(super) enum Form {
+    /// To be compiled.
+    Wasm(Vec<u8>),
+    Precompiled(Precompiled),
 }
 
 impl Wasm {
     pub(super) fn new(plugin: String, bytes: Vec<u8>) -> Self {
-        Self { plugin, digest: Digest::of(&bytes), bytes }
+        Self { plugin, digest: Digest::of(&bytes), form: Form::Wasm(bytes) }
     }
 
+    pub(super) fn precompiled(plugin: String, code: Precompiled) -> Self {
+        Self { plugin, digest: code.wasm(), form: Form::Precompiled(code) }
+    }
+
+    /// Bytes of the file.
     pub(crate) fn size(&self) -> usize {
-        self.bytes.len()
-    }
-
-    /// Of the plugin with its settings in it.
-    fn digest_with(&self, settings: &str) -> Digest {
-        let mut text = format!("{} ", self.digest);
-        text.push_str(settings);
-        Digest::of(text.as_bytes())
+        match &self.form {
+            Form::Wasm(bytes) => bytes.len(),
+            Form::Precompiled(code) => code.size(),
+        }
     }
 }
 
@@ -69,85 +79,29 @@ pub(crate) fn prepare<W: World>(
     allowed: &Allowed,
     settings: String,
 ) -> Result<Linked<W>, PluginError> {
-    let in_each = |settings| link(&host.engine, wasm, &compile(host, wasm)?, allowed, Some(settings));
-    if allowed.enclosure.as_ref().is_some_and(|enclosure| enclosure.wasi) {
-        // It has a clock and chance, so that no two starts need be the same.
-        return in_each(settings);
-    }
-    let configured = wasm.digest_with(&settings);
-    if let Some(component) = host.compiled.as_ref().and_then(|folder| folder.load(&host.engine, &configured)) {
+    #[cfg(feature = "compiler")]
+    if let Some(component) = compile::configured::<W>(host, wasm, allowed, &settings)? {
         return link(&host.engine, wasm, &component, allowed, None);
     }
-    let bytes = component_bytes(wasm)?;
-    let store =
-        State::store(&host.engine, &host.clock, Facts { plugin: wasm.plugin.as_str().into(), ..Facts::default() });
-    let baked = bake::<W>(store, &bytes, &settings, |component| {
-        Ok(link::<W>(&host.engine, wasm, component, allowed, None)?.pre)
-    });
-    match tokio::runtime::Handle::current().block_on(baked) {
-        Ok(component) => {
-            keep(host, &wasm.plugin, &configured, &component);
-            link(&host.engine, wasm, &component, allowed, None)
-        }
-        Err(Unbaked::Unready(unready)) => Err(unready.of(&wasm.plugin)),
-        Err(Unbaked::Unable(error)) => {
-            tracing::debug!(plugin = %wasm.plugin, %error, "plugin is configured in each instance");
-            in_each(settings)
-        }
-    }
+    link(&host.engine, wasm, &compile(host, wasm)?, allowed, Some(settings))
 }
 
-/// Compiles a plugin, or takes what was compiled before.
+/// The code of a plugin for this machine.
 pub(crate) fn compile(host: &Host, wasm: &Wasm) -> Result<Component, PluginError> {
-    if let Some(component) = host.compiled.as_ref().and_then(|folder| folder.load(&host.engine, &wasm.digest)) {
-        return Ok(component);
+    match &wasm.form {
+        Form::Precompiled(code) => code.load(&host.engine).map_err(|error| {
+            let (plugin, reason) = (wasm.plugin.clone(), format!("{error:#}"));
+            PluginError::OtherEngine { plugin, reason }
+        }),
+        #[cfg(feature = "compiler")]
+        Form::Wasm(bytes) => compile::component(host, wasm, bytes),
+        #[cfg(not(feature = "compiler"))]
+        Form::Wasm(_) => Err(PluginError::NoCompiler { plugin: wasm.plugin.clone() }),
     }
-    let bytes = component_bytes(wasm)?;
-    let component = Component::from_binary(&host.engine, &bytes).map_err(|error| {
-        let (plugin, reason) = (wasm.plugin.clone(), format!("{error:#}"));
-        // What the pool has no room for is a component all the same.
-        if reason.contains("pool") || reason.contains("exceed") {
-            let limit = format!("{} memories of 4 GiB", limits::MEMORIES_PER_COMPONENT);
-            return PluginError::TooLarge { plugin, needs: reason, limit };
-        }
-        PluginError::NotAComponent { plugin, reason }
-    })?;
-    keep(host, &wasm.plugin, &wasm.digest, &component);
-    Ok(component)
-}
-
-fn keep(host: &Host, plugin: &str, digest: &Digest, component: &Component) {
-    if let Some(folder) = &host.compiled
-        && let Err(error) = folder.store(&host.engine, digest, component)
-    {
-        tracing::warn!(%plugin, %error, "compiled plugin is not kept; the next start compiles it again");
-    }
-}
-
-/// The component itself. A core module that cargo and wit-bindgen made becomes one here, so that an author needs no other tool.
-fn component_bytes(wasm: &Wasm) -> Result<std::borrow::Cow<'_, [u8]>, PluginError> {
-    const CORE: &[u8] = b"\0asm\x01\0\0\0";
-    let refuse = |reason: String| PluginError::NotAComponent { plugin: wasm.plugin.clone(), reason };
-    if !wasm.bytes.starts_with(b"\0asm") {
-        return Err(refuse("it does not begin as WebAssembly does".into()));
-    }
-    if !wasm.bytes.starts_with(CORE) {
-        return Ok(wasm.bytes.as_slice().into());
-    }
-    if memchr::memmem::find(&wasm.bytes, b"wasi_snapshot_preview1").is_some() {
-        return Err(refuse("it is a core module for an older WASI; build it for wasm32-wasip2".into()));
-    }
-    if memchr::memmem::find(&wasm.bytes, b"component-type").is_none() {
-        let reason = "it is a core module that says nothing of its world; generate its bindings with wit-bindgen";
-        return Err(refuse(reason.into()));
-    }
-    let mut encoder = wit_component::ComponentEncoder::default();
-    let encoded = encoder.validate(true).module(&wasm.bytes).and_then(|encoder| encoder.encode());
-    encoded.map(Into::into).map_err(|error| refuse(format!("its core module cannot be encoded: {error:#}")))
 }
 
 /// Checks imports against the grant and exports against the world, and links.
-fn link<W: World>(
+pub(super) fn link<W: World>(
     engine: &Engine,
     wasm: &Wasm,
     component: &Component,
@@ -218,37 +172,16 @@ pub(crate) struct Manifest {
 }
 
 impl Manifest {
-    /// Of a component that is not compiled yet.
-    pub(crate) fn scan(wasm: &Wasm) -> Result<Self, PluginError> {
-        let bytes = component_bytes(wasm)?;
-        let mut manifest = Self { imports: Vec::new(), exports: Vec::new(), docs: None };
-        let mut depth = 0;
-        let scanned = Parser::new(0).parse_all(&bytes).try_for_each(|payload| {
-            match payload? {
-                Payload::Version { .. } => depth += 1,
-                Payload::End(_) => depth -= 1,
-                Payload::ComponentImportSection(section) if depth == 1 => {
-                    for import in section {
-                        manifest.imports.push(import?.name.name.to_owned());
-                    }
-                }
-                Payload::ComponentExportSection(section) if depth == 1 => {
-                    for export in section {
-                        manifest.exports.push(export?.name.name.to_owned());
-                    }
-                }
-                Payload::CustomSection(section) if depth == 1 && section.name() == "package-docs" => {
-                    manifest.docs = Some(section.data().to_vec());
-                }
-                _ => {}
-            }
-            Ok::<_, wasmparser::BinaryReaderError>(())
-        });
-        let refuse = |error: wasmparser::BinaryReaderError| PluginError::NotAComponent {
-            plugin: wasm.plugin.clone(),
-            reason: error.to_string(),
+    /// Of a plugin as it was read. What is not compiled yet is not compiled for this.
+    pub(crate) fn read(host: &Host, wasm: &Wasm) -> Result<Self, PluginError> {
+        let docs = match &wasm.form {
+            #[cfg(feature = "compiler")]
+            Form::Wasm(bytes) => return compile::manifest(&wasm.plugin, bytes),
+            #[cfg(not(feature = "compiler"))]
+            Form::Wasm(_) => None,
+            Form::Precompiled(code) => code.docs(),
         };
-        scanned.map(|()| manifest).map_err(refuse)
+        Ok(Self { docs, ..Self::of(&host.engine, &compile(host, wasm)?) })
     }
 
     pub(crate) fn of(engine: &Engine, component: &Component) -> Self {

@@ -1,12 +1,14 @@
 //! Where the bytes of plugins come from, and what they must be.
 //!
-//! A pin is checked on the bytes in memory, and those are what is compiled: no file is opened again.
+//! A pin is checked on the bytes in memory, and those are what is compiled or, if they are compiled code, run: no file is opened
+//! again.
 
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
 
+use super::compiled::{self, Precompiled, Unfit};
 use super::load::Wasm;
 use super::{PluginError, blocking, builtin, limits};
 use crate::catalog::Lock;
@@ -40,7 +42,10 @@ impl Origin {
     pub async fn resolve(&self, plugin: &PluginRef) -> Result<Option<Digest>, PluginError> {
         match plugin {
             PluginRef::Builtin(_) | PluginRef::Pinned(..) => Ok(None),
-            PluginRef::Path(path) => Ok(Some(file(path).await?.digest)),
+            PluginRef::Path(path) => {
+                let path = path.clone();
+                blocking(move || Ok(Some(Digest::of(&file(&path)?)))).await
+            }
             PluginRef::Oci(reference) if reference.digest().is_some() => Ok(None),
             PluginRef::Oci(reference) => match oci::resolve(&self.store, reference).await {
                 Ok(digest) => Ok(Some(digest)),
@@ -49,56 +54,87 @@ impl Origin {
         }
     }
 
-    /// The bytes of a plugin, which are what they must be.
+    /// A plugin, which is what it must be.
     pub(super) async fn read(&self, plugin: &PluginRef) -> Result<Wasm, PluginError> {
         let name = plugin.to_string();
-        match plugin {
-            PluginRef::Builtin(builtin) => Ok(Wasm::new(name, builtin::find(builtin)?.to_vec())),
-            PluginRef::Pinned(path, pinned) => {
-                let way_out = "if that is wanted, write what it is now";
-                unchanged(file(path).await?, *pinned, "the configuration says", way_out)
-            }
-            PluginRef::Path(path) => match self.pins.get(&name) {
-                None => file(path).await,
-                Some(pinned) => {
-                    let way_out = "if that is wanted, run `portcullis lock accept --components`";
-                    unchanged(file(path).await?, *pinned, "portcullis.lock says", way_out)
-                }
-            },
+        let (path, pin) = match plugin {
+            PluginRef::Builtin(builtin) => return Ok(Wasm::new(name, builtin::find(builtin)?.to_vec())),
             PluginRef::Oci(reference) => {
                 let fetched = match reference.digest().or_else(|| self.pins.get(&name).copied()) {
                     Some(digest) => oci::fetch(&self.store, reference, digest).await,
                     None => Err(OciError::Unpinned),
                 };
-                match fetched {
+                return match fetched {
                     Ok(bytes) => Ok(Wasm::new(name, bytes)),
                     Err(error) => Err(PluginError::Fetch { plugin: name, error }),
-                }
+                };
             }
-        }
+            PluginRef::Pinned(path, digest) => {
+                let (by, way_out) = ("the configuration says", "if that is wanted, write what it is now");
+                (path, Some(Pin { digest: *digest, by, way_out }))
+            }
+            PluginRef::Path(path) => {
+                let way_out = "if that is wanted, run `portcullis lock accept --components`";
+                let pin =
+                    self.pins.get(&name).map(|digest| Pin { digest: *digest, by: "portcullis.lock says", way_out });
+                (path, pin)
+            }
+        };
+        let path = path.clone();
+        blocking(move || match pin {
+            Some(pin) => pin.open(&path),
+            None if is_compiled(&path) => Err(PluginError::Unpinned { plugin: name }),
+            None => Ok(Wasm::new(name, file(&path)?)),
+        })
+        .await
     }
 }
 
-async fn file(path: &Path) -> Result<Wasm, PluginError> {
-    let path = path.to_owned();
-    let read = move || {
-        let plugin = path.display().to_string();
-        let mut bytes = Vec::new();
-        // One byte more than may be, to tell a large file from a cut one.
-        let read = File::open(path).and_then(|file| file.take(limits::COMPONENT_BYTES + 1).read_to_end(&mut bytes));
-        read.map_err(|error| PluginError::Read { plugin: plugin.clone(), reason: error.to_string() })?;
-        if bytes.len() as u64 > limits::COMPONENT_BYTES {
-            let (needs, limit) = ("a larger file".into(), format!("{} MiB", limits::COMPONENT_BYTES >> 20));
-            return Err(PluginError::TooLarge { plugin, needs, limit });
-        }
-        Ok(Wasm::new(plugin, bytes))
-    };
-    blocking(read).await
+/// What a file must be.
+struct Pin {
+    digest: Digest,
+    /// Who says so.
+    by: &'static str,
+    way_out: &'static str,
 }
 
-fn unchanged(wasm: Wasm, pinned: Digest, by: &'static str, way_out: &'static str) -> Result<Wasm, PluginError> {
-    match wasm.digest {
-        found if found == pinned => Ok(wasm),
-        found => Err(PluginError::Changed { plugin: wasm.plugin, found, pinned, by, way_out }),
+impl Pin {
+    fn open(self, path: &Path) -> Result<Wasm, PluginError> {
+        let Self { digest: pinned, by, way_out } = self;
+        let (plugin, bytes) = (path.display().to_string(), file(path)?);
+        let found = if is_compiled(path) {
+            match Precompiled::open(bytes, pinned) {
+                Ok(code) => return Ok(Wasm::precompiled(plugin, code)),
+                Err(Unfit::Foreign) => {
+                    let reason = "it is not what `portcullis plugin compile` makes".to_owned();
+                    return Err(PluginError::OtherEngine { plugin, reason });
+                }
+                Err(Unfit::Changed(found)) => found,
+            }
+        } else {
+            let wasm = Wasm::new(plugin.clone(), bytes);
+            if wasm.digest == pinned {
+                return Ok(wasm);
+            }
+            wasm.digest
+        };
+        Err(PluginError::Changed { plugin, found, pinned, by, way_out })
     }
+}
+
+fn is_compiled(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == compiled::EXTENSION)
+}
+
+fn file(path: &Path) -> Result<Vec<u8>, PluginError> {
+    let plugin = path.display().to_string();
+    let mut bytes = Vec::new();
+    // One byte more than may be, to tell a large file from a cut one.
+    let read = File::open(path).and_then(|file| file.take(limits::COMPONENT_BYTES + 1).read_to_end(&mut bytes));
+    read.map_err(|error| PluginError::Read { plugin: plugin.clone(), reason: error.to_string() })?;
+    if bytes.len() as u64 > limits::COMPONENT_BYTES {
+        let (needs, limit) = ("a larger file".into(), format!("{} MiB", limits::COMPONENT_BYTES >> 20));
+        return Err(PluginError::TooLarge { plugin, needs, limit });
+    }
+    Ok(bytes)
 }

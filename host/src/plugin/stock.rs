@@ -28,6 +28,20 @@ struct Shared<W: World> {
     refilling: AtomicBool,
 }
 
+/// The slots of plugins of one kind.
+#[derive(Clone)]
+pub(crate) struct Slots {
+    pub(crate) free: Arc<Semaphore>,
+    /// As many stay free for calls, however many plugins there are.
+    reserve: usize,
+}
+
+impl Slots {
+    pub(crate) fn new(slots: u32) -> Self {
+        Self { free: Arc::new(Semaphore::new(slots as usize)), reserve: slots as usize / 2 }
+    }
+}
+
 /// Why no instance could be made.
 pub(crate) enum Unready {
     /// `configure` refused, in the plugin's words.
@@ -58,13 +72,14 @@ impl<W: World> Stock<W> {
         engine: Engine,
         clock: Arc<Clock>,
         linked: Linked<W>,
-        slots: Arc<Semaphore>,
+        slots: Slots,
     ) -> Result<Self, PluginError> {
-        let reserve = slots.available_permits() / 2;
+        let Slots { free: slots, reserve } = slots;
         let (ready, refilling) = (Mutex::default(), AtomicBool::new(false));
         let shared = Shared { engine, clock, linked, slots, reserve, ready, refilling };
         match shared.fresh().await {
-            Ok(first) => shared.put(first),
+            Ok(first) if shared.has_room() => shared.put(first),
+            Ok(_) => {}
             Err(unready) => return Err(unready.of(&shared.linked.plugin)),
         }
         Ok(Self(Arc::new(shared)))
@@ -100,7 +115,7 @@ impl<W: World> Stock<W> {
         let done = Refilling(Arc::downgrade(&self.0));
         tokio::spawn(async move {
             while let Some(shared) = done.0.upgrade() {
-                if shared.lock().len() >= limits::STOCK || shared.slots.available_permits() <= shared.reserve {
+                if shared.lock().len() >= limits::STOCK || !shared.has_room() {
                     break;
                 }
                 let Ok(slot) = shared.slots.clone().try_acquire_many_owned(shared.linked.weight) else { break };
@@ -139,7 +154,7 @@ impl<W: World> Shared<W> {
         };
         let armed = arm(&mut store, Limits::START);
         let world = async {
-            let world = W::instantiate(&self.linked.pre, &mut store).await?;
+            let (world, _) = W::instantiate(&self.linked.pre, &mut store).await?;
             let Some(settings) = &self.linked.settings else { return Ok(Ok(world)) };
             let configured = world.configure(&mut store, settings).await?;
             Ok(configured.map(|()| world))
@@ -149,6 +164,11 @@ impl<W: World> Shared<W> {
             Ok(Err(reason)) => Err(Unready::Refused(reason)),
             Err(failure) => Err(Unready::Failed(failure)),
         }
+    }
+
+    /// Whether an instance may wait here. Of a thousand sources most have none.
+    fn has_room(&self) -> bool {
+        self.slots.available_permits() > self.reserve
     }
 
     fn put(&self, live: Live<W>) {

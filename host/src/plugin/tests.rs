@@ -3,4 +3,5 @@
 
 mod hostile;
 mod loading;
+mod precompiled;
 mod worlds;

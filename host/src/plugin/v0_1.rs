@@ -36,11 +36,8 @@ pub(crate) trait World: Sized + Send + 'static {
     /// Checks that the exports are what the world says.
     fn check(pre: InstancePre<State>) -> wasmtime::Result<Self::Pre>;
 
-    /// Makes an instance.
-    fn instantiate(pre: &Self::Pre, store: &mut Store<State>) -> impl Future<Output = wasmtime::Result<Self>> + Send;
-
-    /// The same, and the instance itself.
-    fn open(
+    /// Makes an instance; the second is what it is to the engine.
+    fn instantiate(
         pre: &Self::Pre,
         store: &mut Store<State>,
     ) -> impl Future<Output = wasmtime::Result<(Self, Instance)>> + Send;

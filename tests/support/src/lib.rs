@@ -33,13 +33,18 @@ pub fn guest(name: &str) -> PathBuf {
 #[must_use]
 pub fn outside_policy() -> PathBuf {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    BUILT
-        .get_or_init(|| {
-            let target = root().join("target/outside");
-            cargo(&root().join("examples/write-a-policy"), &target, ["--target", "wasm32-unknown-unknown"]);
-            target.join("wasm32-unknown-unknown/release/stay_inside.wasm")
-        })
-        .clone()
+    BUILT.get_or_init(|| outside("write-a-policy", "stay_inside")).clone()
+}
+
+/// A plugin of `examples` that is built on its own, as its README says.
+///
+/// # Panics
+/// If it cannot be built, with what cargo says.
+#[must_use]
+pub fn outside(example: &str, name: &str) -> PathBuf {
+    let target = root().join("target/outside");
+    cargo(&root().join("examples").join(example), &target, ["--target", "wasm32-unknown-unknown"]);
+    target.join("wasm32-unknown-unknown/release").join(name).with_extension("wasm")
 }
 
 /// A program of the workspace, `portcullis` or `portcullis-test-source`, in the profile of the running test. `cargo test` in
@@ -66,6 +71,24 @@ pub fn program(name: &str) -> PathBuf {
         run(command, name);
     }
     path
+}
+
+/// The program of `examples/edge-host`, with these features of its own and none of the rest of the workspace.
+///
+/// # Panics
+/// If it cannot be built, with what cargo says.
+#[must_use]
+pub fn edge_host(features: &[&str]) -> PathBuf {
+    // A folder of its own: in the workspace's, what else is built there decides which features there are.
+    let target = root().join("target/edge-host");
+    let mut command = clean(Command::new("cargo"));
+    command.args(["build", "--quiet", "--locked", "--package", "portcullis-edge-host", "--features"]);
+    command.arg(features.join(",")).arg("--target-dir").arg(&target).current_dir(root());
+    run(command, "the edge host");
+    let program = target.join(["portcullis-edge-host", features.join("-").as_str()].join("-"));
+    let copied = std::fs::copy(target.join("debug/portcullis-edge-host"), &program);
+    copied.unwrap_or_else(|error| panic!("{} cannot be written: {error}", program.display()));
+    program
 }
 
 fn root() -> PathBuf {

@@ -3,9 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use anyhow::{Context as _, bail};
 use clap::Subcommand;
 use portcullis::config::PluginRef;
+use portcullis::digest::Digest;
 use portcullis::plugin::Plugins;
+use serde_json::json;
 
 use crate::cli::Global;
 use crate::output::{self, BOLD, visible};
@@ -27,18 +30,57 @@ enum Action {
         /// A .wasm file, builtin:NAME, or oci://REGISTRY/NAME@sha256:…
         plugin: String,
     },
+    /// Compile a plugin for a program without a compiler, and print how the configuration there names it
+    ///
+    /// It is loaded by this digest alone, by a program that was built with the same version of Portcullis.
+    Compile {
+        /// A .wasm file, builtin:NAME, or oci://REGISTRY/NAME@sha256:…
+        plugin: String,
+
+        /// Where to write it
+        #[arg(value_name = "FILE.cwasm")]
+        file: PathBuf,
+
+        /// Not for this processor, but for an interpreter of any: pulley64
+        #[arg(long)]
+        target: Option<String>,
+    },
 }
 
 pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
-    let Action::Inspect { plugin } = &args.action;
-    let plugin = match plugin.strip_prefix("builtin:") {
+    match &args.action {
+        Action::Inspect { plugin } => inspect(&named(plugin)?, global.json),
+        Action::Compile { plugin, file, target } => compile(&named(plugin)?, file, target.as_deref(), global.json),
+    }
+}
+
+fn named(plugin: &str) -> anyhow::Result<PluginRef> {
+    Ok(match plugin.strip_prefix("builtin:") {
         Some(name) => PluginRef::Builtin(name.to_owned()),
         None if plugin.starts_with("oci:") => PluginRef::Oci(plugin.parse()?),
         None => PluginRef::Path(std::path::absolute(Path::new(plugin)).unwrap_or_else(|_| PathBuf::from(plugin))),
-    };
-    let inspection = run::block_on(async { Ok(Plugins::new(None)?.inspect(&plugin).await?) })?;
+    })
+}
+
+fn compile(plugin: &PluginRef, file: &Path, target: Option<&str>, json: bool) -> anyhow::Result<ExitCode> {
+    if file.extension().is_none_or(|extension| extension != "cwasm") {
+        bail!("{} does not end in .cwasm, by which compiled code is known", file.display());
+    }
+    let compiled = run::block_on(async { Ok(Plugins::new(None)?.precompile(plugin, target).await?) })?;
+    std::fs::write(file, &compiled).with_context(|| format!("cannot write {}", file.display()))?;
+    let digest = Digest::of(&compiled);
+    if json {
+        output::json(&json!({ "file": file, "digest": digest, "size": compiled.len() }))?;
+    } else {
+        output::text(&format!("{}@{digest}\n", visible(&file.to_string_lossy())))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn inspect(plugin: &PluginRef, json: bool) -> anyhow::Result<ExitCode> {
+    let inspection = run::block_on(async { Ok(Plugins::new(None)?.inspect(plugin).await?) })?;
     let value = serde_json::to_value(&inspection)?;
-    if global.json {
+    if json {
         output::json(&value)?;
         return Ok(ExitCode::SUCCESS);
     }

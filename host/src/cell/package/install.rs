@@ -11,7 +11,7 @@ use serde_json::json;
 use tokio::sync::OnceCell;
 use url::Url;
 
-use super::super::cage::Cells;
+use super::super::Cells;
 use super::super::machine::is_program;
 use super::super::plan::Setting;
 use super::super::{CellError, Grant, Machine, Plan, Profile};

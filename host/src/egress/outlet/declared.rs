@@ -96,6 +96,7 @@ impl FromIterator<Destination> for Declared {
     }
 }
 
+#[cfg_attr(not(feature = "process"), allow(dead_code, reason = "it is cells of processes that have a network"))]
 impl Declared {
     /// What a configuration lists, which was checked when it was read: an entry that is no destination opens nothing.
     pub(crate) fn listed(network: &[String]) -> Self {

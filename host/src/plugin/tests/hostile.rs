@@ -143,7 +143,7 @@ async fn dropping_a_call_frees_its_slot() {
     }
     drop(call);
     let only_the_stock_is_held = async {
-        while host.0.tools.available_permits() != limits::TOOL_SLOTS as usize - limits::STOCK {
+        while host.0.tools.free.available_permits() != limits::TOOL_SLOTS as usize - limits::STOCK {
             tokio::task::yield_now().await;
         }
     };

@@ -40,11 +40,7 @@ macro_rules! world {
                 $module::$pre::new(pre)
             }
 
-            async fn instantiate(pre: &Self::Pre, store: &mut Store<State>) -> wasmtime::Result<Self> {
-                pre.instantiate_async(store).await.map(Self)
-            }
-
-            async fn open(pre: &Self::Pre, store: &mut Store<State>) -> wasmtime::Result<(Self, Instance)> {
+            async fn instantiate(pre: &Self::Pre, store: &mut Store<State>) -> wasmtime::Result<(Self, Instance)> {
                 let instance = pre.instance_pre().instantiate_async(&mut *store).await?;
                 Ok((Self($module::$bindings::new(store, &instance)?), instance))
             }

@@ -1,0 +1,29 @@
+//! A small program with the broker inside, for places where nothing is compiled and no process is started: it serves MCP over
+//! its standard streams, with the sources and policies of the configuration that its one argument names.
+//!
+//! Plugins are code that `portcullis plugin compile` made before; the configuration names each with its digest.
+
+use anyhow::Context as _;
+use portcullis::Launcher;
+use portcullis::broker::Broker;
+use portcullis::config::Config;
+use portcullis::front::stdio::serve_stdio;
+
+fn main() -> anyhow::Result<()> {
+    let file = std::env::args_os().nth(1).context("usage: portcullis-edge-host PORTCULLIS.TOML")?;
+    let config = Config::load(Some(file.as_ref()))?;
+    // One thread serves; waiting for the disk and loading code have their own.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let served = runtime.block_on(serve(config));
+    // A read of standard input cannot be cancelled.
+    runtime.shutdown_background();
+    served
+}
+
+async fn serve(config: Config) -> anyhow::Result<()> {
+    // Without the feature `process` nothing is launched.
+    let broker = Broker::build(config, Launcher::SelfExec).await?;
+    let served = serve_stdio(broker.clone(), "default".parse()?, tokio::io::stdin(), tokio::io::stdout()).await;
+    broker.close().await;
+    Ok(served?)
+}

@@ -1,0 +1,94 @@
+//! What components cost as sources: 1,000 of them configured, and a call of one through the whole broker.
+//!
+//! ```text
+//! cargo bench -p portcullis --bench components
+//! ```
+//!
+//! The same call against a process, and against that process without a broker, is in `load`.
+#![allow(missing_docs, clippy::unwrap_used, clippy::disallowed_methods, reason = "a bench")]
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use portcullis::Launcher;
+use portcullis::broker::Broker;
+use portcullis::config::Config;
+use portcullis::message::{Answer, Json};
+use portcullis::session::Nobody;
+
+/// Calls whose times are told.
+const CALLS: usize = 2_000;
+
+fn main() {
+    // `cargo test` runs benches too, as a test of whether they build.
+    if !std::env::args().any(|argument| argument == "--bench") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        println!(
+            "{:>7} {:>11} {:>14} {:>11} {:>17}",
+            "sources", "start ms", "discovery ms", "MiB more", "KiB a source more"
+        );
+        // The first compiles; what a process needs once is counted there.
+        for sources in [1, 1, 1_000, 1_000] {
+            row(folder.path(), sources).await;
+        }
+        call(folder.path()).await;
+    });
+}
+
+fn configuration(folder: &Path, sources: usize) -> Config {
+    let mut text = String::new();
+    for n in 0..sources {
+        let _ = writeln!(text, "[sources.calc{n}]\ncomponent = \"builtin:calculator\"");
+    }
+    Config::parse(&text, &folder.join("portcullis.toml")).unwrap()
+}
+
+async fn row(folder: &Path, sources: usize) {
+    let config = configuration(folder, sources);
+    let (before, begin) = (resident(), Instant::now());
+    let broker = Broker::build(config, Launcher::SelfExec).await.unwrap();
+    let (started, begin) = (begin.elapsed(), Instant::now());
+    let found = broker.discover().await;
+    assert!(found.values().all(Result::is_ok), "a source failed");
+    let discovered = begin.elapsed();
+    let more = resident().saturating_sub(before);
+    println!(
+        "{sources:>7} {:>11.1} {:>14.1} {:>11.1} {:>17.1}",
+        started.as_secs_f64() * 1e3,
+        discovered.as_secs_f64() * 1e3,
+        more as f64 / 1024.0,
+        more as f64 / sources as f64,
+    );
+    broker.close().await;
+}
+
+/// A call of an idle broker's one source, by a program that has the broker inside.
+async fn call(folder: &Path) {
+    let broker = Broker::build(configuration(folder, 1), Launcher::SelfExec).await.unwrap();
+    let session = broker.open_session(&"default".parse().unwrap(), "me", "bench").await.unwrap();
+    let params = Json::parse(r#"{"name":"calc0__add","arguments":{"a":20,"b":22}}"#.to_owned()).unwrap();
+    let mut times = Vec::with_capacity(CALLS);
+    for _ in 0..CALLS {
+        let begin = Instant::now();
+        let answer = session.call_tool(params.clone(), Arc::new(Nobody)).await;
+        times.push(begin.elapsed());
+        assert!(matches!(answer, Answer::Result(_)), "{answer:?}");
+    }
+    times.sort_unstable();
+    let at = |share: usize| times.get(CALLS * share / 100).copied().unwrap_or(Duration::ZERO).as_micros();
+    println!("a call through the broker, durable intent and all: p50 {} µs, p99 {} µs", at(50), at(99));
+    broker.close().await;
+}
+
+/// KiB of this process, as the system counts them.
+fn resident() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or_default();
+    line.split_whitespace().next().and_then(|number| number.parse().ok()).unwrap_or_default()
+}

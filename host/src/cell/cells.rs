@@ -1,0 +1,116 @@
+//! What the cells of one broker share.
+
+#[cfg(feature = "process")]
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use portcullis_jail::Launcher;
+#[cfg(feature = "process")]
+use portcullis_jail::Ready;
+use serde_json::json;
+#[cfg(feature = "process")]
+use tokio::sync::OnceCell;
+
+#[cfg(feature = "process")]
+use super::{Machine, Platform};
+#[cfg(feature = "process")]
+use crate::egress::{Declared, Listeners, Outlet, Reach};
+use crate::ledger::{Event, Kind};
+use crate::name::SourceName;
+use crate::source::Record;
+
+/// What the cells of one broker share.
+pub(crate) struct Cells {
+    #[cfg(feature = "process")]
+    pub(crate) launcher: Launcher,
+    pub(crate) data_dir: PathBuf,
+    /// Files that no source is given: data folders and the configuration.
+    pub(crate) own: Vec<PathBuf>,
+    record: Record,
+    /// Probed when the first source starts.
+    #[cfg(feature = "process")]
+    platform: OnceCell<Platform>,
+}
+
+impl Cells {
+    /// `file` is the configuration, and `record` takes what happens to the ledger.
+    pub(crate) fn new(
+        launcher: Launcher,
+        data_dir: &Path,
+        file: Option<&Path>,
+        record: impl Fn(Event) + Send + Sync + 'static,
+    ) -> Self {
+        let user = crate::config::user_data_dir();
+        let own = [Some(data_dir.to_owned()), file.map(Path::to_owned), user].into_iter().flatten().collect();
+        #[cfg(not(feature = "process"))]
+        let _ = launcher;
+        Self {
+            #[cfg(feature = "process")]
+            launcher,
+            data_dir: data_dir.to_owned(),
+            own,
+            record: Arc::new(record),
+            #[cfg(feature = "process")]
+            platform: OnceCell::new(),
+        }
+    }
+
+    /// Takes what happens to sources, for the ledger.
+    pub(crate) fn recorder(&self) -> Record {
+        Arc::clone(&self.record)
+    }
+
+    /// Records what happened to a source.
+    pub(crate) fn note(&self, kind: Kind, body: serde_json::Value) {
+        (self.record)(Event::new(kind, body));
+    }
+
+    /// Records that a source runs, and in which cell.
+    pub(crate) fn note_start(&self, source: &SourceName, mut cell: serde_json::Value) {
+        if let Some(body) = cell.as_object_mut() {
+            body.insert("source".to_owned(), json!(source));
+        }
+        self.note(Kind::SourceStarted, cell);
+    }
+}
+
+#[cfg(feature = "process")]
+impl Cells {
+    /// Which cells this machine gives.
+    pub(crate) async fn platform(&self) -> &Platform {
+        let probe = || async {
+            let launcher = self.launcher.clone();
+            let probe = tokio::task::spawn_blocking(move || portcullis_jail::probe(&launcher)).await;
+            Platform::new(probe.ok())
+        };
+        self.platform.get_or_init(probe).await
+    }
+
+    pub(crate) fn machine(&self) -> Machine {
+        Machine::this(&self.own)
+    }
+
+    /// Serves the sockets of a cell by name. None for a cell without a network.
+    pub(crate) fn serve(
+        &self,
+        source: &SourceName,
+        declared: Declared,
+        reach: Reach,
+        ready: Ready,
+    ) -> io::Result<Option<Outlet>> {
+        if declared.is_empty() {
+            return Ok(None);
+        }
+        let miscounted = || io::Error::other("the launcher bound another number of sockets than it was asked for");
+        let listeners = Listeners::bound(&declared, ready.listeners).ok_or_else(miscounted)?;
+        let record = Arc::clone(&self.record);
+        Outlet::open(source, listeners, declared, reach, move |event| record(event)).map(Some)
+    }
+}
+
+impl std::fmt::Debug for Cells {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Cells").field("data_dir", &self.data_dir).finish_non_exhaustive()
+    }
+}

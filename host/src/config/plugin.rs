@@ -1,0 +1,86 @@
+//! Which plugin or component, and what its bytes must be.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use super::error::Fault;
+use super::raw::At;
+use super::{Config, Endpoint, value};
+use crate::digest::Digest;
+use crate::oci::{Reference, ReferenceError};
+
+/// Which plugin or component. Shown as it is written, with an absolute path.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum PluginRef {
+    /// `builtin:NAME`
+    Builtin(String),
+    /// A `.wasm` file, or a `.cwasm` that the lock pins.
+    Path(PathBuf),
+    /// `PATH@sha256:…`: a file that holds these very bytes.
+    Pinned(PathBuf, Digest),
+    /// `oci://REGISTRY/NAME@sha256:…`, or with a tag that the lock pins.
+    Oci(Reference),
+}
+
+impl fmt::Display for PluginRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Builtin(name) => write!(f, "builtin:{name}"),
+            Self::Path(path) => path.display().fmt(f),
+            Self::Oci(reference) => reference.fmt(f),
+            Self::Pinned(path, digest) => write!(f, "{}@{digest}", path.display()),
+        }
+    }
+}
+
+impl Config {
+    /// The plugins and components that it names, each once.
+    #[must_use]
+    pub fn plugins(&self) -> BTreeSet<&PluginRef> {
+        let lists = [&self.policies, &self.transforms, &self.approvals, &self.sinks];
+        let plugins = lists.into_iter().flatten().map(|entry| &entry.plugin);
+        let components = self.sources.values().filter_map(|source| match &source.endpoint {
+            Endpoint::Component { component, .. } => Some(component),
+            _ => None,
+        });
+        plugins.chain(components).collect()
+    }
+}
+
+/// `builtin:NAME`, `oci://…`, or the path of a `.wasm` or `.cwasm`, which may say what the file must hold.
+pub(super) fn parse(at: &At<String>, base: &Path) -> Result<PluginRef, Fault> {
+    let refuse = |help: String| Fault::new(at.span(), format!("{:?} names no plugin", at.as_str())).help(help);
+    if at.starts_with("oci:") {
+        return at.parse().map(PluginRef::Oci).map_err(|error: ReferenceError| refuse(error.to_string()));
+    }
+    let (text, digest) = match at.rsplit_once('@') {
+        Some((text, digest)) if digest.starts_with("sha256:") => (text, Some(digest)),
+        _ => (at.as_str(), None),
+    };
+    let word =
+        |name: &str| !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_'));
+    let digest = digest.map(str::parse::<Digest>).transpose();
+    let digest = digest.map_err(|error| refuse(format!("{error}: this one is cut off or misspelt")))?;
+    if let Some(name) = text.strip_prefix("builtin:") {
+        return match word(name) {
+            _ if digest.is_some() => Err(refuse("built-in plugins come with the broker: leave the digest out".into())),
+            true => Ok(PluginRef::Builtin(name.to_owned())),
+            false => Err(refuse("write it like \"builtin:rules\"".into())),
+        };
+    }
+    if text.contains("://") {
+        return Err(refuse("only \"oci://…\" is fetched: download the .wasm and name its path".into()));
+    }
+    if !text.ends_with(".wasm") && !text.ends_with(".cwasm") {
+        return Err(match word(text) {
+            true => refuse(format!("write \"builtin:{text}\", or the path of a .wasm file")),
+            false => refuse("write \"builtin:NAME\", or the path of a .wasm file".into()),
+        });
+    }
+    let path = value::path(&at.part(text), base)?;
+    Ok(match digest {
+        Some(digest) => PluginRef::Pinned(path, digest),
+        None => PluginRef::Path(path),
+    })
+}

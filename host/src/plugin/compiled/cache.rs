@@ -1,0 +1,144 @@
+//! The cache of what this broker compiled.
+//!
+//! Each entry is one file: a tag, then the code. The tag is an HMAC over the entry's name and the code, under a key that stands
+//! beside the entries and that only this user can read. The name is derived from the digest of the `.wasm` and from the
+//! engine's compatibility hash.
+
+use std::fs::{self, DirBuilder, File};
+use std::hash::{Hash as _, Hasher};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+use hmac::{Hmac, KeyInit as _, Mac as _};
+use sha2::{Digest as _, Sha256};
+use wasmtime::Engine;
+use wasmtime::component::Component;
+
+use super::Authentic;
+use crate::digest::Digest;
+
+/// Entries kept; the oldest go first. A broker has a handful of plugins, and an entry has up to 40 MB.
+const MAX_ENTRIES: usize = 64;
+
+const KEY_BYTES: usize = 32;
+const TAG_BYTES: usize = 32;
+const EXTENSION: &str = "cwasm";
+
+/// A folder of compiled components.
+#[derive(Debug)]
+pub(crate) struct Cache {
+    folder: PathBuf,
+    key: [u8; KEY_BYTES],
+}
+
+impl Cache {
+    /// Opens the folder, and makes it and its key if need be.
+    pub(crate) fn open(folder: &Path) -> io::Result<Self> {
+        DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+        let metadata = fs::symlink_metadata(folder)?;
+        if !metadata.is_dir() || metadata.uid() != rustix::process::geteuid().as_raw() {
+            return Err(io::Error::other("it must be a folder that belongs to the user who runs the broker"));
+        }
+        if metadata.permissions().mode() & 0o077 != 0 {
+            fs::set_permissions(folder, fs::Permissions::from_mode(0o700))?;
+        }
+        Ok(Self { folder: folder.to_owned(), key: key(folder)? })
+    }
+
+    /// The component that was compiled from these bytes by an engine like this one; None if there is none, or if what is there
+    /// is not what this broker wrote.
+    pub(crate) fn load(&self, engine: &Engine, wasm: &Digest) -> Option<Component> {
+        let name = name(engine, wasm);
+        let path = self.path(&name);
+        let bytes = fs::read(&path).ok()?;
+        let tagged = bytes.split_at_checked(TAG_BYTES);
+        let Some(authentic) = tagged.and_then(|(tag, code)| Authentic::tagged(self.mac(&name, code)?, tag, code))
+        else {
+            tracing::warn!(file = %path.display(), "compiled plugin was altered; compiling it again");
+            return None;
+        };
+        let loaded = authentic.load(engine);
+        loaded.inspect_err(|error| tracing::warn!(file = %path.display(), %error, "compiled plugin does not load")).ok()
+    }
+
+    /// Keeps a compiled component. Replaces the entry as a whole, or not at all.
+    pub(crate) fn store(&self, engine: &Engine, wasm: &Digest, component: &Component) -> io::Result<()> {
+        let name = name(engine, wasm);
+        let code = component.serialize().map_err(|error| io::Error::other(format!("{error:#}")))?;
+        let mac = self.mac(&name, &code).ok_or_else(|| io::Error::other("no tag for the entry"))?;
+        let mut file = tempfile::NamedTempFile::new_in(&self.folder)?;
+        file.write_all(&mac.finalize().into_bytes())?;
+        file.write_all(&code)?;
+        file.as_file().sync_data()?;
+        file.persist(self.path(&name))?;
+        self.drop_oldest()
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.join(name).with_extension(EXTENSION)
+    }
+
+    fn mac(&self, name: &str, code: &[u8]) -> Option<Hmac<Sha256>> {
+        let mut mac = Hmac::<Sha256>::new_from_slice(&self.key).ok()?;
+        // The name has a fixed length, so that no other pair of name and code gives the same message.
+        mac.update(name.as_bytes());
+        mac.update(code);
+        Some(mac)
+    }
+
+    fn drop_oldest(&self) -> io::Result<()> {
+        let mut entries: Vec<_> = fs::read_dir(&self.folder)?
+            .filter_map(Result::ok)
+            .map(|entry| entry.path())
+            .filter(|path| path.extension().is_some_and(|extension| extension == EXTENSION))
+            .filter_map(|path| Some((fs::metadata(&path).ok()?.modified().ok()?, path)))
+            .collect();
+        entries.sort();
+        let surplus = entries.len().saturating_sub(MAX_ENTRIES);
+        entries.iter().take(surplus).try_for_each(|(_, path)| fs::remove_file(path))
+    }
+}
+
+/// Reads the key, or makes one. Of several brokers that start at once, one wins and all use its key.
+fn key(folder: &Path) -> io::Result<[u8; KEY_BYTES]> {
+    let path = folder.join("key");
+    if !path.exists() {
+        let mut key = [0; KEY_BYTES];
+        getrandom::fill(&mut key).map_err(|error| io::Error::other(error.to_string()))?;
+        // Made 0600 by tempfile, and complete before it has its name.
+        let mut file = tempfile::NamedTempFile::new_in(folder)?;
+        file.write_all(&key)?;
+        file.as_file().sync_data()?;
+        if let Err(error) = file.persist_noclobber(&path)
+            && error.error.kind() != io::ErrorKind::AlreadyExists
+        {
+            return Err(error.error);
+        }
+    }
+    let file = File::open(&path)?;
+    if file.metadata()?.permissions().mode() & 0o077 != 0 {
+        return Err(io::Error::other(format!("others can read {}: remove it, and a new one is made", path.display())));
+    }
+    let mut key = Vec::with_capacity(KEY_BYTES);
+    file.take(2 * KEY_BYTES as u64).read_to_end(&mut key)?;
+    key.try_into()
+        .map_err(|_| io::Error::other(format!("{} is damaged: remove it, and a new one is made", path.display())))
+}
+
+/// The name of the entry: 64 hexadecimal digits.
+fn name(engine: &Engine, wasm: &Digest) -> String {
+    struct Sha(Sha256);
+    impl Hasher for Sha {
+        fn write(&mut self, bytes: &[u8]) {
+            self.0.update(bytes);
+        }
+        fn finish(&self) -> u64 {
+            0 // Never asked for: the whole digest is used.
+        }
+    }
+    let mut sha = Sha(Sha256::new_with_prefix(wasm.0));
+    engine.precompile_compatibility_hash().hash(&mut sha);
+    let digest = Digest(sha.0.finalize().into()).to_string();
+    digest.trim_start_matches("sha256:").to_owned()
+}

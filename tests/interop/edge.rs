@@ -1,0 +1,82 @@
+//! The edge host, built as its README says: without a compiler and without processes.
+
+use std::path::PathBuf;
+use std::process::Stdio;
+
+use portcullis_test_support::edge_host;
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+
+use crate::broker::{Place, output};
+use crate::installed;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_edge_host_serves_what_was_compiled_before_and_nothing_else() {
+    for (host, target) in [(edge_host(&[]), None), (edge_host(&["pulley"]), Some("pulley64"))] {
+        let place = Place::bare("");
+        let mut compile = place.command(&example("compile.sh"));
+        compile.arg(place.path()).args(target).env("PORTCULLIS", installed::portcullis());
+        let compiled = output(compile).await;
+        assert!(compiled.status.success(), "{compiled:?}");
+
+        let answers = serve(&place, &host).await;
+        let names: Vec<_> =
+            answers[1]["result"]["tools"].as_array().unwrap().iter().map(|tool| &tool["name"]).collect();
+        assert!(names.contains(&&json!("calc__add")), "{names:?}");
+        assert_eq!(answers[2]["result"]["structuredContent"], json!({ "result": 42 }));
+        assert!(answers[3].to_string().contains("denied"), "{}", answers[3]);
+
+        // What is not what the configuration says, was not compiled, or would be a process, is refused.
+        let configuration = std::fs::read_to_string(place.path().join("portcullis.toml")).unwrap();
+        let altered = std::fs::read(place.path().join("calculator.cwasm")).unwrap();
+        std::fs::write(place.path().join("calculator.cwasm"), [&altered[..], b"\0"].concat()).unwrap();
+        for (configuration, reason) in [
+            (configuration.as_str(), "has changed"),
+            ("sources.calc.component = \"builtin:calculator\"", "this program has no compiler"),
+            ("sources.calc.component = \"calculator.cwasm\"", "compiled code, which runs unchecked"),
+            ("sources.calc.command = [\"true\"]", "this program starts none"),
+        ] {
+            std::fs::write(place.path().join("portcullis.toml"), configuration).unwrap();
+            let mut refused = place.command(&host);
+            refused.arg("portcullis.toml");
+            let refused = output(refused).await;
+            assert!(String::from_utf8_lossy(&refused.stderr).contains(reason), "{refused:?}");
+        }
+    }
+}
+
+/// One agent's whole conversation: what was answered, by id.
+async fn serve(place: &Place, host: &PathBuf) -> Vec<Value> {
+    let call = |name: &str| json!({ "name": name, "arguments": { "a": 20, "b": 22 } });
+    let hello = json!({
+        "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": { "name": "test", "version": "1" },
+    });
+    let requests = [
+        ("initialize", hello),
+        ("tools/list", json!({})),
+        ("tools/call", call("calc__add")),
+        ("tools/call", call("calc__divide")),
+    ];
+    let mut command = place.command(host);
+    command.arg("portcullis.toml").stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let (mut input, mut lines) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()).lines());
+    let mut answers = Vec::new();
+    for (id, (method, params)) in requests.into_iter().enumerate() {
+        let request = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params });
+        input.write_all(format!("{request}\n").as_bytes()).await.unwrap();
+        let line = lines.next_line().await.unwrap().expect("the edge host ended");
+        answers.push(serde_json::from_str(&line).unwrap());
+        if method == "initialize" {
+            let ready = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
+            input.write_all(format!("{ready}\n").as_bytes()).await.unwrap();
+        }
+    }
+    drop(input);
+    assert!(child.wait().await.unwrap().success());
+    answers
+}
+
+fn example(file: &str) -> PathBuf {
+    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/edge-host")).join(file)
+}
