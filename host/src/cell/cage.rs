@@ -15,7 +15,7 @@ use super::plan::Setting;
 use super::{CellError, Grant, Machine, Plan, Platform, Profile, Report};
 use crate::catalog::LockedPackage;
 use crate::config::{CellConfig, Endpoint, SourceConfig};
-use crate::egress::{Declared, Listeners, Outlet, Reach};
+use crate::egress::{Declared, Listeners, Outlet, Passage, Reach};
 use crate::ledger::{Event, Kind};
 use crate::name::SourceName;
 
@@ -68,6 +68,14 @@ impl Cells {
             body.insert("source".to_owned(), json!(source));
         }
         self.note(Kind::SourceStarted, cell);
+    }
+
+    /// The way out of a component. None for one that reaches nothing.
+    pub(crate) fn passage(&self, source: &SourceName, cell: &CellConfig) -> Option<Arc<Passage>> {
+        let declared = Declared::listed(&cell.network);
+        let record = Arc::clone(&self.record);
+        let open = || Passage::open(source, declared.clone(), cell.reach(), move |event| record(event));
+        (!declared.is_empty()).then(open)
     }
 
     /// Serves the sockets of a cell by name. None for a cell without a network.
@@ -257,8 +265,7 @@ impl Cage {
             }
             self.cells.note_start(self.source(), body);
         }
-        let CellConfig { network, dangerous_allow_private, .. } = &self.config.cell;
-        let reach = if *dangerous_allow_private { Reach::Private } else { Reach::Public };
-        self.cells.serve(self.source(), Declared::listed(network), reach, ready)
+        let cell = &self.config.cell;
+        self.cells.serve(self.source(), Declared::listed(&cell.network), cell.reach(), ready)
     }
 }
