@@ -33,6 +33,7 @@ pub(crate) use value::is_host;
 pub use wrap::Wrap;
 
 use crate::call::{Phase, Trust};
+use crate::egress::Reach;
 use crate::name::{ProfileName, SourceName};
 
 /// The longest file: a thousand times an ordinary one, and parsed in milliseconds.
@@ -334,6 +335,13 @@ pub struct CellConfig {
     pub dangerous_allow_reduced: bool,
     /// `dangerous-allow-private` of the source: what it may reach may be on this machine or near it.
     pub dangerous_allow_private: bool,
+}
+
+impl CellConfig {
+    /// How far what it may reach may lie.
+    pub(crate) fn reach(&self) -> Reach {
+        if self.dangerous_allow_private { Reach::Private } else { Reach::Public }
+    }
 }
 
 /// One entry of `[[policies]]`, `[[transforms]]`, `[[approvals]]` or `[[sinks]]`.

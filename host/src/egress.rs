@@ -1,5 +1,5 @@
 //! The one way out: every request that the broker makes over the network goes through here, and so does every connection
-//! of a caged source ([`Outlet`]).
+//! of a caged source ([`Outlet`]) and of a component ([`Passage`]).
 //!
 //! A server's address comes from configuration, but what a name resolves to and where a server redirects does not. So:
 //! the URL is checked, the name is looked up once per connection, every address is checked, the connection goes to those
@@ -14,6 +14,7 @@ mod address;
 mod dial;
 mod error;
 mod outlet;
+mod passage;
 mod request;
 mod resolver;
 mod target;
@@ -22,11 +23,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use reqwest::header::LOCATION;
-use reqwest::{Method, Response, StatusCode};
+use reqwest::{Method, Request, Response, StatusCode};
 use url::{Origin, Url};
 
 pub use error::EgressError;
 pub use outlet::{Declared, Destination, Hello, Listeners, NoDestination, Outlet, Reply, client_hello};
+pub(crate) use passage::Found;
+pub use passage::Passage;
 pub(crate) use request::Outgoing;
 pub(crate) use resolver::Lookup;
 pub use target::check;
@@ -159,6 +162,16 @@ impl Client {
         };
         target::check(&request.url, reach)?;
         http.execute(request.hop()).await.map_err(|error| EgressError::from_client(&request.url, &error))
+    }
+
+    /// Sends a request whose redirects are somebody else's business.
+    ///
+    /// # Errors
+    /// [`EgressError`].
+    async fn one_hop(&self, request: Request) -> Result<Response, EgressError> {
+        let url = request.url().clone();
+        target::check(&url, self.reach)?;
+        self.http.execute(request).await.map_err(|error| EgressError::from_client(&url, &error))
     }
 }
 

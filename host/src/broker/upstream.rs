@@ -121,7 +121,12 @@ impl Upstream {
                 let variables = variables(env)?;
                 let cell =
                     Grant::of(config, &cells.own).map_err(|error| failed(SourceError::Start(error.to_string())))?;
-                let access = Access { env: variables.clone(), grant: cell.clone(), timeout: config.timeout };
+                let access = Access {
+                    env: variables.clone(),
+                    grant: cell.clone(),
+                    timeout: config.timeout,
+                    passage: cells.passage(&config.name, &config.cell),
+                };
                 let processor_time = access.processor_time();
                 let loaded = plugins.component(component, settings, grant, access).await?;
                 let id = loaded.kind.identity();

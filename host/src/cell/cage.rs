@@ -177,8 +177,7 @@ impl Cage {
             }
             self.cells.note_start(self.source(), body);
         }
-        let CellConfig { network, dangerous_allow_private, .. } = &self.config.cell;
-        let reach = if *dangerous_allow_private { Reach::Private } else { Reach::Public };
-        self.cells.serve(self.source(), Declared::listed(network), reach, ready)
+        let cell = &self.config.cell;
+        self.cells.serve(self.source(), Declared::listed(&cell.network), cell.reach(), ready)
     }
 }

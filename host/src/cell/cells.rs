@@ -14,8 +14,10 @@ use tokio::sync::OnceCell;
 
 #[cfg(feature = "process")]
 use super::{Machine, Platform};
+use crate::config::CellConfig;
+use crate::egress::{Declared, Passage};
 #[cfg(feature = "process")]
-use crate::egress::{Declared, Listeners, Outlet, Reach};
+use crate::egress::{Listeners, Outlet, Reach};
 use crate::ledger::{Event, Kind};
 use crate::name::SourceName;
 use crate::source::Record;
@@ -72,6 +74,14 @@ impl Cells {
             body.insert("source".to_owned(), json!(source));
         }
         self.note(Kind::SourceStarted, cell);
+    }
+
+    /// The way out of a component. None for one that reaches nothing.
+    pub(crate) fn passage(&self, source: &SourceName, cell: &CellConfig) -> Option<Arc<Passage>> {
+        let declared = Declared::listed(&cell.network);
+        let record = Arc::clone(&self.record);
+        let open = || Passage::open(source, declared.clone(), cell.reach(), move |event| record(event));
+        (!declared.is_empty()).then(open)
     }
 }
 

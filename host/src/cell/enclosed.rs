@@ -41,6 +41,10 @@ impl Enclosed {
             (0, 0) => "there are none".to_owned(),
             (read, write) => format!("granted folders, opened at its start; {read} to read, {write} to write"),
         };
+        let network = match self.grant.network.is_empty() {
+            true => "there is none",
+            false => "by granted names, whose addresses are checked; no UDP, and nothing listens",
+        };
         let seconds = self.processor_time.as_secs_f32();
         let cpu = match spend.cpu {
             Some(cpu) if cpu < 1.0 => format!("{seconds} s a call, of {cpu} processors"),
@@ -51,7 +55,7 @@ impl Enclosed {
             ("environment", "empty, then listed".to_owned()),
             ("descriptors", "there are none".to_owned()),
             ("files", files),
-            ("network", "there is none".to_owned()),
+            ("network", network.to_owned()),
             ("memory", memory),
             ("processes", "it cannot start any, and has one thread".to_owned()),
             ("cpu", cpu),
@@ -68,6 +72,10 @@ impl Enclosed {
         let mut leaks = vec!["it runs in the broker's process: what holds it is WebAssembly, not the kernel"];
         if imports.iter().any(|opened| opened.package.starts_with("wasi:clocks@")) {
             leaks.push("the clock, and how busy the machine is");
+        }
+        let sockets = |opened: &Opened| opened.package.starts_with("wasi:sockets@");
+        if !grant.network.is_empty() && imports.iter().any(sockets) {
+            leaks.push("over a socket, whatever else answers at the address of a granted host");
         }
         json!({
             "component": component,

@@ -33,7 +33,7 @@ pub(super) struct RawSource {
     pub headers: Option<At<BTreeMap<At<String>, At<RawValue>>>>,
     /// For `url`: what `portcullis login` does not find out by itself.
     pub oauth: Option<At<RawOAuth>>,
-    /// For `url`, and for the `network` of a `command`: loopback and private addresses may be reached.
+    /// For `url`, and for the `network` of a `command` or `component`: loopback and private addresses may be reached.
     pub dangerous_allow_private: Option<At<bool>>,
     /// For `component`s of the `tools` world: given to it when it loads.
     #[schemars(with = "Option<serde_json::Map<String, serde_json::Value>>")]
@@ -116,7 +116,7 @@ pub(super) enum RawLifecycle {
     PerCall,
 }
 
-/// What a source may touch. A component has `read`, `write`, `memory` and `cpu`.
+/// What a source may touch. A component has `read`, `write`, `network`, `memory` and `cpu`.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 #[schemars(rename = "Cell")]

@@ -140,14 +140,11 @@ fn endpoint(at: &At<String>, raw: &RawSource, base: &Path, faults: &mut Faults) 
         faults.0.push(Fault::new(at.span(), format!("source {:?} {message}", at.as_str())).help(help));
         return None;
     };
-    // What runs here has a cell, and of all those a program alone has a network.
     let caged = if *kind == "url" { "command" } else { kind };
-    let near = if *kind == "command" { "command" } else { "url" };
     for (key, belongs, span) in [
         ("env", caged, raw.env.as_ref().map(At::span)),
         ("cwd", "command", raw.cwd.as_ref().map(At::span)),
         ("cell", caged, raw.cell.as_ref().map(At::span)),
-        ("dangerous-allow-private", near, raw.dangerous_allow_private.as_ref().map(At::span)),
         ("headers", "url", raw.headers.as_ref().map(At::span)),
         ("oauth", "url", raw.oauth.as_ref().map(At::span)),
         ("transport", "url", raw.transport.as_ref().map(At::span)),
@@ -238,7 +235,6 @@ fn relative_argument(at: &At<RawCommand>, base: &Path) -> Option<Fault> {
 /// Keys of a cell that mean nothing to a component.
 fn of_processes(cell: &RawCell) -> impl Iterator<Item = Fault> {
     let keys = [
-        ("network", cell.network.first().map(At::span), "a component reaches no network in this version"),
         ("processes", cell.processes.as_ref().map(At::span), "a component cannot start any"),
         ("files", cell.files.as_ref().map(At::span), "a component has no descriptors of the system"),
         ("tmp", cell.tmp.as_ref().map(At::span), "a component has no folder that is not granted"),

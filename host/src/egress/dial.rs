@@ -14,7 +14,7 @@ use super::{CONNECT_TIMEOUT, Egress, EgressError, Reach, resolver};
 const STAGGER: Duration = Duration::from_millis(250);
 
 /// Addresses of a name that are tried. The fifth would start a second in, when somebody already waits.
-const MAX_ADDRESSES: usize = 4;
+pub(super) const MAX_ADDRESSES: usize = 4;
 
 impl Egress {
     /// Connects to a port of a host, by name or address. A name is looked up once; one forbidden address among its answers

@@ -16,7 +16,7 @@ mod declared;
 mod hello;
 mod http;
 mod idle;
-mod journal;
+pub(super) mod journal;
 mod names;
 
 use std::collections::BTreeSet;
@@ -232,8 +232,7 @@ async fn tell_repeats(shared: Arc<Shared>) {
     let mut pause = journal::PAUSE;
     loop {
         tokio::time::sleep(pause).await;
-        let quiet = shared.journal.tell();
-        pause = if quiet { journal::PAUSE } else { (2 * pause).min(journal::LONGEST_PAUSE) };
+        pause = shared.journal.tell_and_pause(pause);
     }
 }
 

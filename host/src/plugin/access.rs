@@ -2,15 +2,17 @@
 //! source's grant.
 //!
 //! Streams, clocks, chance, and an environment and a file system that hold nothing are what programs expect to find, and are
-//! always there. Variables and folders appear in them as far as they are granted. The network is not there at all: a component
-//! that imports it is not loaded.
+//! always there. Variables and folders appear in them as far as they are granted. The network is there if some of it is granted:
+//! a component that imports it without is not loaded.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use wasmtime::component::{Linker, ResourceTable};
 use wasmtime_wasi::{FsPerms, WasiCtx, WasiCtxBuilder, WasiCtxView, WasiView};
+use wasmtime_wasi_http::{WasiHttpCtx, WasiHttpCtxView, WasiHttpView};
 
 use super::error::{Failure, FailureCode};
 use super::guest::State;
@@ -19,6 +21,11 @@ use super::load::interface;
 use super::v0_1::{PACKAGE, TRACK};
 use crate::cell::Grant;
 use crate::config::TIMEOUT;
+use crate::egress::Passage;
+
+mod network;
+
+use network::Reachable;
 
 /// The release of WASI that is served.
 const SERVED: &str = "0.2";
@@ -32,13 +39,15 @@ pub struct Access {
     pub grant: Grant,
     /// How long one call of the source may take.
     pub timeout: Duration,
+    /// The way to what the grant's `network` lists; None where that is empty.
+    pub passage: Option<Arc<Passage>>,
 }
 
 impl Default for Access {
     fn default() -> Self {
         let mut grant = Grant::nothing();
         grant.limits.memory = limits::SOURCE_MEMORY_BYTES;
-        Self { env: Vec::new(), grant, timeout: TIMEOUT }
+        Self { env: Vec::new(), grant, timeout: TIMEOUT, passage: None }
     }
 }
 
@@ -46,10 +55,12 @@ impl std::fmt::Debug for Access {
     // The values of variables may be secrets.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let names: Vec<_> = self.env.iter().map(|(name, _)| name).collect();
+        let Self { grant, timeout, passage, .. } = self;
         f.debug_struct("Access")
             .field("env", &names)
-            .field("grant", &self.grant)
-            .field("timeout", &self.timeout)
+            .field("grant", grant)
+            .field("timeout", timeout)
+            .field("passage", passage)
             .finish()
     }
 }
@@ -80,6 +91,8 @@ impl Enclosure {
 /// The WASI of one instance.
 pub(crate) struct Wasi {
     context: WasiCtx,
+    http: WasiHttpCtx,
+    reachable: Reachable,
     table: ResourceTable,
 }
 
@@ -115,27 +128,50 @@ impl Access {
                 Failure::new(FailureCode::Start, detail)
             })?;
         }
+        let reachable = Reachable::by(self.passage.as_ref());
+        reachable.open(&mut builder);
         streams(&mut builder);
         let mut table = ResourceTable::new();
         table.set_max_capacity(limits::WASI_HANDLES);
-        Ok(Wasi { context: builder.build(), table })
+        Ok(Wasi { context: builder.build(), http: WasiHttpCtx::new(), reachable, table })
+    }
+}
+
+impl State {
+    fn wasi(&mut self) -> &mut Wasi {
+        let nothing = || Wasi {
+            context: WasiCtxBuilder::new().build(),
+            http: WasiHttpCtx::new(),
+            reachable: Reachable::default(),
+            table: ResourceTable::new(),
+        };
+        self.wasi.get_or_insert_with(|| Box::new(nothing()))
+    }
+
+    fn reachable(&mut self) -> &mut Reachable {
+        &mut self.wasi().reachable
     }
 }
 
 impl WasiView for State {
     fn ctx(&mut self) -> WasiCtxView<'_> {
-        let nothing = || {
-            let (context, table) = (WasiCtxBuilder::new().build(), ResourceTable::new());
-            Box::new(Wasi { context, table })
-        };
-        let Wasi { context, table, .. } = &mut **self.wasi.get_or_insert_with(nothing);
+        let Wasi { context, table, .. } = self.wasi();
         WasiCtxView { ctx: context, table }
     }
 }
 
-/// Defines WASI in a linker.
-pub(crate) fn link(linker: &mut Linker<State>) -> wasmtime::Result<()> {
-    wasmtime_wasi::p2::add_to_linker_async(linker)
+impl WasiHttpView for State {
+    fn http(&mut self) -> WasiHttpCtxView<'_> {
+        let Wasi { http, reachable, table, .. } = self.wasi();
+        WasiHttpCtxView { ctx: http, hooks: reachable, table }
+    }
+}
+
+/// Defines WASI in a linker, for a component with these imports. Which of them it may have is checked before.
+pub(crate) fn link(linker: &mut Linker<State>, imports: &[String]) -> wasmtime::Result<()> {
+    wasmtime_wasi::p2::add_to_linker_async(linker)?;
+    wasmtime_wasi_http::p2::add_only_http_to_linker_async(linker)?;
+    network::link_names(linker, imports)
 }
 
 /// Imports of one package, and what is behind them.
@@ -190,9 +226,11 @@ fn behind(package: &str, Access { env, grant, .. }: &Access) -> Result<String, &
             format!("standard streams; the variables {}", names.join(" "))
         }
         "filesystem" => format!("{} to read, {} to write", folders(&grant.read), folders(&grant.write)),
-        "sockets" | "http" => {
-            return Err("a component reaches no network in this version; run such a server as a `command`");
+        "sockets" | "http" if grant.network.is_empty() => {
+            return Err("to let it reach a host, write `cell = { network = [\"HOST:PORT\"] }` in its source");
         }
+        "sockets" => format!("connections to {}", grant.network.join(" ")),
+        "http" => format!("requests to {}", grant.network.join(" ")),
         _ => return Err("no grant exists for it"),
     })
 }

@@ -148,10 +148,12 @@ impl Shape {
 fn useful(wasm: &Wasm, manifest: &Manifest, access: &Access) -> Result<(), PluginError> {
     let imports = |wanted| manifest.imports.iter().any(|name| access::wasi(name) == Some(wanted));
     let (variables, folders) = (("cli", "environment"), ("filesystem", "preopens"));
+    let (sockets, http) = (("sockets", "tcp"), ("http", "outgoing-handler"));
     let checks = [
         ("env", access.env.is_empty(), variables),
         ("read", access.grant.read.is_empty(), folders),
         ("write", access.grant.write.is_empty(), folders),
+        ("network", access.grant.network.is_empty() || imports(sockets), http),
     ];
     match checks.into_iter().find(|(_, unused, import)| !unused && !imports(*import)) {
         None => Ok(()),

@@ -141,14 +141,12 @@ pub enum PluginError {
         served: &'static str,
     },
     /// It imports what the configuration does not grant.
-    #[error("{plugin} imports {import}, which it is not granted: {remedy}")]
+    #[error("{plugin} imports {imports}")]
     NotGranted {
         /// The plugin.
         plugin: String,
-        /// The import.
-        import: String,
-        /// The line to add, or that no grant exists.
-        remedy: String,
+        /// Which they are, and for each the line to add, or that no grant exists.
+        imports: String,
     },
     /// The configuration grants something that does not exist.
     #[error("`{grant}` in the grants of {plugin} is no capability; there is `log`")]

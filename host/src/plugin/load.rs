@@ -138,9 +138,8 @@ fn linker(
         return Err(PluginError::UnknownGrant { plugin, grant: grant.clone() });
     }
     let refused: Vec<(&str, String)> = imports.iter().filter_map(|name| refusal(name, free, allowed)).collect();
-    if let Some((_, remedy)) = refused.first() {
-        let import = refused.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
-        return Err(PluginError::NotGranted { plugin, import, remedy: remedy.clone() });
+    if !refused.is_empty() {
+        return Err(PluginError::NotGranted { plugin, imports: by_remedy(&refused) });
     }
     let contract = |error| contract(&plugin, &error);
     let mut linker = Linker::new(engine);
@@ -148,7 +147,7 @@ fn linker(
         v0_1::link(&mut linker, interface).map_err(contract)?;
     }
     if enclosure.as_ref().is_some_and(|enclosure| enclosure.wasi) {
-        access::link(&mut linker).map_err(contract)?;
+        access::link(&mut linker, imports).map_err(contract)?;
     }
     Ok(linker)
 }
@@ -161,6 +160,20 @@ fn refusal<'a>(import: &'a str, free: &[&str], Allowed { grant, enclosure }: &Al
         _ => remedy(import),
     };
     Some((import, remedy))
+}
+
+/// Refused imports with their ways out, each once.
+fn by_remedy(refused: &[(&str, String)]) -> String {
+    let mut lines = Vec::<(&str, Vec<&str>)>::new();
+    for (import, remedy) in refused {
+        match lines.iter_mut().find(|(known, _)| known == remedy) {
+            Some((_, imports)) => imports.push(import),
+            None => lines.push((remedy, vec![import])),
+        }
+    }
+    let lines =
+        lines.iter().map(|(remedy, imports)| format!("{}, which it is not granted: {remedy}", imports.join(", ")));
+    lines.collect::<Vec<_>>().join("; and ")
 }
 
 /// What a component imports and exports, by name.

@@ -1,5 +1,7 @@
 //! Components as sources: somebody else's servers and functions, by path.
 
+use std::io::Write as _;
+
 use portcullis_test_support::guest;
 use serde_json::{Value, json};
 
@@ -100,5 +102,32 @@ fn an_import_that_no_grant_gives_stops_the_start_and_says_so() {
     let place = Place::new("[sources.far]\ncomponent = \"@guest:dialer@\"\n");
     let ran = place.run(&["check"]);
     assert_ne!(ran.code, Some(0));
-    assert!(ran.err.contains("wasi:sockets/") && ran.err.contains("run such a server as a `command`"), "{}", ran.err);
+    assert!(ran.err.contains("wasi:sockets/") && ran.err.contains("cell = { network = "), "{}", ran.err);
+}
+
+#[test]
+fn a_component_reaches_the_hosts_of_its_cell_and_the_ledger_has_each_attempt() {
+    let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = server.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        while let Ok((mut stream, _)) = server.accept() {
+            let _ = stream.write_all(b"welcome");
+        }
+    });
+    let place = Place::new(&format!(
+        "[sources.far]\ncomponent = \"@guest:dialer@\"\ncell = {{ network = [\"localhost:{port}\"] }}\n\
+         dangerous-allow-private = true\n[profiles.default]\napprove = \"never\"\n"
+    ));
+    let said = place.run(&["check"]).out;
+    assert!(said.contains(&format!("connections to localhost:{port}")), "{said}");
+    let mut agent = Agent::start(&place, ERAS[0]);
+    let connect = |agent: &mut Agent, to: &str| agent.call("far__connect", &json!({ "address": to, "send": "" }), None);
+    let answer = connect(&mut agent, &format!("localhost:{port}"));
+    assert!(answer["ok"].as_str().is_some_and(|text| text.contains("welcome")), "{answer}");
+    let answer = connect(&mut agent, "169.254.169.254:80");
+    assert!(!answer.to_string().contains("welcome"), "{answer}");
+    agent.leave();
+    assert_eq!(place.records_of("egress.allowed")[0]["body"]["host"], "localhost");
+    assert_eq!(place.records_of("egress.refused")[0]["body"]["host"], "169.254.169.254");
+    place.assert_nothing_left();
 }

@@ -37,7 +37,7 @@ impl FromStr for Destination {
 
 impl Destination {
     /// None if the host is none, or the port is 0.
-    pub(super) fn new(host: &str, port: u16) -> Option<Self> {
+    pub(in crate::egress) fn new(host: &str, port: u16) -> Option<Self> {
         let bare = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
         let host = match bare {
             // In the one spelling that the standard library writes.
@@ -61,7 +61,7 @@ impl Destination {
     }
 
     /// The address, where the host is one.
-    pub(super) fn address(&self) -> Option<IpAddr> {
+    pub(in crate::egress) fn address(&self) -> Option<IpAddr> {
         self.host.parse().ok()
     }
 }
@@ -109,7 +109,7 @@ impl Declared {
     }
 
     /// How far a destination may lie, where this much is open.
-    pub(super) fn reach(&self, to: &Destination, open: Reach) -> Reach {
+    pub(in crate::egress) fn reach(&self, to: &Destination, open: Reach) -> Reach {
         if self.public.contains(to) { Reach::Public } else { open }
     }
 
@@ -124,8 +124,13 @@ impl Declared {
     }
 
     /// Whether it is listed.
-    pub(super) fn contains(&self, destination: &Destination) -> bool {
+    pub(in crate::egress) fn contains(&self, destination: &Destination) -> bool {
         self.destinations.contains(destination)
+    }
+
+    /// Whether a port of this host is listed.
+    pub(in crate::egress) fn has_host(&self, host: &str) -> bool {
+        self.destinations.iter().any(|destination| destination.host == host)
     }
 
     /// The address inside the cell that stands for a name.

@@ -18,15 +18,15 @@ const MAX_ATTEMPTS: usize = 64;
 
 /// How long repeats are counted before they are told, and how long at most, when the flood does not end: then an hour of it
 /// costs 129 records.
-pub(super) const PAUSE: Duration = Duration::from_secs(60);
-pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(60 * 60);
+pub(in crate::egress) const PAUSE: Duration = Duration::from_secs(60);
+const LONGEST_PAUSE: Duration = Duration::from_secs(60 * 60);
 
 /// Bytes of a host that are shown: the longest that DNS knows.
 const MAX_SHOWN_BYTES: usize = 253;
 
 /// By which door.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Via {
+pub(in crate::egress) enum Via {
     Dns,
     Http,
     Tls,
@@ -36,7 +36,7 @@ pub(super) enum Via {
 
 impl Via {
     /// What is spoken on a port.
-    pub(super) fn of(port: u16) -> Self {
+    pub(in crate::egress) fn of(port: u16) -> Self {
         match port {
             80 => Self::Http,
             443 => Self::Tls,
@@ -57,7 +57,7 @@ impl Via {
 
 /// Why an attempt was refused. The texts follow "refused: ".
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Refusal {
+pub(in crate::egress) enum Refusal {
     #[error("not declared; add it to `network` in the source's cell if that is meant")]
     NotDeclared,
     #[error("an address that stands for no declared name")]
@@ -81,7 +81,7 @@ pub(super) enum Refusal {
 }
 
 /// Where attempts are told.
-pub(super) struct Journal {
+pub(in crate::egress) struct Journal {
     source: SourceName,
     record: Box<dyn Fn(Event) + Send + Sync>,
     seen: Mutex<Seen>,
@@ -105,23 +105,23 @@ struct Attempt {
 }
 
 impl Journal {
-    pub(super) fn new(source: &SourceName, record: impl Fn(Event) + Send + Sync + 'static) -> Self {
+    pub(in crate::egress) fn new(source: &SourceName, record: impl Fn(Event) + Send + Sync + 'static) -> Self {
         Self { source: source.clone(), record: Box::new(record), seen: Mutex::default() }
     }
 
     /// A connection was made.
-    pub(super) fn allowed(&self, via: Via, to: &Destination) {
+    pub(in crate::egress) fn allowed(&self, via: Via, to: &Destination) {
         self.tell_once(Attempt { allowed: true, via, host: to.host().to_owned(), port: to.port(), why: None });
     }
 
     /// A connection would have been allowed, and could not be made.
-    pub(super) fn failed(&self, via: Via, to: &Destination, error: &EgressError) {
+    pub(in crate::egress) fn failed(&self, via: Via, to: &Destination, error: &EgressError) {
         let why = Some(error.to_string());
         self.tell_once(Attempt { allowed: true, via, host: to.host().to_owned(), port: to.port(), why });
     }
 
     /// `host` is what was asked for, in the source's own words.
-    pub(super) fn refused(&self, via: Via, host: &str, port: u16, why: &Refusal) {
+    pub(in crate::egress) fn refused(&self, via: Via, host: &str, port: u16, why: &Refusal) {
         self.tell_once(Attempt { allowed: false, via, host: shown(host), port, why: Some(shown(&why.to_string())) });
     }
 
@@ -141,8 +141,13 @@ impl Journal {
         (self.record)(self.event(&attempt, 1));
     }
 
+    /// Tells what was only counted, after a pause, and says how long the next is to be.
+    pub(in crate::egress) fn tell_and_pause(&self, pause: Duration) -> Duration {
+        if self.tell() { PAUSE } else { (2 * pause).min(LONGEST_PAUSE) }
+    }
+
     /// Tells what was only counted, and starts anew. Whether there was nothing to tell.
-    pub(super) fn tell(&self) -> bool {
+    pub(in crate::egress) fn tell(&self) -> bool {
         let Seen { attempts, others } = mem::take(&mut *self.seen.lock().unwrap_or_else(PoisonError::into_inner));
         let repeated: Vec<_> = attempts.into_iter().filter(|(_, repeats)| *repeats > 0).collect();
         for (attempt, repeats) in &repeated {

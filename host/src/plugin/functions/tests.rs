@@ -118,7 +118,7 @@ async fn a_wrong_argument_is_named_with_its_place() {
 async fn a_limit_that_is_met_is_named_and_the_next_call_works() {
     let functions = functions().await;
     for (tool, code, named) in
-        [("spin", FailureCode::Deadline, "5000 ms"), ("grow", FailureCode::Memory, "more than 64 MiB")]
+        [("spin", FailureCode::Deadline, "5 s of processor time"), ("grow", FailureCode::Memory, "more than 64 MiB")]
     {
         let failure = functions.call(tool, &Json::empty_object()).await.unwrap_err();
         assert!(failure.code == code && failure.detail.contains(named), "{failure}");

@@ -84,8 +84,11 @@ async fn a_sink_appends_whole_batches_to_a_private_file() {
 
 #[tokio::test]
 async fn a_sink_whose_file_cannot_be_opened_is_refused() {
-    let error = plugins().sink(&entry("scribe", json!({})), "/nowhere/audit.jsonl".as_ref()).await.unwrap_err();
-    assert!(error.to_string().contains("cannot write to /nowhere/audit.jsonl"), "{error}");
+    // A folder that cannot be made, as there is a file.
+    let in_the_way = tempfile::NamedTempFile::new().unwrap();
+    let file = in_the_way.path().join("audit.jsonl");
+    let error = plugins().sink(&entry("scribe", json!({})), &file).await.unwrap_err();
+    assert!(error.to_string().contains(&format!("cannot write to {}", file.display())), "{error}");
 }
 
 async fn counter(state: bool) -> Tools {

@@ -230,7 +230,51 @@ async fn a_command_ends_when_there_is_no_more_input() {
 async fn an_import_that_is_not_granted_is_refused_with_the_way_out() {
     let error = load("dialer", Access::default()).await.unwrap_err().to_string();
     assert!(error.contains("guest_dialer.wasm imports wasi:sockets/"), "{error}");
-    assert!(error.contains("run such a server as a `command`"), "{error}");
+    assert!(error.contains("write `cell = { network = [\"HOST:PORT\"] }` in its source"), "{error}");
+}
+
+#[tokio::test]
+async fn a_command_reaches_what_is_granted_and_is_told_that_the_rest_is_denied() {
+    let server = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = server.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = server.accept().await {
+            tokio::spawn(async move {
+                let (mut read, mut write) = stream.split();
+                let _ = tokio::io::copy(&mut tokio::io::AsyncReadExt::take(&mut read, 5), &mut write).await;
+            });
+        }
+    });
+    let network = vec![format!("localhost:{port}")];
+    let folder = tempfile::tempdir().unwrap();
+    let source_of_reach = async |reach| {
+        let declared = crate::egress::Declared::listed(&network);
+        let mut access = Access::default();
+        access.grant.network = network.clone();
+        access.passage = Some(crate::egress::Passage::open(&"test".parse().unwrap(), declared, reach, |_| {}));
+        source_of(load("dialer", access).await.unwrap(), folder.path())
+    };
+    let call = async |source: &CommandSource, tool: &str, arguments| {
+        let described = json!({ "name": tool, "inputSchema": { "type": "object" } });
+        text(source.call(permit(&described, arguments), &nobody(), silent()).await)
+    };
+    let near = source_of_reach(crate::egress::Reach::Private).await;
+    let connect = async |address: String| call(&near, "connect", json!({ "address": address, "send": "hello" })).await;
+    let denied = |said: &str| {
+        said.contains("ermission denied") || said.contains("access-denied") || said.contains("AccessDenied")
+    };
+    let before = connect(format!("127.0.0.1:{port}")).await;
+    assert!(denied(&before), "an address that nobody looked up: {before}");
+    assert_eq!(connect(format!("localhost:{port}")).await, "hello");
+    for address in ["169.254.169.254:80", "127.0.0.1:1", "[::1]:80", "1.1.1.1:443", "localhost:1"] {
+        let said = connect(address.to_owned()).await;
+        assert!(denied(&said), "{address}: {said}");
+    }
+    let said = call(&near, "resolve", json!({ "host": "secret.evil.test:80" })).await;
+    assert!(!said.contains('['), "{said}");
+    let far = source_of_reach(crate::egress::Reach::Public).await;
+    let said = call(&far, "connect", json!({ "address": format!("localhost:{port}"), "send": "hello" })).await;
+    assert!(!said.contains("hello"), "{said}");
 }
 
 #[tokio::test]

@@ -1,0 +1,152 @@
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use async_trait::async_trait;
+use reqwest::Method;
+use serde_json::Value;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpListener;
+
+use super::super::Lookup;
+use super::*;
+
+/// A name → what its lookups answer in turn, the last one for ever.
+struct Names {
+    answers: HashMap<&'static str, Vec<&'static str>>,
+    asked: AtomicUsize,
+}
+
+#[async_trait]
+impl Lookup for Names {
+    async fn lookup(&self, name: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+        let turn = self.asked.fetch_add(1, Ordering::SeqCst);
+        let answers = self.answers.get(name).ok_or_else(|| io::Error::other("no such name"))?;
+        Ok(vec![SocketAddr::new(answers[turn.min(answers.len() - 1)].parse().unwrap(), port)])
+    }
+}
+
+struct Bench {
+    passage: Arc<Passage>,
+    names: Arc<Names>,
+    told: Arc<Mutex<Vec<Value>>>,
+}
+
+impl Bench {
+    fn new(network: &[&str], reach: Reach, answers: &[(&'static str, &[&'static str])]) -> Self {
+        let answers = answers.iter().map(|(name, answers)| (*name, answers.to_vec())).collect();
+        let names = Arc::new(Names { answers, asked: AtomicUsize::new(0) });
+        let egress = Egress::with_lookup(Arc::<Names>::clone(&names));
+        let declared = network.iter().map(|entry| entry.parse::<Destination>().unwrap()).collect();
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let copy = Arc::clone(&told);
+        let record = move |event: Event| copy.lock().unwrap().push(event.body);
+        Self { passage: Passage::by(egress, &"far".parse().unwrap(), declared, reach, record), names, told }
+    }
+
+    fn reasons(&self) -> Vec<String> {
+        let told = self.told.lock().unwrap();
+        let text = |body: &Value| format!("{} {} {}", body["host"].as_str().unwrap(), body["port"], body["reason"]);
+        told.iter().map(text).collect()
+    }
+}
+
+fn address(text: &str) -> SocketAddr {
+    text.parse().unwrap()
+}
+
+#[tokio::test]
+async fn a_component_connects_to_what_was_looked_up_for_a_declared_name_and_to_nothing_else() {
+    let answers: [(&str, &[&str]); 2] = [("api.test", &["93.184.216.34"]), ("evil.test", &["93.184.216.35"])];
+    let bench = Bench::new(&["api.test:443", "1.1.1.1:53"], Reach::Public, &answers);
+    let found = Found::default();
+    let passage = &bench.passage;
+    assert!(!passage.admits(&found, address("93.184.216.34:443")), "nobody looked it up");
+    assert_eq!(passage.look_up(&found, "API.test").await.unwrap(), ["93.184.216.34".parse::<IpAddr>().unwrap()]);
+    assert!(passage.admits(&found, address("93.184.216.34:443")));
+    assert!(passage.admits(&found, address("[::ffff:93.184.216.34]:443")));
+    assert!(passage.admits(&found, address("1.1.1.1:53")), "an address that is declared itself");
+    for refused in [
+        "93.184.216.34:80",
+        "93.184.216.35:443",
+        "1.1.1.1:443",
+        "127.0.0.1:443",
+        "169.254.169.254:80",
+        "[::1]:443",
+        "0.0.0.0:443",
+    ] {
+        assert!(!passage.admits(&found, address(refused)), "{refused}");
+    }
+    assert!(!passage.admits(&Found::default(), address("93.184.216.34:443")), "another instance did");
+    let asked = bench.names.asked.load(Ordering::SeqCst);
+    for name in ["evil.test", "secret.evil.test", "127.0.0.1", "localhost", "api.test.", ""] {
+        let error = passage.look_up(&found, name).await.unwrap_err().to_string();
+        assert!(error.contains("not declared; add it to `network`"), "{name}: {error}");
+    }
+    assert_eq!(bench.names.asked.load(Ordering::SeqCst), asked, "no question of theirs leaves the machine");
+    let reasons = bench.reasons();
+    assert!(reasons.iter().any(|told| told.starts_with("169.254.169.254 80") && told.contains("no declared name")));
+    assert!(reasons.iter().any(|told| told.starts_with("secret.evil.test 53") && told.contains("not declared")));
+}
+
+#[tokio::test]
+async fn a_name_that_changes_its_mind_opens_nothing() {
+    let answers: [(&str, &[&str]); 1] = [("api.test", &["93.184.216.34", "127.0.0.1", "169.254.169.254"])];
+    for (reach, near) in [(Reach::Public, false), (Reach::Private, true)] {
+        let bench = Bench::new(&["api.test:80"], reach, &answers);
+        let found = Found::default();
+        bench.passage.look_up(&found, "api.test").await.unwrap();
+        assert!(!bench.passage.admits(&found, address("127.0.0.1:80")));
+        let second = bench.passage.look_up(&found, "api.test").await;
+        assert_eq!(second.is_ok(), near, "{second:?}");
+        assert_eq!(bench.passage.admits(&found, address("127.0.0.1:80")), near);
+        let third = bench.passage.look_up(&found, "api.test").await.unwrap_err().to_string();
+        assert!(third.contains("a cloud metadata address"), "{third}");
+        assert!(!bench.passage.admits(&found, address("169.254.169.254:80")));
+    }
+    let declared = Bench::new(&["169.254.169.254:80", "10.0.0.1:80"], Reach::Public, &[]);
+    assert!(!declared.passage.admits(&Found::default(), address("169.254.169.254:80")));
+    assert!(!declared.passage.admits(&Found::default(), address("10.0.0.1:80")));
+    assert!(declared.reasons().iter().any(|told| told.contains("a cloud metadata address; no setting opens it")));
+}
+
+/// Answers each connection with a redirect to `to`.
+async fn redirects(to: &'static str) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut head = [0; 1024];
+            let _ = stream.read(&mut head).await;
+            let answer =
+                format!("HTTP/1.1 302 Found\r\nlocation: {to}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+            let _ = stream.write_all(answer.as_bytes()).await;
+        }
+    });
+    port
+}
+
+#[tokio::test]
+async fn a_request_goes_to_a_declared_host_and_its_redirect_is_the_answer() {
+    let port = redirects("http://169.254.169.254/latest/meta-data/").await;
+    let answers: [(&str, &[&str]); 1] = [("near.test", &["127.0.0.1"])];
+    let ask = async |bench: &Bench, url: &str| {
+        let request = Request::new(Method::GET, url.parse().unwrap());
+        bench.passage.send(request).await.map(|response| response.status().as_u16())
+    };
+    let open = Bench::new(&[&format!("near.test:{port}")], Reach::Private, &answers);
+    assert_eq!(ask(&open, &format!("http://near.test:{port}/")).await, Ok(302));
+    for url in
+        ["http://169.254.169.254/latest/meta-data/", "http://127.0.0.1/", "http://near.test/", "https://evil.test/"]
+    {
+        let error = ask(&open, url).await.unwrap_err().to_string();
+        assert!(error.contains("not declared"), "{url}: {error}");
+    }
+    let closed = Bench::new(&[&format!("near.test:{port}")], Reach::Public, &answers);
+    let error = ask(&closed, &format!("http://near.test:{port}/")).await.unwrap_err().to_string();
+    assert!(error.contains("(127.0.0.1) is refused: it is a loopback address"), "{error}");
+    assert!(closed.reasons().iter().any(|told| told.contains("a loopback address")), "{:?}", closed.reasons());
+}
