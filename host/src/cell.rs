@@ -13,12 +13,14 @@ mod enclosed;
 mod grant;
 #[cfg(feature = "process")]
 mod machine;
+#[cfg(feature = "process")]
 mod package;
 #[cfg(feature = "process")]
 mod plan;
 #[cfg(feature = "process")]
 mod profile;
 mod report;
+mod resolved;
 #[cfg(feature = "process")]
 mod system;
 mod trace;
@@ -40,14 +42,14 @@ pub use grant::Grant;
 pub(crate) use machine::Machine;
 #[cfg(feature = "process")]
 pub use package::Phase;
-pub(crate) use package::tree_of;
-pub use package::{Resolved, Unit};
 #[cfg(feature = "process")]
 pub(crate) use plan::{Plan, Platform};
 pub use portcullis_jail::{Limits, Tier};
 #[cfg(feature = "process")]
 pub use profile::{Profile, Runtime};
 pub use report::{Aspect, Report, Strength, size};
+pub(crate) use resolved::tree_of;
+pub use resolved::{Resolved, Unit};
 
 /// Why there is no cell for a source, and what to do about it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -1,6 +1,6 @@
 //! The edge host, built as its README says: without a compiler and without processes.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use portcullis_test_support::edge_host;
@@ -46,7 +46,7 @@ async fn an_edge_host_serves_what_was_compiled_before_and_nothing_else() {
 }
 
 /// One agent's whole conversation: what was answered, by id.
-async fn serve(place: &Place, host: &PathBuf) -> Vec<Value> {
+async fn serve(place: &Place, host: &Path) -> Vec<Value> {
     let call = |name: &str| json!({ "name": name, "arguments": { "a": 20, "b": 22 } });
     let hello = json!({
         "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": { "name": "test", "version": "1" },

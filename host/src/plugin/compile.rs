@@ -62,7 +62,8 @@ pub(super) fn component(host: &Host, wasm: &Wasm, bytes: &[u8]) -> Result<Compon
         let (plugin, reason) = (wasm.plugin.clone(), format!("{error:#}"));
         // What the pool has no room for is a component all the same.
         if reason.contains("pool") || reason.contains("exceed") {
-            let limit = format!("{} memories of 4 GiB", limits::MEMORIES_PER_COMPONENT);
+            let (memories, modules) = (limits::MEMORIES_PER_COMPONENT, limits::CORE_INSTANCES_PER_COMPONENT);
+            let limit = format!("{memories} memories of 4 GiB and {modules} core modules");
             return PluginError::TooLarge { plugin, needs: reason, limit };
         }
         PluginError::NotAComponent { plugin, reason }

@@ -43,8 +43,8 @@ pub const TABLE_ELEMENTS: usize = 10_000;
 /// Memories, and tables, of one component.
 pub(crate) const MEMORIES_PER_COMPONENT: u32 = 3;
 
-/// Core modules in one component, with the shims that wit-component adds. Python guests have the most, about 20.
-pub(crate) const CORE_INSTANCES_PER_COMPONENT: u32 = 32;
+/// Core modules in one component, with the shims that wit-component adds. Tools in Python have the most, 38.
+pub(crate) const CORE_INSTANCES_PER_COMPONENT: u32 = 64;
 
 /// Bytes that may cross between guest and host in one call of either: what a decision says is short.
 pub const DECISION_OUTPUT_BYTES: usize = 64 << 10;

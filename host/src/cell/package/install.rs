@@ -11,13 +11,12 @@ use serde_json::json;
 use tokio::sync::OnceCell;
 use url::Url;
 
-use super::super::Cells;
 use super::super::machine::is_program;
 use super::super::plan::Setting;
-use super::super::{CellError, Grant, Machine, Plan, Profile};
+use super::super::{CellError, Cells, Grant, Machine, Plan, Profile, Resolved};
 use super::registry::{Configured, Registry};
 use super::store::{Store, Turn};
-use super::{Kind, Package, Resolved, index, npm, uv};
+use super::{Kind, Package, index, npm, uv};
 use crate::catalog::{Lock, LockedPackage};
 use crate::digest::Digest;
 use crate::egress::{Declared, Listeners, Reach};

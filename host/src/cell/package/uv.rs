@@ -3,8 +3,8 @@
 
 use std::path::{Path, PathBuf};
 
+use super::super::{Resolved, Unit};
 use super::registry::Registry;
-use super::resolved::{Resolved, Unit};
 use crate::digest::Digest;
 
 /// Requirements with their hashes: what uv writes, and reads again.
