@@ -13,8 +13,8 @@ use super::package::{Installed, Installer, Package, Phase};
 use super::plan::Setting;
 use super::{CellError, Cells, Grant, Plan, Profile, Report};
 use crate::catalog::LockedPackage;
-use crate::config::{CellConfig, Endpoint, SourceConfig};
-use crate::egress::{Declared, Listeners, Outlet, Reach};
+use crate::config::{Endpoint, SourceConfig};
+use crate::egress::{Declared, Listeners, Outlet};
 use crate::name::SourceName;
 
 /// The cell of one process source.
