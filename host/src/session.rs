@@ -9,6 +9,7 @@ mod expose;
 mod listen;
 mod listing;
 mod overheard;
+mod refresh;
 mod rounds;
 mod target;
 mod tasks;
@@ -34,6 +35,7 @@ pub use agent::{Agent, Contact, Elicitation, Era, Nobody};
 use client::Outlet;
 use listen::{Follows, Listeners};
 use listing::Listing;
+use refresh::Refresh;
 use rounds::Rounds;
 use tasks::Tasks;
 
@@ -48,8 +50,9 @@ pub struct Session {
     profile: Arc<ProfileConfig>,
     broker: Arc<Inner>,
     vault: Arc<SessionVault>,
-    /// What the session may call: taken once, for as long as it lives.
+    /// What the session may call: taken once, and changed only where a source is live or the agent wants to hear of changes.
     tools: Mutex<Arc<Snapshot>>,
+    refresh: Refresh,
     /// What else it may use: taken when first needed, and again when a source says that it has changed.
     lists: tokio::sync::Mutex<HashMap<Kind, Arc<Listing>>>,
     /// Lists that a source has said to be old.
@@ -86,6 +89,7 @@ impl Session {
             broker,
             vault: Arc::default(),
             tools: Mutex::default(),
+            refresh: Refresh::default(),
             lists: tokio::sync::Mutex::default(),
             stale: Mutex::default(),
             outlet: Outlet::default(),

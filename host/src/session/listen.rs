@@ -14,6 +14,7 @@ use super::listing::Shown;
 use super::{Contact, Elicitation, Era, Nobody, Session};
 use crate::broker::{Met, Upstream};
 use crate::catalog::{Kind, exposed_uri};
+use crate::config::Follow;
 use crate::message::{Answer, Json, Notification, RpcError};
 use crate::source::nobody_to_ask;
 
@@ -161,12 +162,14 @@ impl Session {
             return Err(RpcError::new(RpcError::INVALID_REQUEST, "there is no stream that could carry a subscription"));
         };
         let tools = self.listing(Kind::Tool).await?;
-        let wants = Wants::of(params)?.served_by(tools.sources().map(|(_, met)| met));
+        let asked = Wants::of(params)?;
+        let mut wants = asked.served_by(tools.sources().map(|(_, met)| met));
+        // A source that could not be met may be there later, which is a change that nobody but the broker can tell.
+        wants.tools |= asked.tools && tools.is_partial();
         let (out, mut said) = self.listeners.open(wants.clone());
-        let ear: Arc<dyn Contact> = Arc::new(Ear { session: self.me.clone(), out: Some(out) });
         let feeds = tools.sources().filter_map(|(upstream, met)| {
             let wants = wants.at(upstream, met);
-            (wants != Wants::default()).then(|| self.feed(upstream, met.era, wants, &ear))
+            (wants != Wants::default()).then(|| self.feed(upstream, met.era, wants, Some(out.clone())))
         });
         let mut feeds: FuturesUnordered<_> = feeds.collect();
         let mut over = self.listeners.over.subscribe();
@@ -210,7 +213,7 @@ impl Session {
     /// Lets a legacy agent hear when the lists of its modern sources change.
     pub(super) async fn follow_lists(&self) {
         let Ok(tools) = self.listing(Kind::Tool).await else { return };
-        let lists = Wants { prompts: true, resources: true, ..Wants::default() };
+        let lists = Wants { tools: true, prompts: true, resources: true, ..Wants::default() };
         let can = |met: &Met| lists.served_by(std::iter::once(met)) != Wants::default();
         for (upstream, _) in tools.sources().filter(|(_, met)| met.era == Era::Modern && can(met)) {
             self.follow(format!("lists of {}", upstream.config.name), upstream, None);
@@ -221,18 +224,20 @@ impl Session {
     fn follow(&self, key: String, upstream: &Arc<Upstream>, uri: Option<String>) {
         let Some(session) = self.me.upgrade() else { return };
         let lists = uri.is_none();
-        let wants = Wants { tools: false, prompts: lists, resources: lists, updates: uri.into_iter().collect() };
+        let tools = lists && upstream.config.discovery == Follow::Live;
+        let wants = Wants { tools, prompts: lists, resources: lists, updates: uri.into_iter().collect() };
         let upstream = upstream.clone();
         let following = tokio::spawn(async move {
-            let ear: Arc<dyn Contact> = Arc::new(Ear { session: session.me.clone(), out: None });
-            session.feed(&upstream, Era::Modern, wants, &ear).await;
+            session.feed(&upstream, Era::Modern, wants, None).await;
         });
         self.follows.add(key, following.abort_handle());
     }
 
     /// Hears one source. What a legacy one says comes by way of [`Client::notify`](crate::source::Client::notify).
-    async fn feed(&self, upstream: &Arc<Upstream>, era: Era, wants: Wants, ear: &Arc<dyn Contact>) {
+    async fn feed(&self, upstream: &Arc<Upstream>, era: Era, wants: Wants, out: Option<mpsc::Sender<Notification>>) {
         let target = Shown::whole_source(upstream);
+        let ear: &Arc<dyn Contact> =
+            &(Arc::new(Ear { session: self.me.clone(), upstream: Arc::clone(upstream), out }) as _);
         if era == Era::Modern {
             let params =
                 Json::empty_object().with("notifications", &wants.to_json()).unwrap_or_else(Json::empty_object);
@@ -309,6 +314,7 @@ impl Drop for Subscribed {
 /// Hears the changes of a modern source: for one stream of the agent, or for a legacy agent.
 struct Ear {
     session: Weak<Session>,
+    upstream: Arc<Upstream>,
     out: Option<mpsc::Sender<Notification>>,
 }
 
@@ -316,7 +322,10 @@ struct Ear {
 impl Contact for Ear {
     async fn notify(&self, notification: Notification) {
         let Some(session) = self.session.upgrade().filter(|_| notification.method != ACKNOWLEDGED) else { return };
-        session.changed(&notification.method);
+        let tell = session.changed(&self.upstream, &notification.method);
+        if !tell && self.upstream.config.discovery == Follow::Live {
+            return;
+        }
         match &self.out {
             Some(out) => drop(out.try_send(notification)),
             None => session.outlet.offer(unmarked(notification)),

@@ -6,6 +6,7 @@
     reason = "a fake source looks at what it was given, and starts what must be killed"
 )]
 
+mod faulty;
 mod full;
 
 use std::io::{BufRead, Write};
@@ -42,6 +43,8 @@ fn main() {
         }
         "ignores-term" => stubborn(),
         "mirror" => mirror(),
+        "faulty" => faulty::pipe(&argument(2)),
+        "faulty-http" => faulty::serve(&argument(2), &argument(3)),
         _ => {}
     }
     let mut server = Server { mode, heard: 0, lists: 0, cancelled: Vec::new() };
@@ -56,6 +59,10 @@ fn main() {
     if server.mode == "stubborn" {
         forever();
     }
+}
+
+fn argument(number: usize) -> String {
+    std::env::args().nth(number).unwrap_or_default()
 }
 
 struct Server {
