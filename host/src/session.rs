@@ -6,6 +6,7 @@ mod call;
 mod carry;
 mod client;
 mod expose;
+mod follows;
 mod listen;
 mod listing;
 mod overheard;
@@ -33,7 +34,8 @@ use crate::visible::visible;
 
 pub use agent::{Agent, Contact, Elicitation, Era, Nobody};
 use client::Outlet;
-use listen::{Follows, Listeners};
+use follows::Follows;
+use listen::Listeners;
 use listing::Listing;
 use refresh::Refresh;
 use rounds::Rounds;

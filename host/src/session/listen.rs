@@ -1,14 +1,13 @@
 //! `subscriptions/listen` (2026-07-28): one stream of changes for the agent, fed by all its sources.
 
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use serde_json::json;
 use tokio::sync::{mpsc, watch};
-use tokio::task::AbortHandle;
 
 use super::listing::Shown;
 use super::{Contact, Elicitation, Era, Nobody, Session};
@@ -21,8 +20,10 @@ use crate::source::nobody_to_ask;
 /// Changes that may wait for an agent that does not read. Beyond it they are dropped: it will list again anyway.
 const LISTEN_QUEUE: usize = 64;
 
-/// Resources that one legacy session can follow at modern sources, each over a stream of its own.
-const MAX_FOLLOWS: usize = 64;
+/// How soon a stream that was lost is opened anew, at first; each time twice as long, up to a minute: each passes the gate and is
+/// a record, as the first was.
+const AGAIN: Duration = Duration::from_secs(1);
+const AGAIN_MOST: Duration = Duration::from_secs(60);
 
 const LISTEN: &str = "subscriptions/listen";
 const ACKNOWLEDGED: &str = "notifications/subscriptions/acknowledged";
@@ -241,8 +242,12 @@ impl Session {
         if era == Era::Modern {
             let params =
                 Json::empty_object().with("notifications", &wants.to_json()).unwrap_or_else(Json::empty_object);
-            let ended = self.carry_out(LISTEN, params, &target, ear).await;
-            tracing::debug!(source = %upstream.config.name, ok = ended.is_ok(), "a subscription has ended");
+            let mut pause = AGAIN;
+            while self.carry_out(LISTEN, params.clone(), &target, ear).await.is_ok_and(|answer| is_lost(&answer)) {
+                tracing::debug!(source = %upstream.config.name, "a subscription was lost");
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(AGAIN_MOST);
+            }
             return;
         }
         let _subscribed = Subscribed { session: self.me.clone(), target: target.clone(), uris: wants.updates.clone() };
@@ -252,39 +257,6 @@ impl Session {
             tracing::debug!(source = %upstream.config.name, ok = subscribed.is_ok(), "subscribed");
         }
         std::future::pending().await
-    }
-}
-
-/// What the broker follows at modern sources on behalf of a legacy agent.
-#[derive(Default)]
-pub(super) struct Follows(Mutex<HashMap<String, AbortHandle>>);
-
-impl Follows {
-    fn add(&self, key: String, following: AbortHandle) {
-        let mut follows = self.lock();
-        if follows.len() >= MAX_FOLLOWS && !follows.contains_key(&key) {
-            tracing::debug!("{MAX_FOLLOWS} resources are followed already; another is not");
-            return following.abort();
-        }
-        if let Some(before) = follows.insert(key, following) {
-            before.abort();
-        }
-    }
-
-    fn remove(&self, key: &str) {
-        if let Some(following) = self.lock().remove(key) {
-            following.abort();
-        }
-    }
-
-    /// Ends all.
-    pub(super) fn end(&self) {
-        self.lock().drain().for_each(|(_, following)| following.abort());
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, AbortHandle>> {
-        // The map is whole at every point at which a holder could panic.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -339,6 +311,13 @@ impl Contact for Ear {
     async fn request(&self, _: &str, _: Option<Json>) -> Answer {
         nobody_to_ask()
     }
+}
+
+/// Whether a stream ended because the source did, and not because it said so.
+fn is_lost(answer: &Answer) -> bool {
+    let Answer::Error(error) = answer else { return false };
+    let code = error.get("data").and_then(|data| data.get_str("code"));
+    code.is_some_and(|code| code == "outcome-unknown" || code == "not-sent")
 }
 
 async fn ended(over: &mut watch::Receiver<bool>) {

@@ -18,6 +18,8 @@ pub(crate) use web::serve;
 pub(crate) struct Faults {
     words: String,
     lists: usize,
+    /// The request by which the other side listens for changes.
+    listener: Option<Value>,
 }
 
 /// What becomes of a message.
@@ -39,7 +41,7 @@ pub(crate) enum Reaction {
 impl Faults {
     /// Those of the next connection.
     pub(crate) fn next(script: &str) -> Self {
-        Self { words: take(script).unwrap_or_default(), lists: 0 }
+        Self { words: take(script).unwrap_or_default(), lists: 0, listener: None }
     }
 
     pub(crate) fn has(&self, fault: &str) -> bool {
@@ -54,6 +56,18 @@ impl Faults {
             "notifications/cancelled" if self.has("late") => {
                 let said = json!({ "content": [{ "type": "text", "text": "too late" }] });
                 Reaction::Say(vec![json!({ "jsonrpc": "2.0", "id": params.get("requestId"), "result": said })])
+            }
+            "server/discover" if self.has("modern") => Reaction::Say(vec![answer(json!({
+                "resultType": "complete",
+                "supportedVersions": ["2026-07-28"],
+                "capabilities": { "tools": { "listChanged": true } },
+            }))]),
+            "subscriptions/listen" if self.has("modern") => {
+                self.listener = id.cloned();
+                let acknowledged =
+                    json!({ "notifications": params.get("notifications"), "_meta": self.subscription() });
+                let method = "notifications/subscriptions/acknowledged";
+                Reaction::Say(vec![json!({ "jsonrpc": "2.0", "method": method, "params": acknowledged })])
             }
             "initialize" if self.has("hang-initialize") => Reaction::Silence,
             "initialize" => Reaction::Say(vec![answer(json!({
@@ -105,10 +119,17 @@ impl Faults {
         if self.has("duplicate") {
             said.push(answer);
         }
-        if self.has("restless") {
-            said.insert(0, json!({ "jsonrpc": "2.0", "method": "notifications/tools/list_changed" }));
+        if self.has("restless") || self.listener.is_some() {
+            let params = json!({ "_meta": self.subscription() });
+            let method = "notifications/tools/list_changed";
+            said.insert(0, json!({ "jsonrpc": "2.0", "method": method, "params": params }));
         }
         Reaction::Say(said)
+    }
+
+    /// The `_meta` of what is said on the stream for changes.
+    fn subscription(&self) -> Value {
+        self.listener.as_ref().map_or(json!({}), |id| json!({ "io.modelcontextprotocol/subscriptionId": id }))
     }
 }
 

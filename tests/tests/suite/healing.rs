@@ -166,6 +166,32 @@ fn an_optional_source_that_is_not_there_takes_nothing_down_and_is_announced_when
 }
 
 #[test]
+fn an_agent_that_listens_hears_a_source_again_that_crashed() {
+    let place = Place::new(&local(""));
+    script(&place, "modern exit-in-call\nmodern");
+    let mut agent = Agent::start(&place, Era::Modern);
+    agent.list();
+    agent.send("subscriptions/listen", json!({ "notifications": { "toolsListChanged": true } }));
+    assert_eq!(agent.next().unwrap()["method"], "notifications/subscriptions/acknowledged");
+    assert_eq!(echo(&mut agent), "outcome-unknown");
+    // It comes back with the same tools, so that what is heard is what the source itself says, with each call.
+    let mut heard = false;
+    until("the source is heard", || {
+        let id = agent.send_call("files__echo", &json!({ "n": 1 }));
+        loop {
+            let message = agent.next().unwrap();
+            heard |= message["method"] == "notifications/tools/list_changed";
+            if message["id"] == id {
+                assert_eq!(outcome(&message), json!({ "ok": r#"{"n":1}"# }));
+                return heard;
+            }
+        }
+    });
+    agent.leave();
+    place.assert_nothing_left();
+}
+
+#[test]
 fn with_a_connection_for_each_call_no_process_outlives_one() {
     let place = Place::new(&local("lifecycle = \"per-call\""));
     let mut agent = Agent::start(&place, Era::Modern);
