@@ -1,12 +1,15 @@
-//! What a session costs beside the gate: listing 1,000 tools, and 64 calls at once that each tell their progress, from a source
-//! over HTTP in the same process.
+//! What a session costs beside the gate: listing 1,000 tools, 64 calls at once that each tell their progress, from a source
+//! over HTTP in the same process; and the memory of 1,000 sessions that do nothing.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a bench")]
 
+use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use async_trait::async_trait;
 use axum::Router;
+use axum::http::Uri;
 use axum::response::{IntoResponse as _, Response};
 use bytes::Bytes;
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
@@ -22,13 +25,20 @@ use serde_json::{Value, json};
 /// As many as a source may have.
 const TOOLS: u64 = 1_000;
 
+/// What one server of usual size has.
+const FEW: u64 = 10;
+
+/// Sessions that do nothing.
+const IDLE: usize = 1_000;
+
 /// As many as a session may have open.
 const CALLS: u64 = 64;
 
 /// Of each call.
 const STEPS: usize = 10;
 
-async fn serve(body: Bytes) -> Response {
+async fn serve(uri: Uri, body: Bytes) -> Response {
+    let tools = if uri.path() == "/few" { FEW } else { TOOLS };
     let request: Value = serde_json::from_slice(&body).unwrap_or_default();
     let answer = |result: Value| json!({ "jsonrpc": "2.0", "id": request["id"], "result": result });
     let tool = |n: u64| {
@@ -44,7 +54,7 @@ async fn serve(body: Bytes) -> Response {
         "server/discover" => json!({
             "resultType": "complete", "supportedVersions": ["2026-07-28"], "capabilities": { "tools": {} },
         }),
-        "tools/list" => json!({ "tools": (0..TOOLS).map(tool).collect::<Vec<_>>() }),
+        "tools/list" => json!({ "tools": (0..tools).map(tool).collect::<Vec<_>>() }),
         _ => {
             let token = &request["params"]["_meta"]["progressToken"];
             let progress = |n| {
@@ -84,18 +94,52 @@ async fn open(broker: &Broker) -> Arc<Session> {
     broker.open_session_of(&"default".parse().unwrap(), "bench", agent).await.unwrap()
 }
 
+/// A broker before the source that answers at this path, with its data in `dir`.
+async fn build(address: SocketAddr, path: &str, dir: &Path) -> Broker {
+    let config = format!(
+        "[profiles.default]\napprove = \"never\"\n[sources.web]\nurl = \"http://{address}/{path}\"\n\
+         dangerous-allow-private = true\n"
+    );
+    let config = Config::parse(&config, &dir.join("portcullis.toml")).unwrap();
+    Broker::build(config, Launcher::SelfExec).await.unwrap()
+}
+
+/// KiB of memory that this process has.
+fn resident() -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+/// Prints what sessions take that have listed their tools and do nothing.
+async fn idle(address: SocketAddr, path: &str, tools: u64) {
+    let dir = tempfile::tempdir().unwrap();
+    let broker = build(address, path, dir.path()).await;
+    let listed = async || {
+        let session = open(&broker).await;
+        assert_eq!(session.list(Kind::Tool).await.unwrap().items.len() as u64, tools);
+        session
+    };
+    let _first = listed().await;
+    let before = resident();
+    let mut sessions = Vec::with_capacity(IDLE);
+    for _ in 0..IDLE {
+        sessions.push(listed().await);
+    }
+    let each = resident().saturating_sub(before) / IDLE;
+    println!("session/{IDLE} idle sessions, {tools} tools: {each} KiB each");
+    broker.close().await;
+}
+
 fn session(criterion: &mut Criterion) {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
     let address = listener.local_addr().unwrap();
     runtime.spawn(async move { axum::serve(listener, Router::new().fallback(serve)).await });
+    runtime.block_on(idle(address, "few", FEW));
+    runtime.block_on(idle(address, "mcp", TOOLS));
     let dir = tempfile::tempdir().unwrap();
-    let config = format!(
-        "[profiles.default]\napprove = \"never\"\n[sources.web]\nurl = \"http://{address}/mcp\"\n\
-         dangerous-allow-private = true\n"
-    );
-    let config = Config::parse(&config, &dir.path().join("portcullis.toml")).unwrap();
-    let broker = runtime.block_on(Broker::build(config, Launcher::SelfExec)).unwrap();
+    let broker = runtime.block_on(build(address, "mcp", dir.path()));
     let known = runtime.block_on(open(&broker));
 
     let mut group = criterion.benchmark_group("session");

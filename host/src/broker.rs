@@ -4,6 +4,7 @@
 //! session that may see them.
 
 mod cells;
+mod components;
 mod feed;
 mod operator;
 mod state;
@@ -28,11 +29,12 @@ use crate::gate::{Gate, Inbox};
 use crate::ledger::{Event, Kind, Ledger, LedgerError, Started};
 use crate::message::RpcError;
 use crate::name::{ProfileName, SourceName};
-use crate::plugin::{Identity, PluginError, Plugins};
+use crate::plugin::{Identity, Origin, PluginError, Plugins};
 use crate::secret::{SecretError, Secrets};
-use crate::session::{Agent, Session};
+use crate::session::{Agent, OngoingOfAll, Session};
 use crate::source::{Client, Onlooker, SourceError};
 
+pub use components::AcceptedComponent;
 pub use state::{SourceHealth, State};
 pub(crate) use upstream::{Met, Offer, Upstream};
 
@@ -53,6 +55,7 @@ pub(crate) struct Inner {
     upstreams: BTreeMap<SourceName, Arc<Upstream>>,
     profiles: BTreeMap<ProfileName, Profile>,
     sessions: Mutex<HashMap<SessionId, Weak<Session>>>,
+    pub(crate) ongoing: OngoingOfAll,
     started: Instant,
 }
 
@@ -121,19 +124,18 @@ impl Broker {
     /// # Errors
     /// [`BuildError`]: the first thing that cannot be used. Nothing keeps running then.
     pub async fn build(config: Config, launcher: Launcher) -> Result<Self, BuildError> {
-        let plugins = Plugins::new(Some(&config.data_dir.join("cache")))?;
+        let lock = Lock::load(&config.data_dir)?;
+        let plugins = Plugins::with_origin(Some(&config.data_dir.join("cache")), Origin::new(&config.data_dir, &lock))?;
         let (policies, transforms, approvals) = tokio::try_join!(
             all(&config.policies, |c| plugins.policy(c)),
             all(&config.transforms, |c| plugins.transform(c)),
             all(&config.approvals, |c| plugins.approval(c)),
         )?;
         let sinks = feed::load(&plugins, &config).await?;
-        Lock::load(&config.data_dir)?;
         let profiles = profiles(&config)?;
         let secrets = Secrets::open(&config.data_dir)?;
 
-        let started = Started { version: env!("CARGO_PKG_VERSION").to_owned(), config: digest_of(&config) };
-        let ledger = Ledger::open(&config.data_dir, started).await?;
+        let ledger = Ledger::open(&config.data_dir, started(&config)).await?;
         let notes = ledger.clone();
         let record = move |event| notes.note(event);
         let cells = Cells::new(launcher, &config.data_dir, config.file.as_deref(), record);
@@ -162,6 +164,7 @@ impl Broker {
             upstreams,
             profiles,
             sessions: Mutex::default(),
+            ongoing: OngoingOfAll::default(),
             started: Instant::now(),
         });
         let control = operator::listen(&inner);
@@ -376,9 +379,9 @@ fn profiles(config: &Config) -> Result<BTreeMap<ProfileName, Profile>, FilterErr
     config.profiles.iter().map(|(name, profile)| Ok((name.clone(), of(profile)?))).collect()
 }
 
-/// Of the configuration as it was read, so that the ledger says under which one a broker ran. Secrets stand in it by name.
-fn digest_of(config: &Config) -> Digest {
-    Digest::of(format!("{config:?}").as_bytes())
+/// With the digest of the configuration as it was read: under which one a broker ran. Secrets stand in it by name.
+fn started(config: &Config) -> Started {
+    Started { version: env!("CARGO_PKG_VERSION").to_owned(), config: Digest::of(format!("{config:?}").as_bytes()) }
 }
 
 async fn all<'a, T, F>(configs: &'a [PluginConfig], load: impl Fn(&'a PluginConfig) -> F) -> Result<Vec<T>, PluginError>

@@ -125,6 +125,35 @@ pub struct Call {
     pub params: Json,
 }
 
+/// What the methods of the protocol itself begin with, where they are notifications after `notifications/`.
+const OF_THE_PROTOCOL: [&str; 17] = [
+    "cancelled",
+    "completion",
+    "elicitation",
+    "initialize",
+    "initialized",
+    "logging",
+    "message",
+    "ping",
+    "progress",
+    "prompts",
+    "resources",
+    "roots",
+    "sampling",
+    "server",
+    "subscriptions",
+    "tasks",
+    "tools",
+];
+
+/// Whether a method is one of the protocol's, or has a name that the protocol keeps for itself. However it is spelled: a source
+/// could take `Tools/call` for what it looks like.
+pub(crate) fn is_of_the_protocol(method: &str) -> bool {
+    let mut parts = method.split('/').map(str::trim).skip_while(|part| part.eq_ignore_ascii_case("notifications"));
+    let first = parts.next().unwrap_or_default();
+    first.is_empty() || OF_THE_PROTOCOL.iter().any(|own| own.eq_ignore_ascii_case(first))
+}
+
 /// Members of `params` that are the protocol's own and no arguments, for a method that has no member `arguments`.
 fn own_members(method: &str) -> &'static [&'static str] {
     match method {
@@ -161,6 +190,14 @@ pub fn arguments_of(method: &str, params: &Json) -> Json {
 }
 
 impl Call {
+    /// A call that begins now, about this item.
+    #[must_use]
+    pub(crate) fn new(method: &str, params: Json, caller: &Arc<Caller>, item: Arc<Item>, risk: Risk) -> Self {
+        let arguments = arguments_of(method, &params);
+        let (id, received_at, caller) = (CallId::new(), now_millis(), Arc::clone(caller));
+        Self { id, received_at, method: method.into(), caller, item, risk, arguments, params }
+    }
+
     /// The configured name of the source that this call is for.
     #[must_use]
     pub fn source(&self) -> &SourceName {
@@ -309,6 +346,27 @@ mod tests {
             let sent = call.params_for_source(None).unwrap();
             let expected = if kind == Kind::Source { params.to_owned() } else { params.replace("\"x\"", "\"own\"") };
             assert_eq!(sent.as_str(), expected, "{method}");
+        }
+    }
+
+    #[test]
+    fn what_looks_like_the_protocol_is_the_protocols() {
+        for own in [
+            "tools/call",
+            "Tools/Call",
+            " tools /call",
+            "ping",
+            "notifications/cancelled",
+            "notifications/tools/changed",
+            "notifications/notifications/tools/call",
+            "notifications",
+            "notifications/",
+            "",
+        ] {
+            assert!(is_of_the_protocol(own), "{own:?}");
+        }
+        for other in ["vendor/tools", "notifications/vendor", "toolsx/call", "x"] {
+            assert!(!is_of_the_protocol(other), "{other}");
         }
     }
 

@@ -4,6 +4,7 @@ mod filter;
 mod item;
 mod lock;
 mod naming;
+mod search;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,6 +19,7 @@ pub use item::{Hints, Item, Kind};
 pub use lock::{Acceptance, Lock, LockError, Locked, LockedPackage};
 pub use naming::{MAX_EXPOSED_BYTES, MAX_URI_BYTES, NamingError};
 pub(crate) use naming::{Resolved, exposed_uri, resolve_uri};
+pub use search::{Index, Wanted};
 
 /// The most tools one source may offer: more than any known server has, fewer than would drown a model or the broker.
 pub const MAX_TOOLS_PER_SOURCE: usize = 1_000;

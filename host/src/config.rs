@@ -18,7 +18,7 @@ mod value;
 mod variable;
 mod wrap;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -26,12 +26,14 @@ use std::time::Duration;
 
 pub use error::{ConfigError, Problem};
 pub use search::user_data_dir;
-pub(crate) use source::TIMEOUT_MOST;
+pub(crate) use source::{TIMEOUT, TIMEOUT_MOST};
 pub(crate) use value::is_host;
 pub use wrap::Wrap;
 
 use crate::call::{Phase, Trust};
+use crate::digest::Digest;
 use crate::name::{ProfileName, SourceName};
+use crate::oci::Reference;
 
 /// The longest file: a thousand times an ordinary one, and parsed in milliseconds.
 pub const MAX_FILE_BYTES: u64 = 1 << 20;
@@ -102,6 +104,18 @@ impl Config {
     /// [`ConfigError`] with every problem found, or without a home folder.
     pub fn for_wrap(wrap: &Wrap) -> Result<Self, ConfigError> {
         wrap::config(wrap)
+    }
+
+    /// The plugins and components that it names, each once.
+    #[must_use]
+    pub fn plugins(&self) -> BTreeSet<&PluginRef> {
+        let lists = [&self.policies, &self.transforms, &self.approvals, &self.sinks];
+        let plugins = lists.into_iter().flatten().map(|entry| &entry.plugin);
+        let components = self.sources.values().filter_map(|source| match &source.endpoint {
+            Endpoint::Component { component, .. } => Some(component),
+            _ => None,
+        });
+        plugins.chain(components).collect()
     }
 }
 
@@ -346,13 +360,17 @@ pub struct CellConfig {
     pub dangerous_allow_private: bool,
 }
 
-/// Which plugin or component.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+/// Which plugin or component. Shown as it is written, with an absolute path.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PluginRef {
     /// `builtin:NAME`
     Builtin(String),
     /// A `.wasm` file.
     Path(PathBuf),
+    /// `PATH@sha256:…`: a `.wasm` file that holds these very bytes.
+    Pinned(PathBuf, Digest),
+    /// `oci://REGISTRY/NAME@sha256:…`, or with a tag that the lock pins.
+    Oci(Reference),
 }
 
 impl std::fmt::Display for PluginRef {
@@ -360,6 +378,8 @@ impl std::fmt::Display for PluginRef {
         match self {
             Self::Builtin(name) => write!(f, "builtin:{name}"),
             Self::Path(path) => path.display().fmt(f),
+            Self::Oci(reference) => reference.fmt(f),
+            Self::Pinned(path, digest) => write!(f, "{}@{digest}", path.display()),
         }
     }
 }
@@ -392,12 +412,25 @@ pub struct ProfileConfig {
     pub allow: Option<Vec<String>>,
     /// Globs over exposed tool names; wins over `allow`.
     pub deny: Vec<String>,
+    /// How an agent learns of the tools.
+    pub tools: Exposure,
     /// When a person is asked.
     pub approve: Approve,
     /// Whether sources may use the agent's model.
     pub sampling: bool,
     /// How much of a call the ledger keeps.
     pub record: Detail,
+}
+
+/// How an agent learns of the tools that it may use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Deserialize, serde::Serialize, schemars::JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Exposure {
+    /// All are listed.
+    #[default]
+    Listed,
+    /// It searches for them: `find_tools`, `describe_tool` and `call_tool` are listed.
+    Deferred,
 }
 
 /// When a person is asked although no policy says so.

@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use reqwest::header::LOCATION;
 use reqwest::{Method, Response, StatusCode};
-use url::Url;
+use url::{Origin, Url};
 
 pub use error::EgressError;
 pub use outlet::{Declared, Destination, Hello, Listeners, NoDestination, Outlet, Reply, client_hello};
@@ -73,6 +73,20 @@ impl Egress {
     /// If the URL itself is refused, or the system has no certificates to trust.
     pub(crate) fn client_for(&self, url: &Url, reach: Reach) -> Result<Client, EgressError> {
         target::check(url, reach)?;
+        Ok(Client { http: self.http(reach)?, reach, home: None })
+    }
+
+    /// A client for the origin of `url`, which may be near, and for public addresses that it leads to. Connects to nothing.
+    ///
+    /// # Errors
+    /// As for [`Egress::client_for`].
+    pub(crate) fn client_at(&self, url: &Url) -> Result<Client, EgressError> {
+        target::check(url, Reach::Private)?;
+        let home = Some((url.origin(), self.http(Reach::Private)?));
+        Ok(Client { http: self.http(Reach::Public)?, reach: Reach::Public, home })
+    }
+
+    fn http(&self, reach: Reach) -> Result<reqwest::Client, EgressError> {
         let http = reqwest::Client::builder()
             .dns_resolver(Arc::new(resolver::Guard { lookup: Arc::clone(&self.lookup), reach }))
             .redirect(reqwest::redirect::Policy::none())
@@ -84,9 +98,8 @@ impl Egress {
             .tcp_keepalive(KEEPALIVE)
             .tcp_nodelay(true)
             .user_agent(concat!("portcullis/", env!("CARGO_PKG_VERSION")))
-            .build()
-            .map_err(|error| EgressError::Certificates(error::deepest(&error)))?;
-        Ok(Client { http, reach })
+            .build();
+        http.map_err(|error| EgressError::Certificates(error::deepest(&error)))
     }
 }
 
@@ -95,6 +108,8 @@ impl Egress {
 pub(crate) struct Client {
     http: reqwest::Client,
     reach: Reach,
+    /// An origin that may be near, and the way there.
+    home: Option<(Origin, reqwest::Client)>,
 }
 
 impl Client {
@@ -105,10 +120,7 @@ impl Client {
     /// [`EgressError`]. Whether the body left is known by [`Outgoing::on_body`], not by the error.
     pub(crate) async fn send(&self, mut request: Outgoing) -> Result<Response, EgressError> {
         for _ in 0..=MAX_REDIRECTS {
-            target::check(&request.url, self.reach)?;
-            let hop = request.hop();
-            let response =
-                self.http.execute(hop).await.map_err(|error| EgressError::from_client(&request.url, &error))?;
+            let response = self.hop(&mut request).await?;
             match redirect(&request, &response)? {
                 None => return Ok(response),
                 Some(url) => request.go_to(url),
@@ -127,9 +139,7 @@ impl Client {
     /// # Errors
     /// [`EgressError`]; [`EgressError::Redirect`] for each redirect.
     pub(crate) async fn send_here(&self, mut request: Outgoing) -> Result<Response, EgressError> {
-        target::check(&request.url, self.reach)?;
-        let hop = request.hop();
-        let response = self.http.execute(hop).await.map_err(|error| EgressError::from_client(&request.url, &error))?;
+        let response = self.hop(&mut request).await?;
         match redirect(&request, &response)? {
             None => Ok(response),
             Some(to) => Err(EgressError::Redirect {
@@ -137,6 +147,18 @@ impl Client {
                 what: format!("what this request carries is not for `{}`", shown(&to)),
             }),
         }
+    }
+}
+
+impl Client {
+    /// Sends a request to where it points now.
+    async fn hop(&self, request: &mut Outgoing) -> Result<Response, EgressError> {
+        let (http, reach) = match &self.home {
+            Some((origin, http)) if *origin == request.url.origin() => (http, Reach::Private),
+            _ => (&self.http, self.reach),
+        };
+        target::check(&request.url, reach)?;
+        http.execute(request.hop()).await.map_err(|error| EgressError::from_client(&request.url, &error))
     }
 }
 

@@ -71,6 +71,7 @@ mod seal;
 pub mod egress;
 mod header;
 pub mod oauth;
+pub mod oci;
 pub mod source;
 
 pub mod visible;

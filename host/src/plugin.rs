@@ -33,6 +33,7 @@ mod inspect;
 pub mod limits;
 mod load;
 mod meter;
+mod origin;
 mod sink;
 mod stock;
 mod tools;
@@ -46,6 +47,7 @@ pub use decide::{Approval, Policy, Transform};
 pub use error::{Failure, FailureCode, PluginError};
 pub use functions::Functions;
 pub use inspect::{Import, Inspection};
+pub use origin::Origin;
 pub use sink::Sink;
 pub use tools::{ToolFailure, Tools};
 
@@ -60,6 +62,7 @@ use v0_1::World;
 pub struct Plugins(Arc<Host>);
 
 struct Host {
+    origin: Origin,
     engine: Engine,
     clock: Arc<Clock>,
     compiled: Option<Compiled>,
@@ -182,6 +185,14 @@ impl Plugins {
     /// # Errors
     /// [`PluginError::Engine`], and [`PluginError::Cache`] for a folder that is not ours alone.
     pub fn new(cache_dir: Option<&Path>) -> Result<Self, PluginError> {
+        Self::with_origin(cache_dir, Origin::default())
+    }
+
+    /// The same, with plugins that are what they were pinned to.
+    ///
+    /// # Errors
+    /// As [`Plugins::new`].
+    pub fn with_origin(cache_dir: Option<&Path>, origin: Origin) -> Result<Self, PluginError> {
         let open = |folder: &Path| {
             let folder_name = || folder.display().to_string();
             Compiled::open(folder)
@@ -190,6 +201,7 @@ impl Plugins {
         let compiled = cache_dir.map(open).transpose()?;
         let (engine, clock) = engine::start()?;
         Ok(Self(Arc::new(Host {
+            origin,
             engine,
             clock,
             compiled,
@@ -255,9 +267,9 @@ impl Plugins {
     /// # Errors
     /// If it is no component.
     pub async fn inspect(&self, plugin: &PluginRef) -> Result<Inspection, PluginError> {
-        let (host, plugin) = (self.0.clone(), plugin.clone());
+        let wasm = self.0.origin.read(plugin).await?;
+        let host = self.0.clone();
         blocking(move || {
-            let wasm = load::read(&plugin)?;
             let component = load::compile(&host, &wasm)?;
             Ok(inspect::inspect(&host.engine, &wasm, &component))
         })
@@ -265,8 +277,7 @@ impl Plugins {
     }
 
     async fn decider<W: World>(&self, config: &PluginConfig) -> Result<(Identity, Stock<W>), PluginError> {
-        let plugin = config.plugin.clone();
-        let wasm = blocking(move || load::read(&plugin)).await?;
+        let wasm = self.0.origin.read(&config.plugin).await?;
         let allowed = Allowed { grant: config.grant.clone(), enclosure: None };
         self.load(wasm, &config.settings, allowed, &self.0.decisions).await
     }

@@ -5,13 +5,16 @@ mod ask;
 mod call;
 mod carry;
 mod client;
+mod deferred;
 mod expose;
 mod follows;
 mod listen;
 mod listing;
+mod ongoing;
 mod overheard;
 mod refresh;
 mod rounds;
+mod said;
 mod target;
 mod tasks;
 
@@ -26,20 +29,19 @@ use crate::broker::Inner;
 use crate::call::{CallId, Caller};
 use crate::catalog::Kind;
 use crate::config::ProfileConfig;
-use crate::gate::SessionVault;
 use crate::ledger::{self, Event};
-use crate::message::{Answer, Json, Notification, RpcError};
+use crate::message::{Answer, Json, RpcError};
 use crate::source::{Client, Onlooker};
-use crate::visible::visible;
 
 pub use agent::{Agent, Contact, Elicitation, Era, Nobody};
 use client::Outlet;
 use follows::Follows;
 use listen::Listeners;
 use listing::Listing;
+use ongoing::Ongoing;
+pub(crate) use ongoing::OngoingOfAll;
 use refresh::Refresh;
-use rounds::Rounds;
-use tasks::Tasks;
+use said::{Asking, Waiting};
 
 /// Characters of an unknown name that are repeated.
 const MAX_NAME_SHOWN: usize = 128;
@@ -51,7 +53,7 @@ pub struct Session {
     agent: Agent,
     profile: Arc<ProfileConfig>,
     broker: Arc<Inner>,
-    vault: Arc<SessionVault>,
+    ongoing: Arc<Ongoing>,
     /// What the session may call: taken once, and changed only where a source is live or the agent wants to hear of changes.
     tools: Mutex<Arc<Snapshot>>,
     refresh: Refresh,
@@ -60,10 +62,10 @@ pub struct Session {
     /// Lists that a source has said to be old.
     stale: Mutex<Vec<Kind>>,
     outlet: Outlet,
-    rounds: Rounds,
     listeners: Listeners,
     follows: Follows,
-    tasks: Tasks,
+    said: Waiting,
+    asking: Asking,
     ended: AtomicBool,
 }
 
@@ -83,22 +85,23 @@ pub struct Shelf {
 
 impl Session {
     pub(crate) fn new(caller: Caller, agent: Agent, profile: Arc<ProfileConfig>, broker: Arc<Inner>) -> Arc<Self> {
+        let ongoing = broker.ongoing.of(&caller, &agent);
         Arc::new_cyclic(|me| Self {
             me: me.clone(),
             caller: Arc::new(caller),
             agent,
             profile,
             broker,
-            vault: Arc::default(),
+            ongoing,
             tools: Mutex::default(),
             refresh: Refresh::default(),
             lists: tokio::sync::Mutex::default(),
             stale: Mutex::default(),
             outlet: Outlet::default(),
-            rounds: Rounds::default(),
             listeners: Listeners::default(),
             follows: Follows::default(),
-            tasks: Tasks::default(),
+            said: Waiting::default(),
+            asking: Asking::default(),
             ended: AtomicBool::new(false),
         })
     }
@@ -116,27 +119,36 @@ impl Session {
     }
 
     /// The tools this session may see, as MCP `Tool` objects under their exposed names, in a fixed order. The first call
-    /// discovers; later ones give the same snapshot.
+    /// discovers; later ones give the same snapshot. All of them, also where a profile's `tools` are deferred.
     ///
     /// # Errors
     /// If a required source could not be discovered: nothing is served on a partial set (product.md, D6).
     pub async fn tools(&self) -> Result<Arc<[Json]>, RpcError> {
-        Ok(self.list(Kind::Tool).await?.items)
+        Ok(self.listing(Kind::Tool).await?.shelf().items)
     }
 
-    /// What this session may see of one kind.
+    /// What this session lists of one kind: what it may see, or what stands for it where tools are deferred.
     ///
     /// # Errors
     /// If a required source could not be discovered, or does not list.
     pub async fn list(&self, kind: Kind) -> Result<Shelf, RpcError> {
-        Ok(self.listing(kind).await?.shelf())
+        let listing = self.listing(kind).await?;
+        Ok(self.deferred(kind).unwrap_or_else(|| listing.shelf()))
     }
 
     /// What the session's sources can do together, as MCP `ServerCapabilities`, and what they have to say to a model.
     /// Discovers. Where discovery fails it is what every session has: the error is told when something is asked for.
     pub async fn offers(&self) -> Offers {
         match self.listing(Kind::Tool).await {
-            Ok(listing) => listing.offers(self.agent.era),
+            Ok(listing) => {
+                let mut offers = listing.offers(self.agent.era);
+                if self.deferred(Kind::Tool).is_some() {
+                    let said = offers.instructions.iter().map(String::as_str);
+                    let said: Vec<_> = std::iter::once(deferred::INSTRUCTIONS).chain(said).collect();
+                    offers.instructions = Some(said.join("\n\n"));
+                }
+                offers
+            }
             Err(_) => Offers::default(),
         }
     }
@@ -148,6 +160,8 @@ impl Session {
             "logging/setLevel" => self.set_level(&params).await,
             "resources/subscribe" | "resources/unsubscribe" => self.subscribe(method, params, &contact).await,
             "subscriptions/listen" => self.listen(&params, &contact).await,
+            "tools/call" if self.deferred(Kind::Tool).is_some() => self.call_deferred(params, &contact).await,
+            tasks::LIST => self.list_tasks(params, &contact).await,
             _ => self.call(method, params, &contact).await,
         };
         answered.unwrap_or_else(|error| Answer::Error(Json::of(&error)))
@@ -156,17 +170,6 @@ impl Session {
     /// [`Session::request`] for `tools/call`.
     pub async fn call_tool(&self, params: Json, contact: Arc<dyn Contact>) -> Answer {
         self.request("tools/call", params, contact).await
-    }
-
-    /// Takes a notification of the agent. Sources are told that the agent's roots changed, in the broker's own words; whatever
-    /// else an agent says unasked has not passed the gate, and reaches no source.
-    pub fn notified(&self, notification: &Notification) {
-        let Some(notification) = agent::for_sources(notification) else {
-            return tracing::debug!(method = %visible(&notification.method), "a notification of the agent goes nowhere");
-        };
-        for (upstream, _) in self.broker.admitted(&self.caller.profile) {
-            upstream.source.tell(&self.caller.session, notification.clone());
-        }
     }
 
     /// From now on the agent can be told what belongs to no call, and asked, until it goes or another way is given.
@@ -182,8 +185,9 @@ impl Session {
         self.listeners.end();
     }
 
-    /// Ends the run in the ledger. Idempotent.
+    /// Ends the run in the ledger, after what the agent said last has reached its source, or three seconds. Idempotent.
     pub async fn close(&self) {
+        self.said.finish().await;
         self.end(json!({}));
     }
 
@@ -269,6 +273,7 @@ impl Session {
         if !self.ended.swap(true, Ordering::SeqCst) {
             self.record(ledger::Kind::RunCompleted, body);
         }
+        self.ongoing.rounds.end(&self.caller.session);
         self.follows.end();
         for (upstream, _) in self.broker.admitted(&self.caller.profile) {
             upstream.source.end_session(&self.caller.session);

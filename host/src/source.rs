@@ -25,7 +25,7 @@ use crate::message::{Answer, Json, Notification, Request, RpcError};
 pub use component::ComponentSource;
 pub(crate) use component::{CommandSource, Program};
 pub(crate) use http::HttpSource;
-pub(crate) use link::pages_needed;
+pub(crate) use link::{LOG_LEVEL, pages_needed};
 pub(crate) use pipe::Wire;
 pub(crate) use process::{ProcessSource, run_to_end};
 pub(crate) use supervised::{Care, Record};
@@ -50,7 +50,13 @@ pub trait Source: Send + Sync + std::fmt::Debug {
     /// in its order. Dropping the future cancels the call at the source and leaves the connection usable.
     async fn call(&self, permit: Permit, client: &Arc<dyn Client>, relay: Relay) -> Outcome;
 
-    /// Passes a notification of the agent on, if this session has a connection of its own.
+    /// Hands one permitted notification over, which nobody answers. Dropping the future leaves open whether it was.
+    ///
+    /// # Errors
+    /// [`SourceError::Timeout`] if the source did not take it in time, and may have it or not; any other if it surely has not.
+    async fn notify(&self, permit: Permit, client: &Arc<dyn Client>) -> Result<(), SourceError>;
+
+    /// Passes a notification of the broker's own words on, if this session has a connection of its own.
     fn tell(&self, _session: &SessionId, _notification: Notification) {}
 
     /// A session has ended: what is kept for it may go.

@@ -62,6 +62,12 @@ pub(crate) fn node() -> PathBuf {
     if own.exists() { own } else { "node".into() }
 }
 
+/// Debian's registry. None where neither the machine has it nor `setup.sh` could unpack it.
+pub(crate) fn registry() -> Option<PathBuf> {
+    let own = root().join("debian/usr/bin/docker-registry");
+    [own, "/usr/bin/docker-registry".into()].into_iter().find(|program| program.is_file())
+}
+
 /// The MCP Inspector, a script for [`node`].
 pub(crate) fn inspector() -> PathBuf {
     node_modules().join(".bin/mcp-inspector")

@@ -18,5 +18,6 @@ mod inspector;
 mod installed;
 mod lines;
 mod lock;
+mod registry;
 mod rmcp_clients;
 mod transparent;

@@ -3,6 +3,7 @@
 #   target/interop/node     npm packages, with a Node.js of their own (the Inspector wants 22)
 #   target/interop/python   a virtual environment
 #   target/interop/old      another, for the one server that wants the protocol's older library
+#   target/interop/debian   Debian's docker-registry, unpacked and not installed; left out where there is no apt-get
 # Needs npm (any version that understands the lock file) and python3 with venv. Does nothing when nothing has changed.
 set -euo pipefail
 
@@ -30,6 +31,13 @@ venv() {
 }
 venv python requirements.txt
 venv old requirements-old.txt
+
+if [[ ! -x /usr/bin/docker-registry ]]; then
+    echo "interop: docker-registry"
+    mkdir -p "$into/debian"
+    (cd "$into/debian" && apt-get download docker-registry && dpkg --extract docker-registry_*.deb . && rm docker-registry_*.deb) ||
+        echo "interop: there is no docker-registry to be had: what is behind oci:// is NOT tested against a real registry" >&2
+fi
 
 echo "$wanted" >"$into/installed"
 echo "interop: installed in $into"

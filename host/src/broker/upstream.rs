@@ -109,7 +109,8 @@ impl Upstream {
                 let variables = variables(env)?;
                 let cell =
                     Grant::of(config, &cells.own).map_err(|error| failed(SourceError::Start(error.to_string())))?;
-                let access = Access { env: variables.clone(), grant: cell.clone() };
+                let access = Access { env: variables.clone(), grant: cell.clone(), timeout: config.timeout };
+                let processor_time = access.processor_time();
                 let loaded = plugins.component(component, settings, grant, access).await?;
                 let id = loaded.kind.identity();
                 let identity =
@@ -120,6 +121,7 @@ impl Upstream {
                     kind: loaded.kind.as_str(),
                     imports: loaded.imports,
                     grant: cell,
+                    processor_time,
                 }));
                 let source: Box<dyn Source> = match loaded.kind {
                     plugin::Kind::Tools(tools) => Box::new(ComponentSource::new(tools, config.timeout)),

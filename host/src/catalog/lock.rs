@@ -1,4 +1,4 @@
-//! `portcullis.lock`: the definitions that somebody accepted, and the packages that sources were pinned to.
+//! `portcullis.lock`: the definitions that somebody accepted, and what packages and components were pinned to.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -30,7 +30,7 @@ pub enum Acceptance {
     Changed(Vec<String>),
 }
 
-/// The accepted definitions and the pinned packages.
+/// The accepted definitions, the pinned packages and components.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Lock {
@@ -39,6 +39,20 @@ pub struct Lock {
     tools: Vec<Locked>,
     #[serde(default, rename = "package", skip_serializing_if = "Vec::is_empty")]
     packages: Vec<LockedPackage>,
+    #[serde(default, rename = "component", skip_serializing_if = "Vec::is_empty")]
+    components: Vec<LockedComponent>,
+}
+
+/// One plugin or component, pinned to its bytes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LockedComponent {
+    /// As the configuration names it, with an absolute path.
+    pub component: String,
+    /// What it must be.
+    pub digest: Digest,
+    /// When somebody accepted that, in RFC 3339.
+    pub accepted: String,
 }
 
 /// One accepted tool.
@@ -180,7 +194,9 @@ impl Lock {
         let write = || {
             let body = toml::to_string(self).map_err(std::io::Error::other)?;
             let mut file = tempfile::NamedTempFile::new_in(data_dir)?;
-            file.write_all(b"# Accepted tools and pinned packages. Written by `portcullis`; safe to commit.\n")?;
+            file.write_all(
+                b"# Accepted tools, pinned packages and components. Written by `portcullis`; safe to commit.\n",
+            )?;
             file.write_all(body.as_bytes())?;
             file.as_file().sync_all()?;
             file.persist(&path).map_err(|error| error.error)?;
@@ -236,6 +252,21 @@ impl Lock {
             units: resolved.units.clone(),
         });
         self.packages.sort_by(|a, b| a.source.cmp(&b.source));
+    }
+
+    /// The pinned plugins and components, ordered by name.
+    #[must_use]
+    pub fn components(&self) -> &[LockedComponent] {
+        &self.components
+    }
+
+    /// Pins a plugin or component to these bytes, in place of any others; what it was pinned to.
+    pub fn pin_component(&mut self, component: &str, digest: Digest) -> Option<Digest> {
+        let before = self.components.iter().position(|entry| entry.component == component);
+        let before = before.map(|index| self.components.remove(index).digest);
+        self.components.push(LockedComponent { component: component.to_owned(), digest, accepted: now() });
+        self.components.sort_by(|a, b| a.component.cmp(&b.component));
+        before
     }
 
     /// What the lock says of a tool as it is now.

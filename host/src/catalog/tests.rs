@@ -3,7 +3,7 @@
 use super::testing::source;
 use super::*;
 use crate::call::Trust;
-use crate::config::{Approve, Detail, Naming, ProfileConfig};
+use crate::config::{Approve, Detail, Exposure, Naming, ProfileConfig};
 use proptest::prelude::*;
 
 fn profile(trust: Trust) -> ProfileConfig {
@@ -12,6 +12,7 @@ fn profile(trust: Trust) -> ProfileConfig {
         sources: vec!["*".into()],
         allow: None,
         deny: vec![],
+        tools: Exposure::Listed,
         approve: Approve::Risky,
         sampling: false,
         record: Detail::Shape,

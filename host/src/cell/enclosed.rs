@@ -1,11 +1,13 @@
 //! The cell of a component source: what it may touch, and what is enforced by what.
 
+use std::time::Duration;
+
 use serde_json::json;
 
 use super::Grant;
 use super::report::{Aspect, Strength, size};
 use crate::digest::Digest;
-use crate::plugin::{Opened, limits};
+use crate::plugin::Opened;
 
 /// A component source with what it may touch, for people. It holds from when the component is loaded.
 #[derive(Debug, Clone)]
@@ -20,6 +22,8 @@ pub struct Enclosed {
     pub imports: Vec<Opened>,
     /// What it may touch.
     pub grant: Grant,
+    /// Processor time of one call.
+    pub processor_time: Duration,
 }
 
 impl Enclosed {
@@ -37,7 +41,7 @@ impl Enclosed {
             (0, 0) => "there are none".to_owned(),
             (read, write) => format!("granted folders, opened at its start; {read} to read, {write} to write"),
         };
-        let seconds = limits::TOOL_DEADLINE.as_secs();
+        let seconds = self.processor_time.as_secs_f32();
         let cpu = match spend.cpu {
             Some(cpu) if cpu < 1.0 => format!("{seconds} s a call, of {cpu} processors"),
             _ => format!("{seconds} s a call, of one processor"),
@@ -60,7 +64,7 @@ impl Enclosed {
     /// For programs.
     #[must_use]
     pub fn to_json(&self) -> serde_json::Value {
-        let Self { component, digest, kind, imports, grant } = self;
+        let Self { component, digest, kind, imports, grant, .. } = self;
         let mut leaks = vec!["it runs in the broker's process: what holds it is WebAssembly, not the kernel"];
         if imports.iter().any(|opened| opened.package.starts_with("wasi:clocks@")) {
             leaks.push("the clock, and how busy the machine is");

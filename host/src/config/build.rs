@@ -288,6 +288,7 @@ fn profile(raw: &RawProfile, sources: &BTreeMap<SourceName, SourceConfig>, fault
             .map_or_else(|| vec!["*".to_owned()], |s| s.iter().map(|at| at.to_string()).collect()),
         allow: raw.allow.as_ref().and_then(|list| faults.keep(value::globs(list))),
         deny: faults.keep(value::globs(&raw.deny)).unwrap_or_default(),
+        tools: raw.tools.unwrap_or_default(),
         approve: raw.approve.unwrap_or(Approve::Risky),
         sampling: raw.sampling.unwrap_or(false),
         record: raw.record.unwrap_or(Detail::Shape),

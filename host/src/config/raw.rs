@@ -9,7 +9,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::{Approve, Detail};
+use super::{Approve, Detail, Exposure};
 use crate::call::{Phase, Trust};
 
 pub(super) use super::raw_source::*;
@@ -27,6 +27,13 @@ impl<T> At<T> {
     /// Byte offsets in the text.
     pub(super) fn span(&self) -> Range<usize> {
         self.0.span()
+    }
+}
+
+impl At<String> {
+    /// A part of the text, at the place of the whole.
+    pub(super) fn part(&self, part: &str) -> Self {
+        Self(Spanned::new(self.span(), part.to_owned()))
     }
 }
 
@@ -261,6 +268,9 @@ pub(super) struct RawProfile {
     /// Globs over exposed tool names; wins over `allow`.
     #[serde(default)]
     pub deny: Vec<At<String>>,
+    /// "listed": an agent is told every tool at once. "deferred": it is told `find_tools`, `describe_tool` and `call_tool`, and
+    /// searches. Default "listed".
+    pub tools: Option<Exposure>,
     /// When a person is asked although no policy says so. Default "risky".
     pub approve: Option<Approve>,
     /// Whether sources may use the agent's model (`sampling/createMessage`). Default false.

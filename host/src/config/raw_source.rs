@@ -21,7 +21,8 @@ pub(super) struct RawSource {
     pub command: Option<At<RawCommand>>,
     /// A server that speaks streamable HTTP.
     pub url: Option<At<String>>,
-    /// A WebAssembly component: "builtin:NAME" or the path of a .wasm file.
+    /// A WebAssembly component: "builtin:NAME", the path of a .wasm file, which "PATH@sha256:…" pins to these very bytes, or
+    /// "oci://REGISTRY/NAME@sha256:…" from a registry.
     pub component: Option<At<String>>,
     /// For `command` and `component`: the variables that it sees; a program beside PATH, HOME, LANG and TMPDIR, which the broker
     /// makes.
@@ -144,7 +145,7 @@ pub(super) struct RawCell {
     pub memory: Option<At<String>>,
     /// Processes and threads.
     pub processes: Option<At<u32>>,
-    /// Processors, such as 1.0 or 0.5.
+    /// Processors, such as 1.0 or 0.5. A component has that part of one for as long as its `timeout`; without it, 5 s a call.
     pub cpu: Option<At<f64>>,
     /// Open descriptors.
     pub files: Option<At<u32>>,

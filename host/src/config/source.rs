@@ -11,7 +11,7 @@ use super::{Carrier, CellConfig, Endpoint, Follow, Lifecycle, SourceConfig, Valu
 use crate::name::SourceName;
 
 /// How long a call may take: what MCP's own SDKs wait, and the limits of that.
-pub(super) const TIMEOUT: Duration = Duration::from_secs(60);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 const TIMEOUT_LEAST: Duration = Duration::from_secs(1);
 pub(crate) const TIMEOUT_MOST: Duration = Duration::from_secs(60 * 60);
 

@@ -120,7 +120,12 @@ fn a_wrapped_command_is_checked_like_a_written_one() {
     assert_eq!((source.names, source.cell.read), (Naming::Plain, vec![PathBuf::from("/home/a/work")]));
     assert!(matches!(&source.endpoint, Endpoint::Command { argv, cwd: Some(cwd), .. }
         if argv == &wrap.argv && cwd == Path::new("/home/a/work")));
-    assert_eq!(config.profiles.values().map(|p| p.approve).collect::<Vec<_>>(), [Approve::Never]);
+    assert_eq!(
+        config.profiles.values().map(|p| (p.approve, p.sampling)).collect::<Vec<_>>(),
+        [(Approve::Never, false)]
+    );
+    let sampling = Config::for_wrap(&Wrap { sampling: true, ..wrap.clone() }).unwrap();
+    assert!(sampling.profiles.values().all(|profile| profile.sampling));
 
     let refused = |wrap: Wrap| Config::for_wrap(&wrap).unwrap_err().to_string();
     assert!(refused(Wrap { argv: Vec::new(), ..wrap.clone() }).contains("names no program"));

@@ -6,6 +6,8 @@ use std::time::Duration;
 use super::error::{Fault, suggest};
 use super::raw::{At, RawNames, RawValue};
 use super::{Naming, PluginRef, Value};
+use crate::digest::Digest;
+use crate::oci::ReferenceError;
 
 /// The longest glob: tool names have 64 characters.
 const MAX_GLOB_BYTES: usize = 256;
@@ -114,20 +116,29 @@ pub(super) fn normal(path: &Path) -> PathBuf {
     out
 }
 
-/// `builtin:NAME`, or the path of a `.wasm`.
+/// `builtin:NAME`, `oci://…`, or the path of a `.wasm`, which may say what the file must hold.
 pub(super) fn plugin(at: &At<String>, base: &Path) -> Result<PluginRef, Fault> {
-    let text = at.as_str();
+    let refuse = |help: String| Fault::new(at.span(), format!("{:?} names no plugin", at.as_str())).help(help);
+    if at.starts_with("oci:") {
+        return at.parse().map(PluginRef::Oci).map_err(|error: ReferenceError| refuse(error.to_string()));
+    }
+    let (text, digest) = match at.rsplit_once('@') {
+        Some((text, digest)) if digest.starts_with("sha256:") => (text, Some(digest)),
+        _ => (at.as_str(), None),
+    };
     let word =
         |name: &str| !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_'));
-    let refuse = |help: String| Fault::new(at.span(), format!("{text:?} names no plugin")).help(help);
+    let digest = digest.map(str::parse::<Digest>).transpose();
+    let digest = digest.map_err(|error| refuse(format!("{error}: this one is cut off or misspelt")))?;
     if let Some(name) = text.strip_prefix("builtin:") {
         return match word(name) {
+            _ if digest.is_some() => Err(refuse("built-in plugins come with the broker: leave the digest out".into())),
             true => Ok(PluginRef::Builtin(name.to_owned())),
             false => Err(refuse("write it like \"builtin:rules\"".into())),
         };
     }
-    if text.contains("://") || text.starts_with("oci:") {
-        return Err(refuse("plugins are not fetched: download the .wasm and name its path".into()));
+    if text.contains("://") {
+        return Err(refuse("only \"oci://…\" is fetched: download the .wasm and name its path".into()));
     }
     if !text.ends_with(".wasm") {
         return Err(match word(text) {
@@ -135,7 +146,11 @@ pub(super) fn plugin(at: &At<String>, base: &Path) -> Result<PluginRef, Fault> {
             false => refuse("write \"builtin:NAME\", or the path of a .wasm file".into()),
         });
     }
-    path(at, base).map(PluginRef::Path)
+    let path = path(&at.part(text), base)?;
+    Ok(match digest {
+        Some(digest) => PluginRef::Pinned(path, digest),
+        None => PluginRef::Path(path),
+    })
 }
 
 /// Globs, all valid.

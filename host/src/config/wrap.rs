@@ -24,6 +24,8 @@ pub struct Wrap {
     pub env: Vec<(String, String)>,
     /// How tools are named; plain, so that the agent notices nothing, unless it says otherwise.
     pub names: Option<Naming>,
+    /// Whether the program may use the agent's model.
+    pub sampling: bool,
     /// When a person is asked; None means for risky calls.
     pub approve: Option<Approve>,
     /// The data folder; None means the user's.
@@ -69,7 +71,7 @@ pub(super) fn config(wrap: &Wrap) -> Result<Config, ConfigError> {
         }],
         profiles: BTreeMap::from([(
             At::nowhere("default".to_owned()),
-            RawProfile { approve: wrap.approve, ..RawProfile::default() },
+            RawProfile { approve: wrap.approve, sampling: Some(wrap.sampling), ..RawProfile::default() },
         )]),
         ..RawConfig::default()
     };

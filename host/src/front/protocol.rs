@@ -96,6 +96,16 @@ impl Agent {
                 calls.cancel(params.as_ref());
                 Step::Silence
             }
+            (State::Modern { desks, .. }, Message::Notification(notification)) => {
+                // Who says nothing of itself is the one that spoke first.
+                let client = Client::from_meta(notification.params.as_ref()).ok();
+                let known =
+                    desks.iter().find(|(agent, _)| client.as_ref().is_some_and(|client| client.agent == *agent));
+                if let Some((_, desk)) = known.or(desks.first()) {
+                    desk.notified(&notification);
+                }
+                Step::Silence
+            }
             (_, Message::Notification(_) | Message::Response(_)) => Step::Silence,
         }
     }

@@ -12,7 +12,7 @@ use crate::config::Detail;
 use crate::ledger::{Event, Kind, Ledger};
 use crate::message::{Answer, Json, Members, RpcError};
 use crate::plugin::Change;
-use crate::source::without_last_words;
+use crate::source::{SourceError, without_last_words};
 
 /// Half of a call that was admitted: whoever holds it owes the ledger an outcome. Dropped without
 /// [`Gate::release`], it records that nobody knows how the call ended.
@@ -95,6 +95,19 @@ impl Gate {
         // makes an answered call read `unknown`, which is never less than what happened.
         self.ledger.note(ticket.event(word, body));
         answer
+    }
+
+    /// Records what became of an admitted notification: it has no answer that could be judged.
+    pub(crate) fn sent(&self, mut ticket: Ticket, sent: Result<(), SourceError>) {
+        let (word, body) = match sent {
+            Ok(()) => ("sent", json!({})),
+            Err(error) => {
+                let word = if matches!(error, SourceError::Timeout { .. }) { "unknown" } else { "not-sent" };
+                (word, json!({ "error": without_last_words(&error.to_string()) }))
+            }
+        };
+        ticket.state = State::Settled;
+        self.ledger.note(ticket.event(word, body));
     }
 
     /// What a source says beside an answer, in the words of `params`: to the agent it is data as much as an answer is, and

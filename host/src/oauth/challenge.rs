@@ -9,18 +9,21 @@ const MAX_VALUE_BYTES: usize = 2 * 1024;
 
 /// What a server wants to see.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Challenge {
+pub(crate) struct Challenge {
     /// Where it describes itself.
     pub(super) resource_metadata: Option<String>,
     /// The scopes that the refused request needs.
-    pub(super) scope: Option<String>,
+    pub(crate) scope: Option<String>,
     /// Such as `invalid_token` or `insufficient_scope`.
     pub(super) error: Option<String>,
+    /// Where a registry of components gives tokens, and for which service.
+    pub(crate) realm: Option<String>,
+    pub(crate) service: Option<String>,
 }
 
 impl Challenge {
     /// The first challenge for a bearer token.
-    pub(super) fn of(headers: &HeaderMap) -> Option<Self> {
+    pub(crate) fn of(headers: &HeaderMap) -> Option<Self> {
         headers.get_all(WWW_AUTHENTICATE).iter().find_map(|value| Self::parse(value.to_str().ok()?))
     }
 
@@ -60,6 +63,8 @@ impl Challenge {
             "resource_metadata" => self.resource_metadata = value,
             "scope" => self.scope = value,
             "error" => self.error = value,
+            "realm" => self.realm = value,
+            "service" => self.service = value,
             _ => {}
         }
     }
@@ -104,7 +109,12 @@ mod tests {
 
     fn challenge(metadata: Option<&str>, scope: Option<&str>, error: Option<&str>) -> Option<Challenge> {
         let owned = |text: Option<&str>| text.map(str::to_owned);
-        Some(Challenge { resource_metadata: owned(metadata), scope: owned(scope), error: owned(error) })
+        Some(Challenge {
+            resource_metadata: owned(metadata),
+            scope: owned(scope),
+            error: owned(error),
+            ..Challenge::default()
+        })
     }
 
     #[test]

@@ -96,6 +96,7 @@ pub async fn login(
     let login = Login {
         issuer: server.issuer,
         endpoint: server.token.into(),
+        revocation: server.revocation.map(Into::into),
         client,
         resource: resource.id,
         scopes: tokens.scopes.clone().unwrap_or(scopes),

@@ -27,6 +27,8 @@ pub(super) struct Server {
     pub(super) authorization: Url,
     pub(super) token: Url,
     pub(super) registration: Option<Url>,
+    /// Where tokens are taken back (RFC 7009).
+    pub(super) revocation: Option<Url>,
     pub(super) scopes: Vec<String>,
     /// How clients prove themselves at the token endpoint; None where it does not say.
     pub(super) methods: Option<Vec<String>>,
@@ -51,6 +53,7 @@ struct RawServer {
     authorization_endpoint: String,
     token_endpoint: String,
     registration_endpoint: Option<String>,
+    revocation_endpoint: Option<String>,
     #[serde(default)]
     scopes_supported: Vec<String>,
     #[serde(default)]
@@ -152,6 +155,7 @@ fn checked_server(web: &Web, issuer: &str, place: &Url, raw: RawServer) -> Resul
         authorization: url(&raw.authorization_endpoint)?,
         token: url(&raw.token_endpoint)?,
         registration: raw.registration_endpoint.as_deref().map(url).transpose()?,
+        revocation: raw.revocation_endpoint.as_deref().map(url).transpose()?,
         issuer: raw.issuer,
         scopes: raw.scopes_supported,
         methods: raw.token_endpoint_auth_methods_supported,

@@ -56,6 +56,9 @@ pub(super) struct Login {
     pub(super) issuer: String,
     /// Where tokens are renewed.
     pub(super) endpoint: String,
+    /// Where they are taken back; None where the server does not offer it.
+    #[serde(default)]
+    pub(super) revocation: Option<String>,
     pub(super) client: Identity,
     pub(super) resource: String,
     pub(super) scopes: Vec<String>,
@@ -114,6 +117,26 @@ impl Logins {
         replace_private(&path, sealed.as_bytes())
     }
 
+    /// Forgets what is known of a source. None if there was no login; of one that cannot be read, which may be one, nothing but
+    /// that it was there. Else the URL of the source, and the login.
+    pub(super) fn forget(&self, source: &SourceName) -> Result<Option<Option<(String, Login)>>, SecretError> {
+        let path = self.file(source);
+        if open_private(&path)?.is_none() {
+            return Ok(None);
+        }
+        let _lock = self.lock(source)?;
+        let kept = self.kept(source);
+        match std::fs::remove_file(&path) {
+            Ok(()) => {}
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(io(&path, error)),
+        }
+        match kept {
+            Ok(record) => Ok(record.and_then(|record| Some(Some((record.url, record.login?))))),
+            Err(_) => Ok(Some(None)),
+        }
+    }
+
     /// Held while a record is renewed, so that of several brokers one uses a refresh token that can be used once. Blocks as long
     /// as another holds it, which is the time that a renewal may take.
     pub(super) fn lock(&self, source: &SourceName) -> Result<std::fs::File, SecretError> {
@@ -143,27 +166,6 @@ impl Logins {
         getrandom::fill(&mut *key).map_err(|error| io(&path, std::io::Error::other(error)))?;
         replace_private(&path, &*key)?;
         Ok(key)
-    }
-}
-
-/// Forgets the login of a source. False if there was none. The tokens stay good at the server that issued them, until they
-/// expire or are revoked there.
-///
-/// # Errors
-/// If the data folder cannot be used.
-pub fn logout(data_dir: &Path, source: &SourceName) -> Result<bool, SecretError> {
-    let logins = Logins::new(data_dir);
-    let path = logins.file(source);
-    if open_private(&path)?.is_none() {
-        return Ok(false);
-    }
-    let _lock = logins.lock(source)?;
-    // What cannot be read may be one, and goes too.
-    let was_one = logins.kept(source).map_or(true, |record| record.is_some_and(|record| record.login.is_some()));
-    match std::fs::remove_file(&path) {
-        Ok(()) => Ok(was_one),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
-        Err(error) => Err(io(&path, error)),
     }
 }
 

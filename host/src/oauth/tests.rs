@@ -114,8 +114,9 @@ async fn a_login_is_sealed_private_and_for_one_address() {
     assert!(logins.read(&web(), &url("/mcp")).unwrap_err().to_string().contains("chmod 600"));
     std::fs::remove_file(folder.join("key")).unwrap();
     assert!(logins.read(&web(), &url("/mcp")).unwrap_err().to_string().contains("portcullis logout web"));
-    assert!(logout(&config.data_dir, &web()).unwrap());
-    assert!(!logout(&config.data_dir, &web()).unwrap());
+    let unread = logout(&config, &web()).await.unwrap();
+    assert!(matches!(unread, Some(LoggedOut::NotRevoked(why)) if why.contains("could not be read")));
+    assert_eq!(logout(&config, &web()).await.unwrap(), None);
     world.login("").await.unwrap();
     world.discover().await.unwrap();
 }
@@ -137,4 +138,39 @@ async fn who_wants_no_login_is_told_so() {
     assert_eq!(world.login("").await.unwrap_err().to_string(), "source `web` asks for no login");
     let header = world.login("headers = { Authorization = \"Bearer x\" }").await.unwrap_err().to_string();
     assert!(header.contains("take it out to log in"), "{header}");
+}
+
+#[tokio::test]
+async fn a_logout_forgets_at_once_and_has_the_server_take_both_tokens_back() {
+    for (offers, status) in [(true, 200), (true, 503), (false, 200)] {
+        let world = World::new(move |seen, base| match seen.path.as_str() {
+            "/.well-known/oauth-authorization-server" if offers => {
+                Some(server(base, &json!({ "revocation_endpoint": format!("{base}/revoke") })))
+            }
+            "/revoke" => {
+                let status = axum::http::StatusCode::from_u16(status).unwrap();
+                Some(axum::response::IntoResponse::into_response(status))
+            }
+            _ => None,
+        })
+        .await;
+        world.login("").await.unwrap();
+        let logged_out = logout(&world.config(""), &web()).await.unwrap().unwrap();
+        let revoked: Vec<_> = world.asked("/revoke").iter().map(|seen| seen.get("token").unwrap()).collect();
+        match (offers, status) {
+            (true, 200) => {
+                assert_eq!(logged_out, LoggedOut::Revoked);
+                assert_eq!(revoked, ["refresh-1-s3cret", "access-1-s3cret"]);
+                let first = &world.asked("/revoke")[0];
+                assert_eq!(first.get("token_type_hint").as_deref(), Some("refresh_token"));
+                assert_eq!(first.get("client_id").as_deref(), Some("registered"));
+            }
+            (true, _) => {
+                let LoggedOut::NotRevoked(why) = logged_out else { panic!("{logged_out:?}") };
+                assert!(why.contains("status 503") && !why.contains("s3cret"), "{why}");
+            }
+            (false, _) => assert_eq!((logged_out, revoked.len()), (LoggedOut::NotOffered, 0)),
+        }
+        assert!(world.discover().await.unwrap_err().to_string().contains("needs login"));
+    }
 }

@@ -2,6 +2,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
 use jiff::Timestamp;
 use reqwest::StatusCode;
 use reqwest::header::HeaderValue;
@@ -51,19 +52,7 @@ pub(super) async fn ask(
     client: &Identity,
     form: &[(&str, &str)],
 ) -> Result<Tokens, OAuthError> {
-    let secret = client.secret.as_ref().map(|secret| secret.expose_secret());
-    let id = ("client_id", client.id.as_str());
-    let (authorization, proof) = match (client.method, secret) {
-        (Method::Basic, Some(secret)) => (Some(basic(endpoint, &client.id, secret)?), vec![]),
-        (Method::Post, Some(secret)) => (None, vec![id, ("client_secret", secret)]),
-        _ => (None, vec![id]),
-    };
-    let body = Serializer::new(String::new()).extend_pairs(form).extend_pairs(proof).finish();
-    let (status, text) = web.post(endpoint, "application/x-www-form-urlencoded", body, authorization).await?;
-    if status != StatusCode::OK {
-        let sent: Vec<&str> = form.iter().map(|(_, value)| *value).chain(secret).collect();
-        return Err(refused(endpoint, status, &text, &sent));
-    }
+    let text = send(web, endpoint, client, form).await?;
     let raw: RawTokens = parse(endpoint, &text)?;
     if !raw.token_type.eq_ignore_ascii_case("bearer") {
         return Err(answered(endpoint, "gave a token of a kind that is not `Bearer`"));
@@ -88,6 +77,39 @@ pub(super) async fn ask(
             .map(|left| Timestamp::now().as_second().saturating_add(left)),
         scopes: raw.scope.map(|scope| scope.split_ascii_whitespace().map(str::to_owned).collect()),
     })
+}
+
+/// Has a server take a token back (RFC 7009), which says nothing of whether it was still good.
+///
+/// # Errors
+/// As for [`ask`].
+pub(super) async fn revoke(
+    web: &Web,
+    endpoint: &Url,
+    client: &Identity,
+    token: &SecretString,
+    kind: &str,
+) -> Result<(), OAuthError> {
+    let form = [("token", token.expose_secret()), ("token_type_hint", kind)];
+    send(web, endpoint, client, &form).await.map(drop)
+}
+
+/// Posts a form as this client, and gives the answer of a server that took it.
+async fn send(web: &Web, endpoint: &Url, client: &Identity, form: &[(&str, &str)]) -> Result<Bytes, OAuthError> {
+    let secret = client.secret.as_ref().map(|secret| secret.expose_secret());
+    let id = ("client_id", client.id.as_str());
+    let (authorization, proof) = match (client.method, secret) {
+        (Method::Basic, Some(secret)) => (Some(basic(endpoint, &client.id, secret)?), vec![]),
+        (Method::Post, Some(secret)) => (None, vec![id, ("client_secret", secret)]),
+        _ => (None, vec![id]),
+    };
+    let body = Serializer::new(String::new()).extend_pairs(form).extend_pairs(proof).finish();
+    let (status, text) = web.post(endpoint, "application/x-www-form-urlencoded", body, authorization).await?;
+    if status != StatusCode::OK {
+        let sent: Vec<&str> = form.iter().map(|(_, value)| *value).chain(secret).collect();
+        return Err(refused(endpoint, status, &text, &sent));
+    }
+    Ok(text)
 }
 
 /// Some servers write the number as text.

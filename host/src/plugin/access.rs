@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use wasmtime::component::{Linker, ResourceTable};
 use wasmtime_wasi::{FsPerms, WasiCtx, WasiCtxBuilder, WasiCtxView, WasiView};
@@ -14,7 +15,10 @@ use wasmtime_wasi::{FsPerms, WasiCtx, WasiCtxBuilder, WasiCtxView, WasiView};
 use super::error::{Failure, FailureCode};
 use super::guest::State;
 use super::limits;
+use super::load::interface;
+use super::v0_1::{PACKAGE, TRACK};
 use crate::cell::Grant;
+use crate::config::TIMEOUT;
 
 /// The release of WASI that is served.
 const SERVED: &str = "0.2";
@@ -26,13 +30,15 @@ pub struct Access {
     pub env: Vec<(String, String)>,
     /// Folders, memory and processor. Its paths were checked when the grant was made.
     pub grant: Grant,
+    /// How long one call of the source may take.
+    pub timeout: Duration,
 }
 
 impl Default for Access {
     fn default() -> Self {
         let mut grant = Grant::nothing();
         grant.limits.memory = limits::SOURCE_MEMORY_BYTES;
-        Self { env: Vec::new(), grant }
+        Self { env: Vec::new(), grant, timeout: TIMEOUT }
     }
 }
 
@@ -40,7 +46,11 @@ impl std::fmt::Debug for Access {
     // The values of variables may be secrets.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let names: Vec<_> = self.env.iter().map(|(name, _)| name).collect();
-        f.debug_struct("Access").field("env", &names).field("grant", &self.grant).finish()
+        f.debug_struct("Access")
+            .field("env", &names)
+            .field("grant", &self.grant)
+            .field("timeout", &self.timeout)
+            .finish()
     }
 }
 
@@ -74,6 +84,16 @@ pub(crate) struct Wasi {
 }
 
 impl Access {
+    /// Processor time of one call; of a command from message to message. Who has a part of a processor has it for as long as a
+    /// call may take.
+    #[must_use]
+    pub fn processor_time(&self) -> Duration {
+        match self.grant.limits.cpu {
+            Some(cpu) => self.timeout.mul_f64(cpu.min(1.0)),
+            None => limits::TOOL_DEADLINE,
+        }
+    }
+
     /// Bytes of memory of one instance.
     pub(crate) fn memory(&self) -> usize {
         usize::try_from(self.grant.limits.memory).unwrap_or(usize::MAX)
@@ -129,12 +149,18 @@ pub struct Opened {
     pub behind: String,
 }
 
-/// What is behind the WASI imports of a component, by package; those that are not granted are left out.
+/// What is behind the imports of a component, by package; those that are not granted are left out.
 pub(crate) fn opened(imports: &[String], access: &Access) -> Vec<Opened> {
     let mut packages = BTreeMap::<String, Opened>::new();
-    for (package, interface) in imports.iter().filter_map(|import| wasi(import)) {
-        let Ok(behind) = behind(package, access) else { continue };
-        let package = format!("wasi:{package}@{SERVED}");
+    for import in imports {
+        let (package, interface, behind) = match (wasi(import), interface(import)) {
+            (Some((package, interface)), _) => match behind(package, access) {
+                Ok(behind) => (format!("wasi:{package}@{SERVED}"), interface, behind),
+                Err(_) => continue,
+            },
+            (None, Some("log")) => (format!("{PACKAGE}@{TRACK}"), "log", "lines in the operator's log".to_owned()),
+            _ => continue,
+        };
         let fresh = || Opened { package: package.clone(), interfaces: Vec::new(), behind };
         packages.entry(package.clone()).or_insert_with(fresh).interfaces.push(interface.to_owned());
     }
@@ -149,7 +175,7 @@ pub(crate) fn wasi(name: &str) -> Option<(&str, &str)> {
 }
 
 /// What a component finds behind a package of WASI, or how it gets it.
-fn behind(package: &str, Access { env, grant }: &Access) -> Result<String, &'static str> {
+fn behind(package: &str, Access { env, grant, .. }: &Access) -> Result<String, &'static str> {
     let folders = |paths: &[PathBuf]| match paths {
         [] => "nothing".to_owned(),
         paths => paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(" "),

@@ -15,7 +15,7 @@ use wasmtime_wasi::p2::bindings::{Command as Program, CommandPre};
 
 use super::access::Enclosure;
 use super::error::{Failure, FailureCode, PluginError};
-use super::guest::{State, arm, failure, guard};
+use super::guest::{State, arm, failure, guard, out_of_time};
 use super::limits::{self, Limits};
 use super::load::{self, Allowed, Manifest, Wasm};
 use super::meter::{Meter, OutOfTime};
@@ -84,7 +84,8 @@ impl Command {
         let (stdout, output) = duplex(limits::PIPE_BYTES);
         let (stderr, error) = duplex(limits::PIPE_BYTES);
         let (mut store, program) = self.instance(Streams { input: stdin, output: stdout, error: stderr }).await?;
-        let meter = Meter::new(Limits::TOOL.deadline, store.data().share.unwrap_or(1.0));
+        let limits = store.data().tool_limits();
+        let meter = Meter::new(limits.deadline, store.data().share.unwrap_or(1.0));
         let (tell, ended) = watch::channel(None);
         let stop = CancellationToken::new();
         let (measured, stopped) = (meter.clone(), stop.clone());
@@ -95,7 +96,7 @@ impl Command {
             let fate = tokio::select! {
                 biased;
                 () = stopped.cancelled() => "was ended".to_owned(),
-                result = run => fate(result),
+                result = run => fate(limits, result),
             };
             // Its memory is given back before anybody hears of the end.
             drop(store);
@@ -172,17 +173,14 @@ impl Drop for Running {
 }
 
 /// How a program ended, for people.
-fn fate(result: Result<wasmtime::Result<Result<(), ()>>, OutOfTime>) -> String {
+fn fate(limits: Limits, result: Result<wasmtime::Result<Result<(), ()>>, OutOfTime>) -> String {
     match result {
-        Err(OutOfTime) => {
-            let limit = Limits::TOOL.deadline.as_secs();
-            format!("was ended: it ran for {limit} s of processor time without a word")
-        }
+        Err(OutOfTime) => format!("was ended without a word: {}", out_of_time(limits.deadline)),
         Ok(Ok(Ok(()))) => "exited with status 0".to_owned(),
         Ok(Ok(Err(()))) => "exited with status 1".to_owned(),
         Ok(Err(error)) => match error.downcast_ref::<I32Exit>() {
             Some(I32Exit(status)) => format!("exited with status {status}"),
-            None => format!("failed: {}", failure(Limits::TOOL, &error)),
+            None => format!("failed: {}", failure(limits, &error)),
         },
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::access::{self, Access, Enclosure, Opened};
-use super::load::{self, Allowed, Manifest, Wasm, interface, listed};
+use super::load::{Allowed, Manifest, Wasm, interface, listed};
 use super::v0_1::{PACKAGE, TRACK, ToolsWorld, World as _};
 use super::{Command, Functions, Identity, PluginError, Plugins, Tools, blocking};
 use crate::config::PluginRef;
@@ -45,9 +45,8 @@ impl Component {
         grant: &[String],
         access: Access,
     ) -> Result<Self, PluginError> {
-        let plugin = plugin.clone();
+        let wasm = plugins.0.origin.read(plugin).await?;
         let scan = move || {
-            let wasm = load::read(&plugin)?;
             let manifest = Manifest::scan(&wasm)?;
             Ok((wasm, manifest))
         };

@@ -2,6 +2,9 @@
 
 use std::fmt;
 
+use crate::digest::Digest;
+use crate::oci::OciError;
+
 /// Why a plugin cannot be loaded. Each text names the plugin and the way out.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -32,6 +35,28 @@ pub enum PluginError {
         plugin: String,
         /// What the system says.
         reason: String,
+    },
+    /// It cannot be had from its registry.
+    #[error("{plugin} cannot be fetched: {error}")]
+    Fetch {
+        /// The plugin.
+        plugin: String,
+        /// What stands in the way.
+        error: OciError,
+    },
+    /// It is not what it was pinned to.
+    #[error("{plugin} has changed: it is {found} now, and {by} {pinned}; {way_out}")]
+    Changed {
+        /// The plugin.
+        plugin: String,
+        /// What it is now.
+        found: Digest,
+        /// What it must be.
+        pinned: Digest,
+        /// Who says so.
+        by: &'static str,
+        /// What to do if that is wanted.
+        way_out: &'static str,
     },
     /// The file holds something else.
     #[error("{plugin} is not a WebAssembly component: {reason}")]

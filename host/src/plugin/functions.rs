@@ -129,7 +129,8 @@ impl Functions {
         let instance = guard(armed, pre.instantiate_async(&mut store)).await?;
         let missing = || Failure::new(FailureCode::Output, "the function is not to be found");
         let callee = instance.get_func(&mut store, function.index).ok_or_else(missing)?;
-        let armed = arm(&mut store, Limits::TOOL_CALL);
+        let limits = store.data().tool_limits();
+        let armed = arm(&mut store, limits);
         guard(armed, callee.call_async(&mut store, &parameters, &mut results)).await?;
         Ok(Ok(function.answer(results.first())))
     }

@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
@@ -14,6 +15,7 @@ use super::error::{Failure, FailureCode};
 use super::limits::{self, Limits};
 use super::meter::{Meter, OutOfTime};
 use super::v0_1::Facts;
+use crate::cell::size;
 
 /// What a store holds: the budget of the running call, and the facts that the guest may ask the host for.
 pub(crate) struct State {
@@ -22,11 +24,15 @@ pub(crate) struct State {
     pub(crate) wasi: Option<Box<Wasi>>,
     /// The part of one processor that the guest may have, if its time is measured.
     pub(crate) share: Option<f64>,
+    /// The processor time of one call of a tool.
+    tool: Duration,
     pub(crate) clock: Arc<Clock>,
     ticks_left: u32,
     calls_left: u32,
     memory: usize,
     memory_limit: usize,
+    /// Whether the configuration of a source says how much memory that is.
+    configured: bool,
 }
 
 /// A limit that the host enforces by an error of its own.
@@ -34,6 +40,8 @@ pub(crate) struct State {
 enum Exceeded {
     #[error("it wanted more than {} MiB of memory", .0 >> 20)]
     Memory(usize),
+    #[error("it wanted more than {} of memory; to give it more, write `cell = {{ memory = \"{}MiB\" }}` in its source", size(*.0), (2 * .0).div_ceil(1 << 20))]
+    Granted(u64),
     #[error("it wanted a table of more than {} elements", limits::TABLE_ELEMENTS)]
     Table,
     #[error("it called the host more than {} times", limits::HOST_CALLS)]
@@ -48,11 +56,13 @@ impl State {
             facts,
             wasi: None,
             share: None,
+            tool: limits::TOOL_DEADLINE,
             clock,
             ticks_left: 0,
             calls_left: 0,
             memory: 0,
             memory_limit: limits::MEMORY_BYTES,
+            configured: false,
         };
         let mut store = Store::new(engine, state);
         store.limiter(|state| state);
@@ -93,10 +103,16 @@ impl State {
     ) -> Result<Store<Self>, Failure> {
         let mut store = Self::store(engine, clock, facts);
         let state = store.data_mut();
-        state.memory_limit = access.memory();
+        (state.memory_limit, state.configured) = (access.memory(), true);
+        state.tool = access.processor_time();
         state.wasi = wasi.then(|| access.open(streams)).transpose()?.map(Box::new);
         state.share = access.grant.limits.cpu.or(wasi.then_some(1.0));
         Ok(store)
+    }
+
+    /// What bounds one call of a tool.
+    pub(crate) fn tool_limits(&self) -> Limits {
+        Limits::tool(self.tool)
     }
 
     /// Counts one call of the guest to the host.
@@ -110,7 +126,11 @@ impl ResourceLimiter for State {
     fn memory_growing(&mut self, current: usize, desired: usize, _: Option<usize>) -> wasmtime::Result<bool> {
         let all = self.memory.saturating_add(desired.saturating_sub(current));
         if all > self.memory_limit {
-            return Err(Exceeded::Memory(self.memory_limit).into());
+            return Err(match self.configured {
+                true => Exceeded::Granted(self.memory_limit as u64),
+                false => Exceeded::Memory(self.memory_limit),
+            }
+            .into());
         }
         self.memory = all;
         Ok(true)
@@ -178,15 +198,27 @@ pub(crate) async fn guard<T>(armed: Armed, call: impl Future<Output = wasmtime::
 }
 
 fn deadline(limits: Limits) -> Failure {
-    let detail = format!("it did not finish within {} ms", limits.deadline.as_millis());
+    let detail = match limits.configured {
+        true => out_of_time(limits.deadline),
+        false => format!("it did not finish within {} ms", limits.deadline.as_millis()),
+    };
     Failure::new(FailureCode::Deadline, detail)
+}
+
+/// What became of the component of a source that used up its processor time, and the way out.
+pub(crate) fn out_of_time(limit: Duration) -> String {
+    format!(
+        "it ran for {} s of processor time; to give it a whole processor for as long as its `timeout`, write \
+         `cell = {{ cpu = 1.0 }}` in its source",
+        limit.as_secs_f32()
+    )
 }
 
 /// What an error of the engine means.
 pub(crate) fn failure(limits: Limits, error: &wasmtime::Error) -> Failure {
     if let Some(exceeded) = error.downcast_ref::<Exceeded>() {
         let code = match exceeded {
-            Exceeded::Memory(_) | Exceeded::Table => FailureCode::Memory,
+            Exceeded::Memory(_) | Exceeded::Granted(_) | Exceeded::Table => FailureCode::Memory,
             Exceeded::HostCalls => FailureCode::HostCalls,
         };
         return Failure::new(code, exceeded.to_string());

@@ -14,7 +14,7 @@ pub const DECISION_DEADLINE: Duration = Duration::from_millis(100);
 /// Processor time for instantiating and configuring. Parsing a large rule set takes longer than applying it.
 pub const START_DEADLINE: Duration = Duration::from_secs(2);
 
-/// Processor time for one call of a tool: tools compute, policies compare.
+/// Processor time for one call of a component that is a source, unless its `cell` has a `cpu`: tools compute, policies compare.
 pub const TOOL_DEADLINE: Duration = Duration::from_secs(5);
 
 /// Processor time for one batch of ledger records.
@@ -105,6 +105,8 @@ pub(crate) struct Limits {
     pub(crate) patience: Duration,
     /// Bytes that cross in one call.
     pub(crate) output: usize,
+    /// Whether the configuration of a source says how much processor time that is.
+    pub(crate) configured: bool,
 }
 
 impl Limits {
@@ -112,11 +114,14 @@ impl Limits {
     pub(crate) const DECISION: Self = Self::of(DECISION_DEADLINE, DECISION_OUTPUT_BYTES);
     pub(crate) const REWRITE: Self = Self::of(DECISION_DEADLINE, PAYLOAD_OUTPUT_BYTES);
     pub(crate) const DELIVER: Self = Self::of(DELIVER_DEADLINE, PAYLOAD_OUTPUT_BYTES);
-    pub(crate) const TOOL: Self = Self::of(TOOL_DEADLINE, PAYLOAD_OUTPUT_BYTES);
-    /// A call waits for files and servers as long as the source's `timeout` lets it.
-    pub(crate) const TOOL_CALL: Self = Self { patience: TIMEOUT_MOST, ..Self::TOOL };
+
+    /// Of a component that is a source and has this much processor time. It waits for files and servers as long as the source's
+    /// `timeout` lets it.
+    pub(crate) const fn tool(deadline: Duration) -> Self {
+        Self { configured: true, patience: TIMEOUT_MOST, ..Self::of(deadline, PAYLOAD_OUTPUT_BYTES) }
+    }
 
     const fn of(deadline: Duration, output: usize) -> Self {
-        Self { deadline, patience: deadline.saturating_add(WALL_CLOCK_GRACE), output }
+        Self { deadline, patience: deadline.saturating_add(WALL_CLOCK_GRACE), output, configured: false }
     }
 }

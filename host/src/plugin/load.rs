@@ -1,7 +1,5 @@
-//! From a file to a component that is ready to be instantiated: read, encode, compile, check what it imports, link.
+//! From bytes to a component that is ready to be instantiated: encode, compile, check what it imports, link.
 
-use std::fs::File;
-use std::io::Read as _;
 use std::sync::Arc;
 
 use wasmparser::{Parser, Payload};
@@ -13,8 +11,7 @@ use super::bake::{Unbaked, bake};
 use super::error::PluginError;
 use super::guest::State;
 use super::v0_1::{self, Facts, PACKAGE, TRACK, World};
-use super::{Host, builtin, limits};
-use crate::config::PluginRef;
+use super::{Host, limits};
 use crate::digest::Digest;
 
 /// The capabilities that a configuration may grant, and the interface behind each.
@@ -28,6 +25,10 @@ pub(crate) struct Wasm {
 }
 
 impl Wasm {
+    pub(super) fn new(plugin: String, bytes: Vec<u8>) -> Self {
+        Self { plugin, digest: Digest::of(&bytes), bytes }
+    }
+
     pub(crate) fn size(&self) -> usize {
         self.bytes.len()
     }
@@ -61,7 +62,7 @@ pub(crate) struct Allowed {
     pub(crate) enclosure: Option<Arc<Enclosure>>,
 }
 
-/// From a file to what instances are made of. The settings are given to the plugin here if they can be given once for all.
+/// From bytes to what instances are made of. The settings are given to the plugin here if they can be given once for all.
 pub(crate) fn prepare<W: World>(
     host: &Host,
     wasm: &Wasm,
@@ -94,26 +95,6 @@ pub(crate) fn prepare<W: World>(
             in_each(settings)
         }
     }
-}
-
-/// Reads a plugin.
-pub(crate) fn read(plugin: &PluginRef) -> Result<Wasm, PluginError> {
-    let (plugin, bytes) = match plugin {
-        PluginRef::Builtin(name) => (format!("builtin:{name}"), builtin::find(name)?.to_vec()),
-        PluginRef::Path(path) => {
-            let name = path.display().to_string();
-            let mut bytes = Vec::new();
-            // One byte more than may be, to tell a large file from a cut one.
-            let read = File::open(path).and_then(|file| file.take(limits::COMPONENT_BYTES + 1).read_to_end(&mut bytes));
-            read.map_err(|error| PluginError::Read { plugin: name.clone(), reason: error.to_string() })?;
-            (name, bytes)
-        }
-    };
-    if bytes.len() as u64 > limits::COMPONENT_BYTES {
-        let (needs, limit) = ("a larger file".into(), format!("{} MiB", limits::COMPONENT_BYTES >> 20));
-        return Err(PluginError::TooLarge { plugin, needs, limit });
-    }
-    Ok(Wasm { plugin, digest: Digest::of(&bytes), bytes })
 }
 
 /// Compiles a plugin, or takes what was compiled before.

@@ -56,12 +56,6 @@ impl Agent {
     }
 }
 
-/// What sources are told of what an agent says unasked. None for all that could carry something: it has not passed the gate.
-pub(super) fn for_sources(notification: &Notification) -> Option<Notification> {
-    let empty = notification.method == "notifications/roots/list_changed";
-    empty.then(|| Notification { method: notification.method.clone(), params: None })
-}
-
 /// How to reach the agent, and the person behind it: while one of its calls is open, or between calls.
 #[async_trait]
 pub trait Contact: Send + Sync {
@@ -110,22 +104,4 @@ pub enum Elicitation {
     Request,
     /// By an `input_required` result, which the agent answers with a retry (2026-07-28).
     InputRequired,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_an_agent_says_unasked_carries_nothing_to_a_source() {
-        let said = |method: &str| {
-            let params = Some(Json::of(&serde_json::json!({ "secret": "of another source" })));
-            for_sources(&Notification { method: method.to_owned(), params })
-        };
-        let told = said("notifications/roots/list_changed").map(|told| (told.method, told.params.is_none()));
-        assert_eq!(told, Some(("notifications/roots/list_changed".to_owned(), true)));
-        for method in ["notifications/x", "notifications/progress", "tools/call"] {
-            assert!(said(method).is_none(), "{method}");
-        }
-    }
 }

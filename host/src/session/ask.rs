@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::rounds::Question;
 use super::{Contact, Session};
 use crate::broker::Upstream;
-use crate::call::{Call, CallId, Outcome, Risk, arguments_of, now_millis};
+use crate::call::{Call, Outcome, Risk};
 use crate::catalog::{Acceptance, Item};
 use crate::config::Approve;
 use crate::gate::Circumstances;
@@ -43,6 +43,9 @@ impl Session {
     pub(super) async fn ask(&self, upstream: &Upstream, request: Request, contact: &Arc<dyn Contact>) -> Answer {
         match self.question(upstream, String::new(), &request.method, request.params, contact).await {
             Ok(question) => {
+                let meta = question.permit.source_params().get("_meta");
+                let token = meta.and_then(|meta| meta.get("progressToken"));
+                let _open = token.map(|token| self.asking.begin(token, &upstream.config.name));
                 let answer = question.put(contact).await;
                 self.broker.gate.release(question.ticket, Outcome::Answered(answer)).await
             }
@@ -96,18 +99,10 @@ impl Session {
     ) -> Result<Question, Answer> {
         let params = self.admissible(upstream, method, params.unwrap_or_else(Json::empty_object));
         let params = params.map_err(|why| self.refuse_to_ask(upstream, method, &why))?;
-        let call = Call {
-            id: CallId::new(),
-            received_at: now_millis(),
-            method: method.into(),
-            caller: self.caller.clone(),
-            item: Arc::new(Item::of_source(&upstream.config)),
-            risk: Risk::Harmless,
-            arguments: arguments_of(method, &params),
-            params,
-        };
+        let item = Arc::new(Item::of_source(&upstream.config));
+        let call = Call::new(method, params, &self.caller, item, Risk::Harmless);
         let around = Circumstances {
-            vault: &self.vault,
+            vault: &self.ongoing.vault,
             // Whoever is asked answers for themselves.
             approve: Approve::Never,
             record: self.profile.record,

@@ -6,7 +6,7 @@ use super::carry::{Carrying, Pause};
 use super::listing::Shown;
 use super::rounds::{Lost, Question, Round, Then};
 use super::{Contact, Era, Session, expose};
-use crate::call::{Call, CallId, Caller, Outcome, arguments_of, may_be_retried, now_millis};
+use crate::call::{Call, Caller, Outcome, arguments_of, may_be_retried};
 use crate::digest::Digest;
 use crate::gate::{Circumstances, Permit, Ticket, asks_for_input};
 use crate::message::{Answer, Json, RpcError};
@@ -169,7 +169,7 @@ impl Session {
         self.ask_again(Round { about: about(method, target, params), questions, then: Then::Afresh(error) })
     }
 
-    async fn admit(
+    pub(super) async fn admit(
         &self,
         call: Call,
         target: &Shown,
@@ -177,7 +177,7 @@ impl Session {
         contact: &Arc<dyn Contact>,
     ) -> Result<(Permit, Ticket), Answer> {
         let around = Circumstances {
-            vault: &self.vault,
+            vault: &self.ongoing.vault,
             approve: self.profile.approve,
             record: self.profile.record,
             acceptance: &target.acceptance,
@@ -196,7 +196,7 @@ impl Session {
             let item = &request.target.item;
             Err(self.turned_away("request-state", item.kind, &item.exposed, &format!("`requestState` {why}")))
         };
-        match self.rounds.take(&handle) {
+        match self.ongoing.rounds.take(&handle) {
             Ok(round) if round.about == request.about() => Ok(Some(round)),
             Ok(_) => refused("belongs to another request than this"),
             Err(Lost::Gone) => refused("was used or is too old; send the request without it"),
@@ -283,7 +283,7 @@ impl Session {
     }
 
     fn handed_out(&self, result: Json, asked: Option<Json>, round: Round) -> Answer {
-        let Some(handle) = self.rounds.keep(round) else {
+        let Some(handle) = self.ongoing.rounds.keep(&self.caller.session, round) else {
             let why = "too many requests of this session wait for the agent to come back already";
             return Answer::Error(Json::of(&RpcError::new(RpcError::INTERNAL, why)));
         };
@@ -310,16 +310,7 @@ impl Request<'_> {
     }
 
     fn as_call(&self, caller: &Arc<Caller>) -> Call {
-        Call {
-            id: CallId::new(),
-            received_at: now_millis(),
-            method: self.method.into(),
-            caller: caller.clone(),
-            item: self.target.item.clone(),
-            risk: self.target.risk,
-            arguments: arguments_of(self.method, &self.params),
-            params: self.params.clone(),
-        }
+        Call::new(self.method, self.params.clone(), caller, self.target.item.clone(), self.target.risk)
     }
 
     /// With the agent's answers and the source's own state in the place of whatever the agent sent.

@@ -7,12 +7,13 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use tokio::sync::mpsc;
 
+use super::client::is_grave_enough;
 use super::{Contact, Era, Session};
 use crate::broker::Upstream;
 use crate::call::{Call, Outcome};
 use crate::gate::Permit;
 use crate::message::{Json, Notification};
-use crate::source::{Asked, Client, Relay, Said};
+use crate::source::{Asked, Client, LOG_LEVEL, Relay, Said};
 
 /// How much of what a source says during one call may wait for the agent before the source is slowed down.
 const RELAY_QUEUE: usize = 64;
@@ -94,8 +95,21 @@ impl Session {
         notification: Notification,
         contact: &Arc<dyn Contact>,
     ) {
+        if !self.wants(call, &notification) {
+            return;
+        }
         if let Some(notification) = self.overheard(upstream, call, notification, contact).await {
             contact.notify(notification).await;
         }
+    }
+
+    /// A modern agent says with each request which log messages it wants (2026-07-28, "Logging"); without a word, none.
+    fn wants(&self, call: &Call, notification: &Notification) -> bool {
+        if self.agent.era == Era::Legacy || notification.method != "notifications/message" {
+            return true;
+        }
+        let wanted = call.params.get("_meta").and_then(|meta| meta.get_str(LOG_LEVEL));
+        let said = notification.params.as_ref().and_then(|params| params.get_str("level"));
+        is_grave_enough(wanted.as_deref(), said.as_deref())
     }
 }

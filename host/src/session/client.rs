@@ -22,6 +22,12 @@ const LISTEN_PATIENCE: Duration = Duration::from_secs(10);
 /// The levels of log messages, the least grave first.
 const LEVELS: [&str; 8] = ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"];
 
+/// Whether a log message is as grave as is wanted. Nothing is, where nothing is wanted.
+pub(super) fn is_grave_enough(wanted: Option<&str>, said: Option<&str>) -> bool {
+    let rank = |level: Option<&str>| LEVELS.iter().position(|known| Some(*known) == level);
+    rank(wanted).is_some_and(|wanted| rank(said).is_none_or(|said| said >= wanted))
+}
+
 /// The way to the agent for what belongs to no call, and how much of it the agent wants.
 pub(super) struct Outlet {
     contact: watch::Sender<Option<Arc<dyn Contact>>>,
@@ -40,10 +46,14 @@ impl Outlet {
     }
 
     pub(super) fn offer(&self, notification: Notification) {
-        let contact = self.contact.borrow().clone();
-        if let Some(contact) = contact {
+        if let Some(contact) = self.now() {
             contact.offer(notification);
         }
+    }
+
+    /// The way to the agent, if it listens.
+    pub(super) fn now(&self) -> Option<Arc<dyn Contact>> {
+        self.contact.borrow().clone()
     }
 
     async fn contact(&self) -> Option<Arc<dyn Contact>> {
@@ -109,7 +119,7 @@ impl Session {
         true
     }
 
-    fn upstream(&self, name: &str) -> Option<Arc<Upstream>> {
+    pub(super) fn upstream(&self, name: &str) -> Option<Arc<Upstream>> {
         let mut admitted = self.broker.admitted(&self.caller.profile);
         admitted.find(|(upstream, _)| upstream.config.name.as_str() == name).map(|(upstream, _)| upstream)
     }

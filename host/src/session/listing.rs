@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use futures_util::future::join_all;
 use serde_json::{Value, json};
+use tokio::sync::OnceCell;
 
-use super::{Era, Offers, Shelf};
+use super::{Era, Offers, Shelf, deferred};
 use crate::broker::{Inner, Met, Offer, Upstream};
-use crate::call::{Call, CallId, Caller, Risk, now_millis};
-use crate::catalog::{Acceptance, Catalog, Filter, Item, Kind, Lock};
-use crate::config::{Follow, ProfileConfig};
+use crate::call::{Call, Caller, Risk};
+use crate::catalog::{Acceptance, Catalog, Filter, Index, Item, Kind, Lock};
+use crate::config::{Exposure, Follow, ProfileConfig};
 use crate::digest::Digest;
 use crate::gate::risk_of;
 use crate::ledger::{self, Event};
@@ -34,6 +35,8 @@ pub(super) struct Listing {
     partial: bool,
     /// What a list before this one had and this one has not.
     removed: HashSet<Arc<str>>,
+    /// Made when somebody searches.
+    index: OnceCell<Arc<Index>>,
 }
 
 /// One item that the session may use.
@@ -60,6 +63,17 @@ impl Listing {
 
     pub(super) fn get(&self, exposed: &str) -> Option<&Shown> {
         self.shown.get(exposed)
+    }
+
+    /// All of it, to be searched.
+    pub(super) async fn index(&self) -> Result<Arc<Index>, String> {
+        let made = self.index.get_or_try_init(|| async {
+            let items: Vec<_> = self.items().map(|shown| shown.item.clone()).collect();
+            let made =
+                tokio::task::spawn_blocking(move || Index::of(items)).await.map_err(|error| error.to_string())?;
+            made.map(Arc::new).map_err(|error| format!("the tools cannot be searched: {error}"))
+        });
+        made.await.cloned()
     }
 
     pub(super) fn items(&self) -> impl Iterator<Item = &Shown> {
@@ -223,6 +237,9 @@ async fn gather(
     }
     let catalog =
         Catalog::merge(usable.iter().map(|(_, _, offer)| offer.items.to_vec())).map_err(|error| error.to_string())?;
+    if kind == Kind::Tool && profile.tools == Exposure::Deferred {
+        deferred::check(&catalog)?;
+    }
     let offers = || usable.iter().map(|(_, _, offer)| offer).filter(|offer| !offer.items.is_empty());
     let ttl_ms = offers().map(|offer| offer.ttl_ms).min();
     let public = broker.serves_all_alike() && offers().count() > 0 && offers().all(|offer| offer.public);
@@ -256,6 +273,7 @@ async fn gather(
         met: all_met,
         partial,
         removed: HashSet::new(),
+        index: OnceCell::new(),
     })
 }
 
@@ -307,16 +325,8 @@ fn note_listed(broker: &Inner, caller: &Caller, kind: Kind, upstream: &Upstream,
 
 /// An item as policies see it when it is about to be shown.
 fn about_to_be_shown(entry: &Shown, caller: &Arc<Caller>) -> Arc<Call> {
-    Arc::new(Call {
-        id: CallId::new(),
-        received_at: now_millis(),
-        method: entry.item.kind.use_method().into(),
-        caller: caller.clone(),
-        item: entry.item.clone(),
-        risk: entry.risk,
-        arguments: Json::empty_object(),
-        params: Json::empty_object(),
-    })
+    let method = entry.item.kind.use_method();
+    Arc::new(Call::new(method, Json::empty_object(), caller, entry.item.clone(), entry.risk))
 }
 
 fn note(broker: &Inner, caller: &Caller, kind: ledger::Kind, body: serde_json::Value) {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::{Contact, Session, expose};
 use crate::broker::Upstream;
-use crate::call::{Call, CallId, Risk, now_millis};
+use crate::call::{Call, Risk, is_of_the_protocol};
 use crate::catalog::Item;
 use crate::message::{Json, Notification};
 
@@ -22,7 +22,10 @@ impl Session {
         let params = match params {
             Some(said) if !says_nothing(&method, &said) => {
                 let token = said.get("progressToken");
-                let said = self.broker.gate.overhear(call, &self.vault, said).await?;
+                // The protocol's own words are part of their call; others are judged by the name that they have.
+                let other = !is_of_the_protocol(&method);
+                let named = other.then(|| Arc::new(Call { method: method.as_str().into(), ..Call::clone(call) }));
+                let said = self.broker.gate.overhear(named.as_ref().unwrap_or(call), &self.ongoing.vault, said).await?;
                 // By it the agent knows its request, whatever was made of the words.
                 let said = match token {
                     Some(token) => said.with("progressToken", &token)?,
@@ -43,16 +46,8 @@ impl Session {
         notification: Notification,
         contact: &Arc<dyn Contact>,
     ) -> Option<Notification> {
-        let call = Call {
-            id: CallId::new(),
-            received_at: now_millis(),
-            method: notification.method.as_str().into(),
-            caller: self.caller.clone(),
-            item: Arc::new(Item::of_source(&upstream.config)),
-            risk: Risk::Harmless,
-            arguments: Json::empty_object(),
-            params: Json::empty_object(),
-        };
+        let item = Arc::new(Item::of_source(&upstream.config));
+        let call = Call::new(&notification.method, Json::empty_object(), &self.caller, item, Risk::Harmless);
         self.overheard(upstream, &Arc::new(call), notification, contact).await
     }
 }

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
 use super::carry::Carrying;
+use crate::call::SessionId;
 use crate::digest::Digest;
 use crate::gate::{Permit, Ticket};
 use crate::message::{Answer, Json};
@@ -19,7 +20,7 @@ const MAX_ROUNDS: usize = 64;
 /// How long the agent has to come back. A person who has not answered by then has left.
 const ROUND_PATIENCE: Duration = Duration::from_secs(10 * 60);
 
-/// The open rounds of one session.
+/// The rounds that wait for one agent.
 pub(super) struct Rounds {
     seal: Seal,
     open: Mutex<Open>,
@@ -28,7 +29,14 @@ pub(super) struct Rounds {
 #[derive(Default)]
 struct Open {
     last: u64,
-    rounds: HashMap<u64, (Instant, Round)>,
+    rounds: HashMap<u64, Kept>,
+}
+
+struct Kept {
+    since: Instant,
+    /// In which it began.
+    session: SessionId,
+    round: Round,
 }
 
 /// What waits for the agent.
@@ -78,17 +86,17 @@ pub(super) enum Lost {
 }
 
 impl Rounds {
-    /// Keeps a round and gives its handle. None if too many are open.
-    pub(super) fn keep(&self, round: Round) -> Option<String> {
-        let now = Instant::now();
+    /// Keeps a round of a session and gives its handle. None if too many are open.
+    pub(super) fn keep(&self, session: &SessionId, round: Round) -> Option<String> {
+        let since = Instant::now();
         let mut open = self.lock();
-        open.rounds.retain(|_, (since, _)| now - *since < ROUND_PATIENCE);
+        open.rounds.retain(|_, kept| since - kept.since < ROUND_PATIENCE);
         if open.rounds.len() >= MAX_ROUNDS {
             return None;
         }
         open.last += 1;
         let number = open.last;
-        open.rounds.insert(number, (now, round));
+        open.rounds.insert(number, Kept { since, session: session.clone(), round });
         Some(self.seal.close(number.to_string().as_bytes()))
     }
 
@@ -96,8 +104,15 @@ impl Rounds {
     pub(super) fn take(&self, handle: &str) -> Result<Round, Lost> {
         let number = self.seal.open(handle).and_then(|bytes| String::from_utf8(bytes).ok()?.parse().ok());
         let number: u64 = number.ok_or(Lost::Foreign)?;
-        let (since, round) = self.lock().rounds.remove(&number).ok_or(Lost::Gone)?;
-        if since.elapsed() < ROUND_PATIENCE { Ok(round) } else { Err(Lost::Gone) }
+        let kept = self.lock().rounds.remove(&number).ok_or(Lost::Gone)?;
+        if kept.since.elapsed() < ROUND_PATIENCE { Ok(kept.round) } else { Err(Lost::Gone) }
+    }
+
+    /// A session has ended: nobody comes back to what began in it, and a call that is open is cancelled at its source.
+    pub(super) fn end(&self, session: &SessionId) {
+        let over: Vec<_> = self.lock().rounds.extract_if(|_, kept| kept.session == *session).collect();
+        // Not under the lock, as a call that ends may be the last to hold its session.
+        drop(over);
     }
 
     fn lock(&self) -> MutexGuard<'_, Open> {
@@ -119,7 +134,7 @@ mod tests {
     #[test]
     fn a_handle_counts_once_and_only_in_its_session() {
         let rounds = Rounds::default();
-        let handle = rounds.keep(round()).unwrap();
+        let handle = rounds.keep(&SessionId::new(), round()).unwrap();
         assert_eq!(Rounds::default().take(&handle).err(), Some(Lost::Foreign));
         assert_eq!(rounds.take("forged").err(), Some(Lost::Foreign));
         assert!(rounds.take(&handle).is_ok());
@@ -127,9 +142,12 @@ mod tests {
     }
 
     #[test]
-    fn so_many_rounds_are_open_and_no_more() {
+    fn so_many_rounds_are_open_and_no_more_and_they_end_with_their_session() {
         let rounds = Rounds::default();
-        assert!((0..MAX_ROUNDS).all(|_| rounds.keep(round()).is_some()));
-        assert!(rounds.keep(round()).is_none());
+        let session = SessionId::new();
+        assert!((0..MAX_ROUNDS).all(|_| rounds.keep(&session, round()).is_some()));
+        assert!(rounds.keep(&session, round()).is_none());
+        rounds.end(&session);
+        assert!(rounds.keep(&session, round()).is_some());
     }
 }

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::listing::{Shown, may_see};
 use super::refresh::removed;
-use super::tasks::has_tasks;
+use super::tasks::{LIST, has_tasks, lists_tasks};
 use super::{Era, Session, shortened};
 use crate::broker::{Met, Upstream};
 use crate::call::Risk;
@@ -17,6 +17,11 @@ use crate::message::{Json, RpcError};
 
 /// `_meta` key by which a caller says which source a request is for that names no item.
 const META_SOURCE: &str = "portcullis/source";
+
+/// Whether a request says which source it is for.
+pub(super) fn names_source(params: &Json) -> bool {
+    params.get("_meta").is_some_and(|meta| meta.get(META_SOURCE).is_some())
+}
 
 /// What older revisions answer where there is no such resource.
 const NO_RESOURCE: i64 = -32002;
@@ -137,7 +142,10 @@ impl Session {
     /// The source of a request that names no item: the one that the caller names, or the only one there is.
     pub(super) async fn source_for(&self, method: &str, params: &Json) -> Result<Shown, RpcError> {
         let tools = self.listing(Kind::Tool).await?;
-        let serves = |met: &Met| !method.starts_with("tasks/") || has_tasks(&met.capabilities);
+        let serves = |met: &Met| match method {
+            LIST => lists_tasks(&met.capabilities),
+            _ => !method.starts_with("tasks/") || has_tasks(&met.capabilities),
+        };
         let candidates = || tools.sources().filter(|(_, met)| serves(met)).map(|(upstream, _)| upstream);
         let named = params.get("_meta").and_then(|meta| meta.get_str(META_SOURCE));
         let found = match &named {

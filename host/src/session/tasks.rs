@@ -8,6 +8,7 @@ use serde_json::json;
 
 use super::listing::Shown;
 use super::rounds::Question;
+use super::target::names_source;
 use super::{Contact, Era, Session};
 use crate::broker::Upstream;
 use crate::call::Risk;
@@ -19,6 +20,12 @@ const MAX_TASKS: usize = 1024;
 
 /// The extension by which modern peers have tasks.
 const EXTENSION: &str = "io.modelcontextprotocol/tasks";
+
+/// What older revisions list tasks by.
+pub(super) const LIST: &str = "tasks/list";
+
+/// Pages of one source's list of tasks. Sources forget tasks; one that pages for ever has run away.
+const MAX_PAGES: usize = 64;
 
 /// Questions of one task that may be open. A person answers one at a time.
 const MAX_QUESTIONS: usize = 16;
@@ -93,6 +100,11 @@ fn is_handle(result: &Json) -> bool {
     result.get_str("resultType").as_deref() == Some("task")
 }
 
+/// Whether a legacy source lists its tasks.
+pub(super) fn lists_tasks(capabilities: &Json) -> bool {
+    capabilities.get("tasks").is_some_and(|tasks| tasks.get("list").is_some())
+}
+
 /// Whether a source has tasks, in either era's words.
 pub(super) fn has_tasks(capabilities: &Json) -> bool {
     let extension = capabilities.get("extensions").and_then(|extensions| extensions.get(EXTENSION));
@@ -112,13 +124,14 @@ impl Session {
             let text = "the source began a task, which this agent did not say that it can follow";
             return Err(Answer::Error(Json::of(&RpcError::new(RpcError::INTERNAL, text))));
         }
-        self.tasks.note(upstream, &result);
+        self.ongoing.tasks.note(upstream, &result);
         match method {
             "tasks/get" => self.with_task_questions(upstream, result, contact).await,
             // Whom the source takes for one client may be several.
-            "tasks/list" => {
+            LIST => {
                 let tasks = result.get("tasks").and_then(|tasks| tasks.items()).unwrap_or_default();
-                let known = |task: &Json| task.get_str("taskId").is_some_and(|id| self.tasks.source(&id).is_some());
+                let known =
+                    |task: &Json| task.get_str("taskId").is_some_and(|id| self.ongoing.tasks.source(&id).is_some());
                 let own: Vec<_> = tasks.into_iter().filter(known).collect();
                 Ok(result.with("tasks", &Json::of(&own)).unwrap_or(result))
             }
@@ -137,13 +150,13 @@ impl Session {
         let (Some(asked), Some(id)) = (asked, state.get_str("taskId")) else { return Ok(state) };
         let mut shown = Json::empty_object();
         for (key, put) in asked.into_iter().take(MAX_QUESTIONS) {
-            let request = match self.tasks.shown(&id, &key, &put) {
+            let request = match self.ongoing.tasks.shown(&id, &key, &put) {
                 Some(request) => request,
                 None => {
                     let method = put.get_str("method").unwrap_or_default();
                     let question = self.question(upstream, key.clone(), &method, put.get("params"), contact).await?;
                     let request = question.as_request();
-                    self.tasks.keep(&id, put, question);
+                    self.ongoing.tasks.keep(&id, put, question);
                     request
                 }
             };
@@ -159,25 +172,52 @@ impl Session {
         let (Some(answers), Some(id)) = (answers, params.get_str("taskId")) else { return Ok(params) };
         let mut passed = Json::empty_object();
         for (key, answer) in answers {
-            let Some(question) = self.tasks.take(&id, &key) else { continue };
+            let Some(question) = self.ongoing.tasks.take(&id, &key) else { continue };
             let answer = self.released(question.ticket, Answer::Result(answer)).await?;
             passed = passed.with(&key, &answer).unwrap_or(passed);
         }
         Ok(params.with("inputResponses", &passed).unwrap_or(params))
     }
 
+    /// `tasks/list`: of the source that is named, or of all that list tasks, in the order of their names.
+    pub(super) async fn list_tasks(&self, params: Json, contact: &Arc<dyn Contact>) -> Result<Answer, RpcError> {
+        let tools = self.listing(Kind::Tool).await?;
+        let listing = tools.sources().filter(|(_, met)| lists_tasks(&met.capabilities));
+        let several: Vec<_> = listing.map(|(upstream, _)| Shown::whole_source(upstream)).collect();
+        if several.len() < 2 || names_source(&params) {
+            return self.call(LIST, params, contact).await;
+        }
+        let mut all = Vec::new();
+        for source in several {
+            let mut page = params.without("cursor");
+            for _ in 0..MAX_PAGES {
+                let result = match self.carry_out(LIST, page, &source, contact).await? {
+                    Answer::Result(result) => result,
+                    refused @ Answer::Error(_) => return Ok(refused),
+                };
+                all.extend(result.get("tasks").and_then(|tasks| tasks.items()).unwrap_or_default());
+                let Some(cursor) = result.get("nextCursor").filter(|cursor| *cursor != Json::null()) else { break };
+                page = params.with("cursor", &cursor).unwrap_or_else(|| params.clone());
+            }
+        }
+        let result = Json::empty_object().with("tasks", &Json::of(&all));
+        Ok(Answer::Result(result.unwrap_or_else(Json::empty_object)))
+    }
+
     /// The source of a task that this session began. One of another session is as unknown as one that never was.
     pub(super) async fn of_task(&self, method: &str, params: &Json) -> Result<Shown, RpcError> {
+        // Where no source has tasks, that is what there is to say.
+        let tools = self.listing(Kind::Tool).await?;
+        if !tools.sources().any(|(_, met)| has_tasks(&met.capabilities)) {
+            return self.source_for(method, params).await;
+        }
         if self.agent.era == Era::Modern && !self.agent.extends(EXTENSION) {
-            self.source_for(method, params).await?;
             let error = self.turned_away("missing-capability", Kind::Source, "", "the request does not declare tasks");
             let needed = json!({ "requiredCapabilities": { "extensions": { EXTENSION: {} } } });
             return Err(RpcError { code: RpcError::MISSING_CAPABILITY, ..error }.with_data(needed));
         }
         let id = params.get_str("taskId").unwrap_or_default();
-        let Some(upstream) = self.tasks.source(&id) else {
-            // Where no source has tasks, that is what there is to say.
-            self.source_for(method, params).await?;
+        let Some(upstream) = self.ongoing.tasks.source(&id) else {
             let text = "no such task of this session";
             return Err(self.turned_away("unknown-task", Kind::Source, "", text));
         };

@@ -85,6 +85,10 @@ impl Source for ComponentSource {
         Ok(if kind == Kind::Tool { self.discover(client).await?.tools } else { Listed::default() })
     }
 
+    async fn notify(&self, permit: Permit, _: &Arc<dyn Client>) -> Result<(), SourceError> {
+        Err(SourceError::Protocol(format!("a component takes no notification `{}`", permit.method())))
+    }
+
     async fn call(&self, permit: Permit, _: &Arc<dyn Client>, _: Relay) -> Outcome {
         if permit.method() != "tools/call" {
             let text = format!("a component has no method `{}`", permit.method());
@@ -103,7 +107,10 @@ impl Source for ComponentSource {
         };
         // Dropping the call ends the guest.
         let Ok(called) = tokio::time::timeout(self.timeout, called).await else {
-            return self.broken(&format!("the component did not answer within {} s", self.timeout.as_secs_f32()));
+            return self.broken(&format!(
+                "the component did not answer within {} s; to wait longer, raise `timeout` in its source",
+                self.timeout.as_secs_f32()
+            ));
         };
         match called {
             Ok(Ok(result)) => Outcome::Answered(Answer::Result(result)),

@@ -28,6 +28,7 @@ mod route;
 pub(crate) use handshake::Deadlines;
 use handshake::{Agreed, Era};
 use meta::Hop;
+pub(crate) use meta::LOG_LEVEL;
 pub(crate) use pages::needed as pages_needed;
 use pending::{Caller, Lost, Shared};
 
@@ -75,38 +76,59 @@ pub(crate) struct Party {
 
 /// The sessions that are told when a source changes what it offers.
 #[derive(Default)]
-pub(crate) struct Audience(Mutex<HashMap<SessionId, Weak<dyn Client>>>);
+pub(crate) struct Audience(Mutex<Members>);
+
+#[derive(Default)]
+struct Members {
+    sessions: HashMap<SessionId, Weak<dyn Client>>,
+    /// How many there have been.
+    ever: usize,
+}
 
 impl Audience {
     /// Lets a client hear of changes from now on.
     pub(crate) fn join(&self, client: &Arc<dyn Client>) {
         let Some(session) = client.session() else { return };
-        self.lock().insert(session.clone(), Arc::downgrade(client));
+        let mut members = self.lock();
+        if members.sessions.insert(session.clone(), Arc::downgrade(client)).is_none() {
+            members.ever += 1;
+        }
     }
 
     /// A session hears nothing more.
     pub(crate) fn leave(&self, session: &SessionId) {
-        self.lock().remove(session);
+        self.lock().sessions.remove(session);
+    }
+
+    /// Whether there was never a second one: then all that the source says is for the first.
+    fn is_of_one(&self) -> bool {
+        self.lock().ever <= 1
+    }
+
+    /// The one client that there has ever been.
+    fn only(&self) -> Option<Arc<dyn Client>> {
+        let members = self.lock();
+        members.sessions.values().next().filter(|_| members.ever == 1).and_then(Weak::upgrade)
     }
 
     /// Whether anybody hears.
     pub(crate) fn listens(&self) -> bool {
-        self.lock().values().any(|client| client.strong_count() > 0)
+        self.lock().sessions.values().any(|client| client.strong_count() > 0)
     }
 
     pub(crate) async fn tell(&self, source: &SourceName, notification: &Notification) {
-        let clients: Vec<_> = self.lock().values().filter_map(Weak::upgrade).collect();
+        let clients: Vec<_> = self.lock().sessions.values().filter_map(Weak::upgrade).collect();
         let told = clients.iter().map(|client| client.notify(source.as_str(), notification.clone()));
         futures_util::future::join_all(told).await;
     }
 
     /// The client of a session that hears of changes.
     fn of(&self, session: &SessionId) -> Option<Arc<dyn Client>> {
-        self.lock().get(session).and_then(Weak::upgrade)
+        self.lock().sessions.get(session).and_then(Weak::upgrade)
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<SessionId, Weak<dyn Client>>> {
-        // The map is whole at every point at which a holder could panic.
+    fn lock(&self) -> MutexGuard<'_, Members> {
+        // The table is whole at every point at which a holder could panic.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -226,6 +248,26 @@ impl Link {
         // Without it the call goes on and says less.
         let _ = self.shared.request("logging/setLevel", |_| params, None, self.deadlines.list).await;
         *level = Some(wanted);
+    }
+
+    /// Sends a notification of the client's agent, and waits until it has left, for at most `timeout`.
+    pub(crate) async fn notify(
+        &self,
+        method: &str,
+        params: &Json,
+        client: &Arc<dyn Client>,
+        timeout: Duration,
+    ) -> Result<(), SourceError> {
+        let capabilities = client.capabilities();
+        let hop = Hop { era: self.agreed.era, capabilities: &capabilities, level: None };
+        let params = Some(meta::dress(params, &hop, None));
+        let message = Message::Notification(Notification { method: method.to_owned(), params });
+        let sent = tokio::time::timeout(timeout, self.shared.transport.send(&message)).await;
+        let late = |_| SourceError::Timeout { method: method.to_owned(), seconds: timeout.as_secs() };
+        sent.map_err(late)?.map_err(|error| {
+            self.shared.broke(&error);
+            SourceError::Closed(error.to_string())
+        })
     }
 
     /// Sends a notification when the source takes it.

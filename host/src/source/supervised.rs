@@ -155,6 +155,20 @@ impl<D: Dial> Source for Supervised<D> {
         }
     }
 
+    async fn notify(&self, permit: Permit, client: &Arc<dyn Client>) -> Result<(), SourceError> {
+        let core = &self.core;
+        let failed = |error: SourceError| SourceError::Start(error.to_string());
+        let (method, params) = (permit.method(), permit.source_params());
+        if core.care.lifecycle == Lifecycle::PerCall {
+            let (single, _) = core.single(client).await.map_err(failed)?;
+            let told = single.connection.link.notify(method, params, client, core.timeout).await;
+            core.close_later(single.end());
+            return told;
+        }
+        let (connection, _) = self.connect(client, Patience::Attempt).await.map_err(failed)?;
+        connection.link.notify(method, params, client, core.timeout).await
+    }
+
     fn tell(&self, session: &SessionId, notification: Notification) {
         let line = self.core.own().get(session).cloned();
         // One that is still being made is told nothing: what it asks for later is up to date.

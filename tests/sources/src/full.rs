@@ -4,13 +4,16 @@ use serde_json::{Value, json};
 
 use crate::send;
 
-/// The requests of the agent that wait for what this source has asked, by the id of the question.
 #[derive(Default)]
 pub(crate) struct Full {
+    /// The requests of the agent that wait for what this source has asked, by the id of the question. Null is one that is never
+    /// answered.
     waiting: Vec<(Value, Value)>,
     /// How often a page had to be opened first.
     pages: usize,
     tasks: Vec<String>,
+    /// What was asked for last.
+    level: String,
 }
 
 impl Full {
@@ -21,6 +24,11 @@ impl Full {
         let text = |key: &str| params.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
         let result = match message.get("method").and_then(Value::as_str).unwrap_or_default() {
             "" => return self.answered(message),
+            "notifications/progress" => {
+                let heard = json!({ "level": "info", "data": { "heard": params } });
+                send(&json!({ "jsonrpc": "2.0", "method": "notifications/message", "params": heard }));
+                return true;
+            }
             "initialize" => json!({
                 "protocolVersion": params.get("protocolVersion"),
                 "capabilities": {
@@ -31,7 +39,7 @@ impl Full {
             }),
             "tools/list" => {
                 let tool = |name| json!({ "name": name, "inputSchema": { "type": "object" } });
-                let tools = ["elicit", "secret", "sample", "page", "say"].map(tool);
+                let tools = ["elicit", "linger", "secret", "sample", "page", "say", "level", "cancelled"].map(tool);
                 json!({ "tools": tools })
             }
             "tools/call" if params.get("task").is_some() => {
@@ -58,6 +66,8 @@ impl Full {
                 say(&params);
                 json!({ "content": [{ "type": "text", "text": "said to ann@example.com" }] })
             }
+            "tools/call" if text("name") == "level" => json!({ "content": [{ "type": "text", "text": self.level }] }),
+            "tools/call" if text("name") == "cancelled" => return false,
             "tools/call" => {
                 self.ask(&text("name"), id);
                 return true;
@@ -80,7 +90,11 @@ impl Full {
                 send(&json!({ "jsonrpc": "2.0", "method": "notifications/resources/updated", "params": uri }));
                 json!({})
             }
-            "resources/unsubscribe" | "logging/setLevel" => json!({}),
+            "logging/setLevel" => {
+                self.level = text("level");
+                json!({})
+            }
+            "resources/unsubscribe" => json!({}),
             "completion/complete" => {
                 let about = params.get("ref").cloned().unwrap_or_default();
                 let name = about.get("name").or_else(|| about.get("uri")).cloned().unwrap_or_default();
@@ -95,22 +109,26 @@ impl Full {
     fn ask(&mut self, tool: &str, call: Value) {
         let form = |field: &str| {
             let schema = json!({ "type": "object", "properties": { field: { "type": "string" } } });
-            json!({ "message": "Your name?", "requestedSchema": schema })
+            json!({ "message": "Your name?", "requestedSchema": schema, "_meta": { "progressToken": "asked" } })
         };
         let (method, params) = match tool {
-            "elicit" => ("elicitation/create", form("name")),
+            "elicit" | "linger" => ("elicitation/create", form("name")),
             "secret" => ("elicitation/create", form("password")),
             _ => ("sampling/createMessage", json!({ "messages": [], "maxTokens": 1 })),
         };
         let id = json!(format!("question {}", self.waiting.len()));
         send(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }));
-        self.waiting.push((id, call));
+        self.waiting.push((id, if tool == "linger" { Value::Null } else { call }));
     }
 
     /// Gives the answer to a question as the answer to the call that it was asked for.
     fn answered(&mut self, message: &Value) -> bool {
         let id = message.get("id").cloned().unwrap_or_default();
         let Some((_, call)) = self.waiting.iter().find(|(question, _)| *question == id) else { return false };
+        if call.is_null() {
+            send(&json!({ "jsonrpc": "2.0", "method": "vendor/answered" }));
+            return true;
+        }
         let said = message.get("result").or_else(|| message.get("error")).cloned().unwrap_or_default();
         let result = json!({ "content": [{ "type": "text", "text": said.to_string() }] });
         send(&json!({ "jsonrpc": "2.0", "id": call, "result": result }));

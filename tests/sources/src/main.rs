@@ -8,6 +8,7 @@
 
 mod faulty;
 mod full;
+mod mirror;
 
 use std::io::{BufRead, Write};
 use std::os::unix::process::CommandExt;
@@ -42,7 +43,7 @@ fn main() {
             eprintln!("the end of the complaint");
         }
         "ignores-term" => stubborn(),
-        "mirror" => mirror(),
+        "mirror" => mirror::run(),
         "faulty" => faulty::pipe(&argument(2)),
         "faulty-http" => faulty::serve(&argument(2), &argument(3)),
         _ => {}
@@ -95,6 +96,9 @@ impl Server {
                 "serverInfo": { "name": "test-source", "version": "1" },
             })),
             ("tools/list", _) => self.list(),
+            ("tasks/get", "modern") => {
+                Ok(json!({ "taskId": params.get("taskId"), "status": "completed", "resultType": "complete" }))
+            }
             ("tools/call", "hang-call") => return,
             ("tools/call", _) if params.get("name").is_some_and(|name| name == "gate") => return gate(message),
             ("tools/call", _) => match self.call(params) {
@@ -115,7 +119,7 @@ impl Server {
     fn list(&mut self) -> Result<Value, (i32, &'static str)> {
         self.lists += 1;
         let names: Vec<String> = match self.mode.as_str() {
-            "mirror" => vec!["mirror".to_owned()],
+            "finder" => vec!["find_tools".to_owned()],
             "duplicate-tools" => ["echo", "echo"].map(String::from).to_vec(),
             // A Cyrillic letter, a space, too long, the separator.
             "bad-names" => vec!["\u{435}cho".into(), "e cho".into(), "e".repeat(65), "e__cho".into(), String::new()],
@@ -123,13 +127,18 @@ impl Server {
                 .map(String::from)
                 .to_vec(),
         };
-        let page = (self.mode == "modern").then(|| "page".to_owned());
+        let more: &[&str] = if self.mode == "modern" { &["page", "later"] } else { &[] };
+        let more = more.iter().map(|name| (*name).to_owned());
         // By the second list of a process, or for every process by a file that comes into being.
         let pulled = std::env::args().nth(2).is_some_and(|file| std::fs::exists(file).unwrap_or(false));
         let version = if pulled { 2 } else { self.lists };
         let described = if self.mode == "rug-pull" { format!("version {version}") } else { "a tool".to_owned() };
         let tool = |name| json!({ "name": name, "description": described, "inputSchema": { "type": "object" } });
-        Ok(json!({ "tools": names.into_iter().chain(page).map(tool).collect::<Vec<_>>() }))
+        let tools: Vec<_> = names.into_iter().chain(more).map(tool).collect();
+        Ok(match self.mode.as_str() {
+            "modern" => json!({ "tools": tools, "ttlMs": 60_000, "cacheScope": "public" }),
+            _ => json!({ "tools": tools }),
+        })
     }
 
     /// None if the call is not answered.
@@ -165,6 +174,10 @@ impl Server {
                     return Some(Ok(json!({ "resultType": "input_required", "inputRequests": asked })));
                 }
             },
+            "later" => {
+                let task = json!({ "resultType": "task", "taskId": "task of the modern one", "status": "working" });
+                return Some(Ok(task));
+            }
             "look" => look(),
             "meta" => params.get("_meta").cloned().unwrap_or_default(),
             "exit" => exit(0),
@@ -178,34 +191,6 @@ impl Server {
         };
         Some(Ok(json!({ "content": [{ "type": "text", "text": text }] })))
     }
-}
-
-/// Gives back the bytes of whatever it is asked: as a result, or as the data of an error where the method says so.
-fn mirror() -> ! {
-    let mut server = Server { mode: "mirror".to_owned(), heard: 0, lists: 0, cancelled: Vec::new() };
-    for text in std::io::stdin().lock().lines().map_while(Result::ok) {
-        // Not parsed, because no parser keeps it as it is.
-        let part = |after: &str, before: char| {
-            let (_, rest) = text.split_once(after)?;
-            rest.split_once(before).map(|(part, _)| part.to_owned())
-        };
-        let method = part("\"method\":\"", '"').unwrap_or_default();
-        if !(method.starts_with("vendor/") || method == "tools/call") {
-            if let Ok(message) = serde_json::from_str(&text) {
-                server.hear(&message);
-            }
-            continue;
-        }
-        let id = part("\"id\":", ',').unwrap_or_default();
-        let params = text.split_once("\"params\":").map_or("null", |(_, rest)| rest.strip_suffix('}').unwrap_or(rest));
-        line(&if method.ends_with("/fails") {
-            let error = format!(r#"{{"code": -1234567890123, "message":"no","data":{params}}}"#);
-            format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{error}}}"#)
-        } else {
-            format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{ "content":[],"echo" : {params} }}}}"#)
-        });
-    }
-    exit(0)
 }
 
 /// Answers when the named pipe at `path` was written and closed. Its writer knows that the call has arrived; other calls go on.
@@ -222,7 +207,7 @@ fn discovered() -> Result<Value, (i32, &'static str)> {
     Ok(json!({
         "resultType": "complete",
         "supportedVersions": ["2026-07-28"],
-        "capabilities": { "tools": {} },
+        "capabilities": { "tools": {}, "extensions": { "io.modelcontextprotocol/tasks": {} } },
         "ttlMs": 0,
         "cacheScope": "private",
         "instructions": "be brief",

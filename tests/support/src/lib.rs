@@ -8,7 +8,7 @@ use std::process::Command;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// The guests that need the standard library's WASI imports.
-const WASI_GUESTS: [&str; 3] = ["wasi-env", "server", "dialer"];
+const WASI_GUESTS: [&str; 4] = ["wasi-env", "server", "dialer", "explorer"];
 
 /// The `.wasm` of a guest, by the name of its folder. The first call of a process builds all of them, which takes a second if
 /// nothing has changed.

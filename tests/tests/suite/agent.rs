@@ -144,13 +144,25 @@ impl Agent {
 
     /// Sends a request and gives its id.
     pub(crate) fn send(&mut self, method: &str, mut params: Value) -> u64 {
-        if self.era == Era::Modern {
-            params["_meta"] = meta(&self.capabilities);
-        }
+        self.sign(&mut params);
         if method == "tools/call" {
             params["_meta"]["progressToken"] = json!(self.last + 1);
         }
         self.send_raw(method, &params.to_string())
+    }
+
+    /// Says something that is not answered.
+    pub(crate) fn notify(&mut self, method: &str, mut params: Value) {
+        self.sign(&mut params);
+        self.running.write(&json!({ "jsonrpc": "2.0", "method": method, "params": params }).to_string());
+    }
+
+    /// Puts in what a modern agent says of itself each time.
+    fn sign(&self, params: &mut Value) {
+        if self.era == Era::Modern {
+            let facts = meta(&self.capabilities);
+            facts.as_object().unwrap().iter().for_each(|(key, fact)| params["_meta"][key] = fact.clone());
+        }
     }
 
     pub(crate) fn send_raw(&mut self, method: &str, params: &str) -> u64 {

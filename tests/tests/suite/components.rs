@@ -1,5 +1,6 @@
 //! Components as sources: somebody else's servers and functions, by path.
 
+use portcullis_test_support::guest;
 use serde_json::{Value, json};
 
 use crate::agent::{Agent, ERAS};
@@ -48,6 +49,37 @@ fn check_shows_what_is_behind_each_import_and_risk_follows_from_the_grant() {
         let ran = place.run(&["call", "notes__echo", "{}"]);
         assert_eq!(ran.code == Some(0), harmless, "{}{}", ran.out, ran.err);
     }
+}
+
+#[test]
+fn a_pinned_component_that_changed_does_not_start_until_it_is_accepted() {
+    let place = Place::new("[sources.pinned]\ncomponent = \"counter.wasm\"\n");
+    let component = place.path("counter.wasm");
+    std::fs::copy(guest("counter"), &component).unwrap();
+    let accept = || {
+        let ran = place.run(&["lock", "accept", "--components", "--json"]);
+        assert_eq!(ran.code, Some(0), "{}", ran.err);
+        serde_json::from_str::<Value>(&ran.out).unwrap()[0].clone()
+    };
+    let first = accept();
+    assert_eq!((&first["component"], &first["before"]), (&json!(component), &Value::Null));
+    assert_eq!(place.run(&["tools"]).code, Some(0));
+
+    std::fs::copy(guest("shapes"), &component).unwrap();
+    let refused = place.run(&["tools"]);
+    assert_eq!(refused.code, Some(1), "{}", refused.out);
+    assert!(refused.err.contains(first["now"].as_str().unwrap()), "{}", refused.err);
+    assert!(refused.err.contains("portcullis lock accept --components"), "{}", refused.err);
+
+    let second = accept();
+    assert_eq!(second["before"], first["now"]);
+    assert!(refused.err.contains(second["now"].as_str().unwrap()), "{}", refused.err);
+    assert_eq!(place.run(&["tools"]).code, Some(0));
+    let shown: Value = serde_json::from_str(&place.run(&["lock", "show", "--json"]).out).unwrap();
+    assert_eq!(shown["components"][0]["digest"], second["now"]);
+    let accepted: Vec<_> = place.records_of("lock.accepted").iter().map(|r| r["body"]["digest"].clone()).collect();
+    assert_eq!(accepted, [first["now"].clone(), second["now"].clone()]);
+    place.assert_nothing_left();
 }
 
 #[test]

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use serde_json::json;
 
-use crate::agent::{Agent, Era};
+use crate::agent::{Agent, ERAS, Era};
 use crate::place::{DEADLINE, Place};
 
 const CONFIG: &str = r#"
@@ -34,10 +34,18 @@ fn what_is_not_rewritten_passes_byte_for_byte_both_ways() {
             let params = format!("[{}]", items.join(" ,"));
             ("vendor/positional", params.clone(), params)
         }),
+        object().prop_map(|params| ("vendor/notice", params.clone(), params)),
     ];
     let mut runner = TestRunner::new(Config { cases: 200, failure_persistence: None, ..Config::default() });
     runner
         .run(&(requests, any::<bool>()), |((method, sent, received), fails)| {
+            if method == "vendor/notice" {
+                let mut agent = agent.borrow_mut();
+                agent.running.write(&format!(r#"{{"jsonrpc":"2.0","method":"{method}","params":{sent}}}"#));
+                let line = agent.running.out.recv_timeout(DEADLINE).expect("the broker says nothing");
+                prop_assert_eq!(line, format!(r#"{{"jsonrpc":"2.0","method":"vendor/echo","params":{received}}}"#));
+                return Ok(());
+            }
             let method = if fails && method != "tools/call" { format!("{method}/fails") } else { method.to_owned() };
             let mut agent = agent.borrow_mut();
             let id = agent.send_raw(&method, &sent);
@@ -50,13 +58,53 @@ fn what_is_not_rewritten_passes_byte_for_byte_both_ways() {
             let answer = if method.ends_with("/fails") {
                 format!(r#""error":{{"code": -1234567890123, "message":"no","data":{received}}}"#)
             } else {
-                format!(r#""result":{{ "content":[],"echo" : {received} }}"#)
+                let meta = if method == "tools/call" { r#""_meta":{"vendor.example/e":5.50},"# } else { "" };
+                format!(r#""result":{{ "content":[],{meta}"echo" : {received} }}"#)
             };
             prop_assert_eq!(line, format!(r#"{{"jsonrpc":"2.0","id":{id},{answer}}}"#));
             Ok(())
         })
         .unwrap();
     agent.into_inner().leave();
+}
+
+#[test]
+fn icons_titles_and_meta_pass_both_ways_in_both_eras() {
+    let place = Place::new(CONFIG);
+    for era in ERAS {
+        let mut agent = Agent::of(place.command(&["serve", "--stdio"]), era, json!({}));
+        let mut line = |method: &str, params: serde_json::Value| {
+            agent.send(method, params);
+            agent.running.out.recv_timeout(DEADLINE).expect("the broker says nothing")
+        };
+        for (method, definition) in [
+            (
+                "tools/list",
+                r#"{ "name":"far__mirror","title":"Spiegel \u2728","icons":[{"src":"data:image/png;base64,AA==","mimeType":"image/png","sizes":["48x48","any"],"theme":"dark"}],"inputSchema":{"type":"object","x-n":1.0e2},"outputSchema":{"type":"object"},"annotations":{"title":"M","x-hint":1},"execution":{"taskSupport":"forbidden"},"_meta":{"vendor.example/a":1.50},"vendor":[1.0]}"#,
+            ),
+            (
+                "prompts/list",
+                r#"{ "name":"far__mirror","title":"Prompt","icons":[{"src":"https://icons.example/p.svg"}],"arguments":[{"name":"a","title":"A","x":1e0}],"_meta":{"vendor.example/b":2.50}}"#,
+            ),
+            (
+                "resources/list",
+                r#"{ "uri":"portcullis://far/mem://a","name":"a","title":"Resource","icons":[{"src":"https://icons.example/r.svg"}],"size":1.0,"annotations":{"audience":["user"],"priority":0.50},"_meta":{"vendor.example/c":3.50}}"#,
+            ),
+            (
+                "resources/templates/list",
+                r#"{ "uriTemplate":"portcullis://far/mem://t/{id}","name":"t","title":"Template","icons":[{"src":"https://icons.example/t.svg"}],"_meta":{"vendor.example/d":4.50}}"#,
+            ),
+        ] {
+            let listed = line(method, json!({}));
+            assert!(listed.contains(&format!("[{definition}]")), "{era:?}: {listed}");
+        }
+        // What a caller says of its request reaches the source, but for what one hop says to the next.
+        let called = line("tools/call", json!({ "name": "far__mirror", "_meta": { "vendor.example/f": "\u{e9}" } }));
+        assert!(called.contains(r#""_meta":{"vendor.example/e":5.50}"#), "{era:?}: {called}");
+        assert!(called.contains("{\"vendor.example/f\":\"\u{e9}\""), "{era:?}: {called}");
+        assert!(!called.contains("io.modelcontextprotocol/client"), "{era:?}: {called}");
+        agent.leave();
+    }
 }
 
 fn space() -> impl Strategy<Value = &'static str> {

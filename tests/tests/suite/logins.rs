@@ -105,8 +105,10 @@ fn wants_login(request: &str, port: u16) -> (String, String) {
             "authorization_endpoint": format!("{base}/authorize"),
             "token_endpoint": format!("{base}/token"),
             "registration_endpoint": format!("{base}/register"),
+            "revocation_endpoint": format!("{base}/revoke"),
             "code_challenge_methods_supported": ["S256"],
         })),
+        "/revoke" => ok(&json!({})),
         "/register" => ok(&json!({ "client_id": "registered" })),
         "/authorize" => {
             let given = |name: &str| path.split(['?', '&']).find_map(|pair| pair.strip_prefix(name)).unwrap();
@@ -156,7 +158,10 @@ fn a_login_from_the_first_refusal_to_a_call_and_out_again() {
     assert_eq!(server.door.session(&json!({})).call("web__t", &json!({})).unwrap()["ok"], "done");
     assert_eq!(place.run(&["call", "web__t"]).code, Some(0));
 
-    assert_eq!(place.run(&["logout", "web"]).code, Some(0));
+    let out = place.run(&["logout", "web"]);
+    assert_eq!(out.code, Some(0));
+    assert!(out.err.contains("is forgotten, and its server has taken the tokens back"), "{}", out.err);
+    assert!(remote.seen().contains("POST /revoke"));
     let refused = place.run(&["call", "web__t"]);
     assert!(refused.err.contains("needs login"), "{}", refused.err);
     assert_eq!(place.run(&["logout", "web"]).code, Some(1));

@@ -92,6 +92,12 @@ fn what_a_source_says_beside_its_answer_passes_the_plugins_too() {
         let withheld = said(&Place::new(&format!("{deny}{config}")), era);
         assert_eq!(withheld.len(), 1, "a result that is withheld is not told in other words: {withheld:?}");
         assert!(!withheld[0].to_string().contains("ann@example.com"));
+
+        // What is not of the protocol is denied by its own name.
+        let deny = deny.replace("\"far__say\"", "{ method = \"notifications/vendor\" }");
+        let withheld = said(&Place::new(&format!("{deny}{config}")), era);
+        assert_eq!(withheld.len(), 3, "{withheld:?}");
+        assert!(withheld.iter().all(|message| message["method"] != "notifications/vendor"), "{withheld:?}");
     }
 }
 

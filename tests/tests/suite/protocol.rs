@@ -1,9 +1,10 @@
 //! The whole protocol through the broker, in both eras, to a source that speaks the older revisions.
 
+use portcullis_test_support::program;
 use serde_json::{Value, json};
 
 use crate::agent::{Agent, ERAS, Era};
-use crate::place::Place;
+use crate::place::{Place, until};
 
 const CONFIG: &str = r#"
 [profiles.default]
@@ -185,4 +186,104 @@ fn a_source_asks_no_model_unless_the_profile_says_so() {
     agent.running.write(&json!({ "jsonrpc": "2.0", "id": asked["id"], "result": said }).to_string());
     assert_eq!(agent.answer(id, None)["result"]["content"][0]["text"], said.to_string());
     agent.leave();
+
+    // The same without a configuration file.
+    let source = program("portcullis-test-source").display().to_string();
+    for sampling in [&["--sampling"][..], &[]] {
+        let wrap = [&["wrap", "--approve", "never", "--data-dir", "data"], sampling, &["--", &source, "full"]].concat();
+        let mut agent = Agent::of(place.command(&wrap), Era::Legacy, all());
+        agent.send_call("sample", &json!({}));
+        let next = agent.next().unwrap();
+        assert_eq!(next["method"] == "sampling/createMessage", !sampling.is_empty(), "{next}");
+        agent.leave();
+    }
+}
+
+#[test]
+fn a_list_is_public_only_if_everybody_gets_the_same() {
+    let alone = "[sources.new]\ncommand = [\"@source@\", \"modern\"]\n";
+    let beside = format!("{alone}[sources.calc]\ncomponent = \"builtin:calculator\"\n");
+    let profiles = format!("[profiles.default]\n[profiles.other]\n{alone}");
+    let policies = format!("policies = [{{ plugin = \"builtin:rules\", settings = {{}} }}]\n{alone}");
+    for (config, scope, ttl) in [
+        (alone, "public", 60_000),
+        (&*beside, "private", 0),
+        (&*profiles, "private", 60_000),
+        (&*policies, "private", 60_000),
+    ] {
+        let place = Place::new(config);
+        let mut modern = agent(&place, Era::Modern);
+        let listed = modern.request("tools/list", json!({}));
+        let said = (&listed["result"]["cacheScope"], &listed["result"]["ttlMs"]);
+        assert_eq!(said, (&json!(scope), &json!(ttl)), "{config}");
+        modern.leave();
+    }
+}
+
+#[test]
+fn a_call_that_is_cancelled_while_it_asks_withdraws_the_question() {
+    let place = Place::new(&format!("{CONFIG}[sources.new]\ncommand = [\"@source@\", \"modern\"]\n"));
+    let pages = json!({ "elicitation": { "form": {}, "url": {} } });
+    let mut legacy = Agent::of(place.command(&["serve", "--stdio"]), Era::Legacy, pages);
+    for tool in ["new__page", "far__elicit"] {
+        let id = legacy.send_call(tool, &json!({}));
+        let asked = legacy.next().unwrap();
+        assert_eq!(asked["method"], "elicitation/create", "{asked}");
+        legacy.notify("notifications/cancelled", json!({ "requestId": id }));
+        let withdrawn = legacy.next().unwrap();
+        assert_eq!(withdrawn["method"], "notifications/cancelled", "{withdrawn}");
+        assert_eq!(withdrawn["params"]["requestId"], asked["id"]);
+        // What the person says now is too late, and the call stays unanswered.
+        let late = json!({ "jsonrpc": "2.0", "id": asked["id"], "result": { "action": "accept", "content": {} } });
+        legacy.running.write(&late.to_string());
+        let next = legacy.send("ping", json!({}));
+        assert_eq!(legacy.next().unwrap()["id"], next, "{tool}");
+    }
+    legacy.leave();
+}
+
+#[test]
+fn a_call_that_is_cancelled_after_it_has_asked_is_cancelled_at_its_source() {
+    let place = Place::new(CONFIG);
+    let mut modern = agent(&place, Era::Modern);
+    let asked = modern.request("tools/call", json!({ "name": "far__linger", "arguments": {} }));
+    let key = asked["result"]["inputRequests"].as_object().unwrap().keys().next().unwrap().clone();
+    let id = modern.send(
+        "tools/call",
+        json!({
+            "name": "far__linger",
+            "arguments": {},
+            "requestState": asked["result"]["requestState"],
+            "inputResponses": { key: { "action": "accept", "content": { "name": "Ann" } } },
+        }),
+    );
+    assert_eq!(modern.next().unwrap()["method"], "vendor/answered");
+    modern.notify("notifications/cancelled", json!({ "requestId": id }));
+    until("the source hears that the call is cancelled", || {
+        let cancelled = modern.call("far__cancelled", &json!({}), None);
+        cancelled["ok"].as_str().is_some_and(|ids| ids != "[]")
+    });
+    modern.leave();
+}
+
+#[test]
+fn the_progress_of_an_answer_reaches_the_source_that_asks() {
+    let place = Place::new(CONFIG);
+    let mut legacy = agent(&place, Era::Legacy);
+    let id = legacy.send_call("far__elicit", &json!({}));
+    let asked = legacy.next().unwrap();
+    let token = &asked["params"]["_meta"]["progressToken"];
+    for (progress, token) in [(1, &json!("of nothing")), (2, token)] {
+        legacy.notify("notifications/progress", json!({ "progressToken": token, "progress": progress }));
+    }
+    let heard = legacy.next().unwrap();
+    assert_eq!(heard["params"]["data"]["heard"], json!({ "progressToken": token, "progress": 2 }), "{heard}");
+    let answer = json!({ "jsonrpc": "2.0", "id": asked["id"], "result": { "action": "decline" } });
+    legacy.running.write(&answer.to_string());
+    legacy.answer(id, None);
+    legacy.notify("notifications/progress", json!({ "progressToken": token, "progress": 3 }));
+    legacy.leave();
+    let told = place.records_of("call.intent");
+    let told = told.iter().filter(|record| record["body"]["method"] == "notifications/progress").count();
+    assert_eq!(told, 1, "what is about no open question reaches nobody");
 }

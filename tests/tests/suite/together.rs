@@ -98,6 +98,92 @@ fn a_task_is_known_to_the_session_that_began_it_and_to_no_other() {
 }
 
 #[test]
+fn a_modern_agent_finds_what_it_left_whatever_it_says_that_it_can_do() {
+    let place = Place::new(CONFIG);
+    let server = Server::start(&place);
+    let tasks = |more: &str| json!({ "extensions": { "io.modelcontextprotocol/tasks": {} }, more: {} });
+    let call = |name: &str| json!({ "name": name, "arguments": {} });
+    let begun = server.door.modern_with(&tasks("roots"), "tools/call", call("new__later")).unwrap();
+    let id = begun["result"]["taskId"].clone();
+    assert!(id.is_string(), "{begun}");
+    let found = server.door.modern_with(&tasks("sampling"), "tasks/get", json!({ "taskId": id })).unwrap();
+    assert_eq!(found["result"]["status"], "completed", "{found}");
+
+    let opens = |more: &str| json!({ "elicitation": { "url": {} }, more: {} });
+    let asked = server.door.modern_with(&opens("roots"), "tools/call", call("new__page")).unwrap();
+    let mut retry = call("new__page");
+    retry["requestState"] = asked["result"]["requestState"].clone();
+    retry["inputResponses"] = json!({ "page": { "action": "accept" } });
+    let answer = server.door.modern_with(&opens("sampling"), "tools/call", retry).unwrap();
+    assert_eq!(answer["result"]["content"][0]["text"], r#"{"action":"accept"}"#, "{answer}");
+}
+
+#[test]
+fn each_agent_has_the_log_level_that_it_asked_for() {
+    let place = Place::new(CONFIG);
+    let server = Server::start(&place);
+    let mut sessions = [(); 3].map(|()| server.door.session(&json!({})));
+    for (session, level) in sessions.iter_mut().zip(["debug", "error"]) {
+        session.send("logging/setLevel", json!({ "level": level })).unwrap().answer().unwrap();
+    }
+    for (session, level) in sessions.iter_mut().zip(["debug", "error", ""]) {
+        assert_eq!(
+            session.call("far__level", &json!({})).unwrap(),
+            json!({ "ok": level }),
+            "of a source that keeps it"
+        );
+        // A source that is told with each request.
+        let meta = session.call("new__meta", &json!({})).unwrap();
+        let meta: Value = serde_json::from_str(meta["ok"].as_str().unwrap()).unwrap();
+        assert_eq!(meta["io.modelcontextprotocol/logLevel"].as_str().unwrap_or_default(), level);
+    }
+    for level in [json!("debug"), json!("error"), Value::Null] {
+        let mut params = json!({ "name": "new__meta", "arguments": {} });
+        if level.is_string() {
+            params["_meta"] = json!({ "io.modelcontextprotocol/logLevel": level });
+        }
+        let answer = server.door.modern("tools/call", params).unwrap();
+        let meta: Value = serde_json::from_str(answer["result"]["content"][0]["text"].as_str().unwrap()).unwrap();
+        assert_eq!(meta["io.modelcontextprotocol/logLevel"], level);
+    }
+    // What is not wanted is not told, whatever a source says: here with the level `error`.
+    for (level, messages) in [("debug", 1), ("error", 1), ("critical", 0), ("", 0)] {
+        let mut params = json!({ "name": "far__say", "arguments": {} });
+        if !level.is_empty() {
+            params["_meta"] = json!({ "io.modelcontextprotocol/logLevel": level });
+        }
+        let mut reply = server.door.send_modern("tools/call", params).unwrap();
+        let mut told = 0;
+        while let Some(message) = reply.next() {
+            told += usize::from(message["method"] == "notifications/message");
+            if message["method"].is_null() {
+                break;
+            }
+        }
+        assert_eq!(told, messages, "{level:?}");
+    }
+}
+
+#[test]
+fn the_tasks_of_several_sources_are_one_list() {
+    let place = Place::new(&format!("{CONFIG}[sources.third]\ncommand = [\"@source@\", \"full\"]\n"));
+    let server = Server::start(&place);
+    let mut session = server.door.session(&json!({}));
+    let begun = ["far", "third"].map(|source| {
+        let begin = json!({ "name": format!("{source}__say"), "arguments": {}, "task": { "ttl": 1000 } });
+        session.send("tools/call", begin).unwrap().answer().unwrap()["result"]["task"]["taskId"].clone()
+    });
+    let listed = session.send("tasks/list", json!({})).unwrap().answer().unwrap();
+    let ids = begun.each_ref().map(|id| json!({ "taskId": id }));
+    assert_eq!(listed["result"]["tasks"], json!(ids), "{listed}");
+    let only = json!({ "_meta": { "portcullis/source": "third" } });
+    let listed = session.send("tasks/list", only).unwrap().answer().unwrap();
+    assert_eq!(listed["result"]["tasks"], json!([ids[1]]), "{listed}");
+    let unknown = session.send("tasks/get", json!({ "taskId": "nobody's" })).unwrap().answer().unwrap();
+    assert_eq!(unknown["error"]["code"], -32602, "{unknown}");
+}
+
+#[test]
 fn many_ids_are_used_again_and_none_is_confused() {
     let place = Place::new(CONFIG);
     let mut agent = Agent::of(place.command(&["serve", "--stdio"]), Era::Legacy, json!({}));

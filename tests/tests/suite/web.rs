@@ -92,15 +92,34 @@ impl Door {
         self.send_modern(method, params)?.answer()
     }
 
+    /// The same of an agent with capabilities.
+    pub(crate) fn modern_with(&self, capabilities: &Value, method: &str, params: Value) -> Option<Value> {
+        self.say_modern(capabilities, Some(1), method, params)?.answer()
+    }
+
     /// A request of the stateless era.
-    pub(crate) fn send_modern(&self, method: &str, mut params: Value) -> Option<Reply> {
-        let name = params["name"].as_str().unwrap_or_default().to_owned();
-        let token = params["_meta"]["progressToken"].take();
-        params["_meta"] = meta(&json!({}));
-        if !token.is_null() {
-            params["_meta"]["progressToken"] = token;
+    pub(crate) fn send_modern(&self, method: &str, params: Value) -> Option<Reply> {
+        self.say_modern(&json!({}), Some(1), method, params)
+    }
+
+    /// A request of the stateless era, or a notification.
+    pub(crate) fn say_modern(
+        &self,
+        capabilities: &Value,
+        id: Option<u64>,
+        method: &str,
+        mut params: Value,
+    ) -> Option<Reply> {
+        let named = if method.starts_with("tasks/") { "taskId" } else { "name" };
+        let name = params[named].as_str().unwrap_or_default().to_owned();
+        for (key, fact) in meta(capabilities).as_object().unwrap() {
+            params["_meta"][key] = fact.clone();
         }
-        let body = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params }).to_string();
+        let mut message = json!({ "jsonrpc": "2.0", "method": method, "params": params });
+        if let Some(id) = id {
+            message["id"] = json!(id);
+        }
+        let body = message.to_string();
         let mut headers = vec![("mcp-protocol-version", "2026-07-28"), ("mcp-method", method)];
         if !name.is_empty() {
             headers.push(("mcp-name", &name));
@@ -117,6 +136,13 @@ impl Session {
         let id = self.id.clone();
         let headers = [("mcp-session-id", &*id), ("mcp-protocol-version", "2025-11-25")];
         self.door.post(&body, if id.is_empty() { &[] } else { &headers })
+    }
+
+    /// Says something that is not answered.
+    pub(crate) fn notify(&self, method: &str, params: &Value) {
+        let body = json!({ "jsonrpc": "2.0", "method": method, "params": params }).to_string();
+        let headers = [("mcp-session-id", &*self.id), ("mcp-protocol-version", "2025-11-25")];
+        self.door.post(&body, &headers).unwrap();
     }
 
     /// The stream for what belongs to no request.

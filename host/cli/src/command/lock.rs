@@ -7,7 +7,7 @@ use std::sync::Arc;
 use anyhow::bail;
 use clap::Subcommand;
 use globset::Glob;
-use portcullis::broker::Broker;
+use portcullis::broker::{AcceptedComponent, Broker};
 use portcullis::catalog::{Acceptance, Item, Lock};
 use serde_json::json;
 
@@ -32,7 +32,7 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// List the accepted tools and the pinned packages
+    /// List the accepted tools, and the pinned packages and components
     Show,
     /// Accept tools as they are now
     ///
@@ -45,6 +45,11 @@ enum Action {
         /// Instead of tools: resolve the package of every npx and uvx source anew, and pin what the registry has now
         #[arg(long, conflicts_with = "tools")]
         packages: bool,
+
+        /// Instead of tools: pin every plugin and component that is a file to the bytes that it has now, and every one with a
+        /// tag to what its registry has for that
+        #[arg(long, conflicts_with_all = ["tools", "packages"])]
+        components: bool,
     },
     /// Compare every tool with what was accepted; exit code 1 if an accepted one changed. Packages stay what they were pinned
     /// to: theirs are listed as they run
@@ -59,6 +64,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
         Action::Accept { packages: true, .. } => {
             run::with_broker(global, async |broker| packages(&broker, global.json).await)
         }
+        Action::Accept { components: true, .. } => components(global),
         Action::Accept { tools, .. } => {
             run::with_broker(global, async |broker| accept(&broker, tools, global.json).await)
         }
@@ -69,7 +75,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
 fn show(global: &Global) -> anyhow::Result<ExitCode> {
     let lock = Lock::load(&global.load()?.data_dir)?;
     if global.json {
-        output::json(&json!({ "tools": lock.tools(), "packages": lock.packages() }))?;
+        output::json(&json!({ "tools": lock.tools(), "packages": lock.packages(), "components": lock.components() }))?;
         return Ok(ExitCode::SUCCESS);
     }
     for entry in lock.packages() {
@@ -80,10 +86,13 @@ fn show(global: &Global) -> anyhow::Result<ExitCode> {
             entry.source, entry.tree, entry.pinned
         ))?;
     }
+    for entry in lock.components() {
+        output::text(&format!("{}  {}  {}\n", visible(&entry.component), entry.digest, entry.accepted))?;
+    }
     for entry in lock.tools() {
         output::text(&format!("{}  {}  {}  {}\n", entry.source, visible(&entry.tool), entry.digest, entry.accepted))?;
     }
-    if lock.tools().is_empty() && lock.packages().is_empty() {
+    if lock.tools().is_empty() && lock.packages().is_empty() && lock.components().is_empty() {
         output::note("nothing was accepted yet (`portcullis lock accept`)");
     }
     Ok(ExitCode::SUCCESS)
@@ -106,8 +115,7 @@ async fn accept(broker: &Broker, names: &[String], json: bool) -> anyhow::Result
         }
         (chosen, Vec::new())
     };
-    let by = format!("cli (uid {})", rustix::process::getuid().as_raw());
-    broker.accept(&chosen, &by).await?;
+    broker.accept(&chosen, &by()).await?;
     if json {
         let accepted: Vec<_> =
             chosen.iter().map(|tool| json!({ "tool": &*tool.exposed, "digest": tool.digest })).collect();
@@ -126,6 +134,33 @@ async fn accept(broker: &Broker, names: &[String], json: bool) -> anyhow::Result
         ));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Pins every plugin and component to what it is now.
+fn components(global: &Global) -> anyhow::Result<ExitCode> {
+    let config = global.load()?;
+    let accepted = run::block_on(async { Ok(Broker::accept_components(&config, &by()).await?) })?;
+    if global.json {
+        output::json(&json!(accepted))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    for AcceptedComponent { component, before, now } in &accepted {
+        let before = match before {
+            None => "new".to_owned(),
+            Some(before) if before == now => "as before".to_owned(),
+            Some(before) => format!("was {before}"),
+        };
+        output::text(&format!("pinned {}  {now}  ({before})\n", visible(component)))?;
+    }
+    if accepted.is_empty() {
+        output::note("every plugin and component comes with the broker or has its digest in the configuration");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Who accepts, for the ledger.
+fn by() -> String {
+    format!("cli (uid {})", rustix::process::getuid().as_raw())
 }
 
 /// Pins every package as the registry has it now.

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use portcullis::name::SourceName;
-use portcullis::oauth;
+use portcullis::oauth::{self, LoggedOut};
 use serde_json::json;
 
 use crate::cli::Global;
@@ -33,7 +33,7 @@ pub(crate) struct Args {
 
 /// Forget a login
 ///
-/// Its tokens stay good at the server that issued them until they expire: revoke them there if they may have been stolen.
+/// Its tokens are taken back at the server that issued them, if that offers it; else they stay good there until they expire.
 #[derive(Debug, clap::Args)]
 pub(crate) struct LogoutArgs {
     /// The source
@@ -74,10 +74,24 @@ pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
 }
 
 pub(crate) fn logout(args: &LogoutArgs, global: &Global) -> anyhow::Result<ExitCode> {
-    let source = &args.source;
-    match oauth::logout(&global.load()?.data_dir, source)? {
-        true => output::note(&format!("the login of {source} is forgotten")),
-        false => anyhow::bail!("there is no login of source {source}"),
+    let (source, config) = (&args.source, global.load()?);
+    let Some(logged_out) = run::block_on(async { Ok(oauth::logout(&config, source).await?) })? else {
+        anyhow::bail!("there is no login of source {source}")
+    };
+    let why = match &logged_out {
+        LoggedOut::Revoked => None,
+        LoggedOut::NotRevoked(why) => Some(output::visible(why).into_owned()),
+        _ => Some("its server does not offer it".to_owned()),
+    };
+    if global.json {
+        output::json(&json!({ "source": source, "revoked": why.is_none(), "why": why }))?;
+        return Ok(ExitCode::SUCCESS);
     }
+    output::note(&match why {
+        None => format!("the login of {source} is forgotten, and its server has taken the tokens back"),
+        Some(why) => format!(
+            "the login of {source} is forgotten; its tokens were not taken back ({why}) and stay good until they expire"
+        ),
+    });
     Ok(ExitCode::SUCCESS)
 }

@@ -24,7 +24,7 @@ enum Action {
     ///
     /// The list of imports is the list of permissions: a plugin can touch nothing else.
     Inspect {
-        /// A .wasm file, or builtin:NAME
+        /// A .wasm file, builtin:NAME, or oci://REGISTRY/NAME@sha256:…
         plugin: String,
     },
 }
@@ -33,6 +33,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
     let Action::Inspect { plugin } = &args.action;
     let plugin = match plugin.strip_prefix("builtin:") {
         Some(name) => PluginRef::Builtin(name.to_owned()),
+        None if plugin.starts_with("oci:") => PluginRef::Oci(plugin.parse()?),
         None => PluginRef::Path(std::path::absolute(Path::new(plugin)).unwrap_or_else(|_| PathBuf::from(plugin))),
     };
     let inspection = run::block_on(async { Ok(Plugins::new(None)?.inspect(&plugin).await?) })?;

@@ -13,7 +13,8 @@ use crate::{isolation, run};
 /// Put the broker in front of one command, over stdio, without a configuration file
 ///
 /// A one-word change in a client's configuration: `npx -y some-server` becomes `portcullis wrap -- npx -y some-server`.
-/// Tool names stay as they are, and the server starts where its client would have started it. Of the environment it sees
+/// Names stay as they are, what the server asks of the agent's person and for its roots reaches the agent, and the server starts
+/// where its client would have started it. Of the environment it sees
 /// PATH, HOME, LANG, TMPDIR and what --env names. Ledger, questions and accepted tools are kept in the user's data folder;
 /// --config is not read.
 #[derive(Debug, clap::Args)]
@@ -42,6 +43,10 @@ pub(crate) struct Args {
     /// How tools are named for the agent [default: as the server names them]
     #[arg(long, value_name = "STYLE")]
     pub(crate) names: Option<Names>,
+
+    /// Let the server use the agent's model, if the agent offers that
+    #[arg(long)]
+    pub(crate) sampling: bool,
 
     /// When a person is asked [default: risky]
     #[arg(long, value_name = "WHEN")]
@@ -88,6 +93,7 @@ pub(crate) fn run(args: &Args, _: &Global) -> anyhow::Result<ExitCode> {
             Names::Source => Naming::Source,
             Names::Mcp => Naming::Mcp,
         }),
+        sampling: args.sampling,
         approve: args.approve.map(|when| match when {
             When::Risky => Approve::Risky,
             When::Always => Approve::Always,

@@ -8,17 +8,19 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::Response;
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
-use tokio::sync::mpsc;
+use tokio::sync::{OnceCell, mpsc};
 
 use super::admission::Admitted;
 use super::reply::{self, Refusal};
 use super::{Shared, headers, params};
-use crate::front::protocol::client::Client;
+use crate::call::is_of_the_protocol;
+use crate::front::protocol::client::{self, Client};
 use crate::front::protocol::contact::OUT_QUEUE;
 use crate::front::protocol::desk::Desk;
 use crate::front::protocol::legacy::Legacy;
 use crate::front::protocol::{Calls, Step, modern};
-use crate::message::{Message, MessageError, Request, Response as Answered, RpcError};
+use crate::message::{Message, MessageError, Notification, Request, Response as Answered, RpcError};
+use crate::session::{Agent, Era};
 
 /// How long a body may take to arrive. 64 MiB pass in it at 0.6 MB/s; a sender who dribbles holds a connection no longer.
 const BODY_TIMEOUT: Duration = Duration::from_secs(120);
@@ -69,13 +71,38 @@ async fn modern_message(
     headers::check_agreement(headers, &message)?;
     match message {
         Message::Request(request) => modern_request(shared, caller, headers, request).await,
-        // Cancelling is closing the stream in this era; no other notification concerns us.
-        Message::Notification(_) => Ok(reply::accepted()),
+        // Of the protocol's own none concerns us: cancelling is closing the stream in this era.
+        Message::Notification(notification) if is_of_the_protocol(&notification.method) => Ok(reply::accepted()),
+        Message::Notification(notification) => modern_notification(shared, caller, &notification).await,
         Message::Response(_) => {
             let message = "no response is expected: a server asks nothing by a request in this era";
             Err(Refusal::new(StatusCode::BAD_REQUEST, RpcError::INVALID_REQUEST, message))
         }
     }
+}
+
+/// Hands a notification to the session of whoever it says it is from; one that says nothing is from a client that can do nothing.
+async fn modern_notification(
+    shared: &Arc<Shared>,
+    caller: &Admitted,
+    notification: &Notification,
+) -> Result<Response, Refusal> {
+    let params = notification.params.as_ref();
+    let agent = match client::meta_version(params) {
+        Some(_) => Client::from_meta(params).map_err(|error| Refusal::of(StatusCode::BAD_REQUEST, None, &error))?.agent,
+        None => Agent { era: Era::Modern, ..Agent::named("") },
+    };
+    let session = shared.sessions.modern(caller, &agent)?;
+    let desk = desk(shared, caller, &session, agent).await;
+    let desk = desk.map_err(|error| Refusal::of(StatusCode::INTERNAL_SERVER_ERROR, None, &error))?;
+    desk.notified(notification);
+    Ok(reply::accepted())
+}
+
+/// The session's desk, opened by whoever needs it first.
+async fn desk(shared: &Shared, caller: &Admitted, session: &OnceCell<Desk>, agent: Agent) -> Result<Desk, RpcError> {
+    let open = async || shared.backend.open(&caller.profile, &caller.principal, agent).await.map(Desk::new);
+    session.get_or_try_init(open).await.cloned()
 }
 
 async fn modern_request(
@@ -88,10 +115,8 @@ async fn modern_request(
     let bad_request = |error: &RpcError| Refusal::of(StatusCode::BAD_REQUEST, Some(id.clone()), error);
     let client = Client::from_meta(request.params.as_ref()).map_err(|error| bad_request(&error))?;
     let session = shared.sessions.modern(caller, &client.agent)?;
-    let open =
-        async || shared.backend.open(&caller.profile, &caller.principal, client.agent.clone()).await.map(Desk::new);
-    let desk = match session.get_or_try_init(open).await {
-        Ok(desk) => desk.clone(),
+    let desk = match desk(shared, caller, &session, client.agent.clone()).await {
+        Ok(desk) => desk,
         Err(error) => return Ok(reply::json(StatusCode::OK, Answered::error(Some(request.id), &error))),
     };
     if request.method == "tools/call"

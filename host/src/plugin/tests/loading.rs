@@ -44,6 +44,36 @@ async fn a_missing_file_and_a_missing_builtin_are_named() {
 }
 
 #[tokio::test]
+async fn what_is_not_what_it_was_pinned_to_is_refused_with_both_digests_and_the_way_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("policy.wasm");
+    fs::copy(guest("plain"), &path).unwrap();
+    let plain = Digest::of(&fs::read(&path).unwrap());
+    let configured = |plugin| PluginConfig { plugin, ..entry("plain", json!({})) };
+    let pinned = configured(PluginRef::Pinned(path.clone(), plain));
+    let mut lock = crate::catalog::Lock::default();
+    lock.pin_component(&path.display().to_string(), plain);
+    let locked = Plugins::with_origin(None, Origin::new(folder.path(), &lock)).unwrap();
+    let by_path = configured(PluginRef::Path(path.clone()));
+    plugins().policy(&pinned).await.unwrap();
+    locked.policy(&by_path).await.unwrap();
+
+    // It was compiled before, so that only the pin stands in its way.
+    fs::copy(guest("loop"), &path).unwrap();
+    plugins().policy(&by_path).await.unwrap();
+    let now = Digest::of(&fs::read(&path).unwrap());
+    for (refused, way_out) in [
+        (plugins().policy(&pinned).await, "write what it is now"),
+        (locked.policy(&by_path).await, "`portcullis lock accept --components`"),
+    ] {
+        let text = refused.unwrap_err().to_string();
+        for part in [&path.display().to_string(), &plain.to_string(), &now.to_string(), way_out] {
+            assert!(text.contains(part), "{text}: {part}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn the_wrong_world_is_refused() {
     let text = refusal(&entry("counter", json!({}))).await;
     assert!(text.contains("no policy plugin") && text.contains("portcullis:plugin/tools@0.1.0"), "{text}");
@@ -82,11 +112,10 @@ async fn refused_settings_name_the_plugin_and_the_field() {
 #[tokio::test]
 async fn a_plugin_is_configured_once_for_all_or_else_in_each_instance() {
     let linked = async |settings: serde_json::Value| {
-        let (host, plugin) = (plugins().0.clone(), PluginRef::Path(guest("plain")));
-        let prepare = move || {
-            let wasm = load::read(&plugin)?;
-            load::prepare::<v0_1::PolicyWorld>(&host, &wasm, &Allowed::default(), settings.to_string())
-        };
+        let host = plugins().0.clone();
+        let wasm = host.origin.read(&PluginRef::Path(guest("plain"))).await.unwrap();
+        let prepare =
+            move || load::prepare::<v0_1::PolicyWorld>(&host, &wasm, &Allowed::default(), settings.to_string());
         blocking(prepare).await.unwrap()
     };
     // Its memory has no room for what reading it takes.

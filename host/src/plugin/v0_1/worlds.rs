@@ -3,7 +3,7 @@
 use wasmtime::Store;
 use wasmtime::component::{Instance, InstancePre, Resource, ResourceAny};
 
-use super::super::guest::{Live, State, arm, guard};
+use super::super::guest::{Armed, Live, State, arm, guard};
 use super::super::limits::Limits;
 use super::super::{Change, Failure, FailureCode, Settlement, ToolFailure, Verdict};
 use super::{World, convert};
@@ -162,23 +162,28 @@ impl Live<SinkWorld> {
 pub(crate) struct ToolSession(ResourceAny);
 
 impl Live<ToolsWorld> {
+    fn arm(&mut self) -> Armed {
+        let limits = self.store.data().tool_limits();
+        arm(&mut self.store, limits)
+    }
+
     /// The text of the definitions.
     pub(crate) async fn definitions(&mut self) -> Result<String, Failure> {
-        let armed = arm(&mut self.store, Limits::TOOL);
+        let armed = self.arm();
         let guest = self.world.0.portcullis_plugin_tools();
         guard(armed, guest.call_definitions(&mut self.store)).await
     }
 
     /// Whether calls of one session must reach the same instance.
     pub(crate) async fn keeps_state(&mut self) -> Result<bool, Failure> {
-        let armed = arm(&mut self.store, Limits::TOOL);
+        let armed = self.arm();
         let guest = self.world.0.portcullis_plugin_tools();
         guard(armed, guest.call_keeps_state(&mut self.store)).await
     }
 
     /// Opens a session.
     pub(crate) async fn open(&mut self) -> Result<ToolSession, Failure> {
-        let armed = arm(&mut self.store, Limits::TOOL);
+        let armed = self.arm();
         let guest = self.world.0.portcullis_plugin_tools().session();
         guard(armed, guest.call_constructor(&mut self.store)).await.map(ToolSession)
     }
@@ -190,7 +195,7 @@ impl Live<ToolsWorld> {
         tool: &str,
         arguments: &String,
     ) -> Result<Result<String, ToolFailure>, Failure> {
-        let armed = arm(&mut self.store, Limits::TOOL_CALL);
+        let armed = self.arm();
         let guest = self.world.0.portcullis_plugin_tools().session();
         let result = guest.call_call(&mut self.store, session.0, tool, arguments);
         Ok(guard(armed, result).await?.map_err(convert::tool_failure))

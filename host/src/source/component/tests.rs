@@ -9,12 +9,22 @@ use super::*;
 use crate::call::Call;
 use crate::catalog::Item;
 use crate::config::PluginRef;
+use crate::plugin::Access;
 use crate::plugin::testing::{plugins, tools, view};
 use crate::source::testing::{nobody, silent};
 
 async fn source(settings: serde_json::Value) -> ComponentSource {
     let tools = tools(plugins(), &PluginRef::Path(guest("counter")), &settings).await.unwrap();
     ComponentSource::new(tools, Duration::from_secs(60))
+}
+
+/// The guest `explorer` with what it may touch.
+async fn explorer(access: Access) -> ComponentSource {
+    let plugin = PluginRef::Path(guest("explorer"));
+    match plugins().component(&plugin, &json!({}), &[], access).await.unwrap().kind {
+        crate::plugin::Kind::Tools(tools) => ComponentSource::new(tools, Duration::from_secs(600)),
+        other => panic!("{other:?}"),
+    }
 }
 
 /// A permit for this tool in this session.
@@ -99,4 +109,68 @@ async fn closing_ends_what_sessions_kept() {
     assert_eq!((again().await, again().await), ("1".into(), "2".into()));
     source.close().await;
     assert_eq!(again().await, "1");
+}
+
+#[tokio::test]
+async fn tools_on_a_standard_library_have_what_is_granted_and_nothing_else() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut access = Access { env: vec![("MODE".into(), "quiet".into())], ..Access::default() };
+    for (name, list) in [("open", &mut access.grant.read), ("drop", &mut access.grant.write)] {
+        std::fs::create_dir(dir.path().join(name)).unwrap();
+        list.push(dir.path().join(name));
+    }
+    std::fs::write(dir.path().join("open/note.txt"), "a note").unwrap();
+    let source = explorer(access).await;
+    let call = async |tool: &str, arguments| {
+        let Outcome::Answered(answer) = source.call(permit(tool, arguments), &nobody(), silent()).await else {
+            panic!("{tool}")
+        };
+        text(&answer)
+    };
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let seen: serde_json::Value = serde_json::from_str(&call("look", json!({})).await.1).unwrap();
+    assert_eq!((&seen["environment"], &seen["arguments"]), (&json!({ "MODE": "quiet" }), &json!([])));
+    assert_eq!(call("read", json!({ "path": path("open/note.txt") })).await, (false, "a note".into()));
+    let wrote = call("write", json!({ "path": path("drop/new.txt"), "text": "mine" })).await;
+    assert_eq!((wrote.0, std::fs::read_to_string(dir.path().join("drop/new.txt")).unwrap()), (false, "mine".into()));
+    for (tool, path) in [("read", "/etc/passwd"), ("read", &path("open/../secret")), ("write", &path("open/note.txt"))]
+    {
+        let (is_error, said) = call(tool, json!({ "path": path, "text": "theirs" })).await;
+        assert!(is_error && said.contains("os error"), "{tool} {path}: {said}");
+    }
+}
+
+#[tokio::test]
+async fn a_failure_names_the_line_that_raises_the_limit_and_the_next_call_works() {
+    let mut access = Access { timeout: Duration::from_secs(2), ..Access::default() };
+    access.grant.limits.memory = 8 << 20;
+    access.grant.limits.cpu = Some(0.1);
+    let source = explorer(access).await;
+    for (tool, code, way_out) in [
+        (
+            "spin",
+            "plugin-deadline",
+            "0.2 s of processor time; to give it a whole processor for as long as its `timeout`, write `cell = { cpu = 1.0 }`",
+        ),
+        ("grow", "plugin-memory", "more than 8 MiB of memory; to give it more, write `cell = { memory = \"16MiB\" }`"),
+        ("recurse", "plugin-trap", "wasm trap"),
+        ("flood", "plugin-memory", "more than 8 MiB of memory"),
+    ] {
+        let (is_error, text) = text(&call(&source, tool).await);
+        assert!(is_error && text.contains(code) && text.contains(way_out), "{tool}: {text}");
+        assert!(!self::text(&call(&source, "look").await).0, "after {tool}");
+    }
+}
+
+#[tokio::test]
+async fn a_call_that_waits_too_long_names_its_timeout() {
+    let plugin = PluginRef::Path(guest("explorer"));
+    let Ok(crate::plugin::Kind::Tools(tools)) =
+        plugins().component(&plugin, &json!({}), &[], Access::default()).await.map(|component| component.kind)
+    else {
+        panic!()
+    };
+    let source = ComponentSource::new(tools, Duration::from_millis(50));
+    let (is_error, said) = text(&call(&source, "sleep").await);
+    assert!(is_error && said.contains("within 0.05 s; to wait longer, raise `timeout` in its source"), "{said}");
 }

@@ -8,7 +8,7 @@ use super::handshake::{Era, MODERN};
 const RESERVED: &str = "io.modelcontextprotocol/";
 
 /// `_meta` key of the least grave log messages that are wanted (2026-07-28).
-pub(super) const LOG_LEVEL: &str = "io.modelcontextprotocol/logLevel";
+pub(crate) const LOG_LEVEL: &str = "io.modelcontextprotocol/logLevel";
 
 /// Facts of a single hop: they describe the caller's connection to the broker, not the broker's to the source.
 const PER_HOP: [&str; 4] = ["protocolVersion", "clientInfo", "clientCapabilities", "logLevel"];

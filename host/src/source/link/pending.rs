@@ -120,10 +120,7 @@ impl Shared {
         let sent = tokio::time::timeout_at(deadline, self.transport.send(&request));
         if let Err(error) = sent.await.map_err(|_| Lost::Timeout)? {
             waiting.sent = false;
-            if let TransportError::Closed(why) = &error {
-                self.pending().broken.get_or_insert_with(|| why.clone());
-                self.news.send_replace(());
-            }
+            self.broke(&error);
             return Err(Lost::NotSent(error.to_string()));
         }
         loop {
@@ -175,6 +172,14 @@ impl Shared {
     pub(super) fn stray(&self, what: &'static str) {
         let count = self.strays.fetch_add(1, Ordering::Relaxed) + 1;
         tracing::debug!(what, count, "a source sent something that belongs to no open request");
+    }
+
+    /// Takes note of a message that could not be sent because the connection is gone.
+    pub(super) fn broke(&self, error: &TransportError) {
+        if let TransportError::Closed(why) = error {
+            self.pending().broken.get_or_insert_with(|| why.clone());
+            self.news.send_replace(());
+        }
     }
 
     /// Fails everything that waits, and everything that comes after.

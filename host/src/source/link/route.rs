@@ -8,6 +8,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::pending::{Caller, Lost, Shared};
+use crate::call::is_of_the_protocol;
 use crate::message::{Answer, Id, Json, Message, Notification, Request, Response, RpcError};
 use crate::source::transport::{Received, TransportError};
 use crate::source::{Asked, Client, Relay, Said, nobody_to_ask};
@@ -133,10 +134,13 @@ async fn notify(shared: &Shared, notification: Notification, within: Option<&Id>
             }
         }
         _ => {
-            let id = subscription(params).or_else(|| within.and_then(Id::as_number)).or_else(|| shared.newest());
+            let named = subscription(params).or_else(|| within.and_then(Id::as_number));
+            // What is not the protocol's may be about a call that ended long ago.
+            let guessed = is_of_the_protocol(&notification.method) || shared.is_for_one();
+            let id = named.or_else(|| shared.newest().filter(|_| guessed));
             match id.and_then(|id| Some((id, shared.caller(id)?))) {
                 Some((id, caller)) => shared.relay(id, &caller.relay, notification).await,
-                None => match shared.owner() {
+                None => match shared.owner().or_else(|| shared.party.audience.only()) {
                     Some(owner) => owner.notify(shared.party.source.as_str(), notification).await,
                     None => shared.stray("notification"),
                 },
@@ -234,6 +238,11 @@ impl Drop for Asking<'_> {
 impl Shared {
     fn owner(&self) -> Option<Arc<dyn Client>> {
         self.owner.get().and_then(Weak::upgrade)
+    }
+
+    /// Whether nobody but one client has ever used the connection.
+    fn is_for_one(&self) -> bool {
+        self.owner.get().is_some() || self.party.audience.is_of_one()
     }
 
     fn caller(&self, id: u64) -> Option<Caller> {

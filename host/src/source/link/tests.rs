@@ -215,3 +215,71 @@ fn meta_is_spliced_and_all_else_keeps_its_bytes() {
     let untouched = Json::parse(&br#"{"_meta":{"a":1}, "b":2}"#[..]).unwrap();
     assert_eq!(meta::dress(&untouched, &Hop::quiet(Era::Legacy), None), untouched);
 }
+
+/// A session that keeps what it is told.
+struct Listening(SessionId, mpsc::UnboundedSender<String>);
+
+#[async_trait::async_trait]
+impl Client for Listening {
+    fn session(&self) -> Option<&SessionId> {
+        Some(&self.0)
+    }
+    fn capabilities(&self) -> Json {
+        Json::empty_object()
+    }
+    fn log_level(&self) -> Option<Json> {
+        None
+    }
+    async fn notify(&self, _: &str, notification: Notification) {
+        self.1.send(notification.method).unwrap();
+    }
+    async fn request(&self, _: &str, _: crate::message::Request) -> Answer {
+        panic!("nobody asks")
+    }
+}
+
+#[tokio::test]
+async fn what_names_no_call_on_a_shared_connection_is_for_the_only_session_there_ever_was() {
+    let (link, mut far) = linked().await;
+    let audience = Arc::clone(&link.shared.party.audience);
+    let (told, mut heard) = mpsc::unbounded_channel();
+    let session = || Arc::new(Listening(SessionId::new(), told.clone())) as Arc<dyn Client>;
+    let (one, two) = (session(), session());
+    let notice = |method: &str| json!({ "jsonrpc": "2.0", "method": method, "params": {} });
+    audience.join(&one);
+    audience.join(&one);
+    far.say(notice("vendor/first")).await;
+    assert_eq!(heard.recv().await.unwrap(), "vendor/first");
+
+    // It may be about the one that has left.
+    audience.join(&two);
+    audience.leave(one.session().unwrap());
+    let (out, mut said) = mpsc::channel(4);
+    let params = Json::parse(r#"{"name":"a"}"#).unwrap();
+    let (shared, client) = (Arc::clone(&link), Arc::clone(&two));
+    let relay = Relay { token: None, out };
+    let waiting =
+        tokio::spawn(async move { shared.call("tools/call", &params, &client, relay, Duration::from_secs(60)).await });
+    let request = far.hear("tools/call").await;
+    far.say(notice("vendor/second")).await;
+    far.say(notice("notifications/tools/list_changed")).await;
+    far.answer(&request, json!({})).await;
+    assert!(matches!(waiting.await.unwrap(), Outcome::Answered(_)));
+    assert!(said.try_recv().is_err(), "nothing was said that is surely of this call");
+    assert_eq!(heard.recv().await.unwrap(), "notifications/tools/list_changed", "what changed concerns everybody");
+    assert!(heard.try_recv().is_err());
+    assert_eq!(link.shared.strays.load(Ordering::Relaxed), 1);
+}
+
+#[tokio::test]
+async fn a_notification_says_of_its_hop_what_a_request_does() {
+    let (link, mut far) = linked().await;
+    let params =
+        Json::parse(r#"{"x":1,"_meta":{"io.modelcontextprotocol/clientCapabilities":{},"vendor/y":2}}"#).unwrap();
+    link.notify("vendor/notice", &params, &nobody(), Duration::from_secs(60)).await.unwrap();
+    assert_eq!(far.hear("vendor/notice").await["params"], json!({ "x": 1, "_meta": { "vendor/y": 2 } }));
+    drop(far.heard);
+    let refused = link.notify("vendor/notice", &params, &nobody(), Duration::from_secs(60)).await.unwrap_err();
+    assert!(matches!(refused, SourceError::Closed(why) if why == "gone"));
+    assert!(!link.is_open());
+}

@@ -37,10 +37,17 @@ async fn every_request_stands_for_itself() {
     server.events.expect("open default token test/1").await;
     let (status, unknown) = answer(server.modern("nonsense", json!({}), &none)).await;
     assert_eq!((status, &unknown["error"]["code"]), (404, &json!(-32601)));
-    let notification = json!({ "jsonrpc": "2.0", "method": "notifications/x" }).to_string();
-    let notification = server.post(notification).header("mcp-protocol-version", "2026-07-28");
-    let notification = notification.header("mcp-method", "notifications/x").send().await.unwrap();
-    assert_eq!(notification.status(), 202);
+    let say = async |method: &str, params: serde_json::Value| {
+        let said = json!({ "jsonrpc": "2.0", "method": method, "params": params }).to_string();
+        let said = server.post(said).header("mcp-protocol-version", "2026-07-28").header("mcp-method", method);
+        said.send().await.unwrap().status().as_u16()
+    };
+    // One of the protocol's own concerns nobody; another goes to the session of whoever it says it is from.
+    assert_eq!(say("notifications/cancelled", json!({ "requestId": 1 })).await, 202);
+    assert_eq!(say("notifications/x", json!({ "_meta": meta(&none) })).await, 202);
+    server.events.expect("notifications/x").await;
+    let other = json!({ "_meta": { "io.modelcontextprotocol/protocolVersion": "2030-01-01" } });
+    assert_eq!(say("notifications/x", other).await, 400);
     for method in [reqwest::Method::GET, reqwest::Method::DELETE] {
         let refused = server.request(method).header("mcp-protocol-version", "2026-07-28").send().await.unwrap();
         assert_eq!((refused.status().as_u16(), &refused.headers()["allow"]), (405, &"POST".parse().unwrap()));

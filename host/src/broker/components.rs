@@ -1,0 +1,58 @@
+//! Pinning plugins and components.
+
+use serde_json::json;
+
+use super::{Broker, BuildError, started};
+use crate::catalog::Lock;
+use crate::config::Config;
+use crate::digest::Digest;
+use crate::ledger::{Event, Kind, Ledger};
+use crate::plugin::Origin;
+
+/// A plugin or component that was pinned to what it is now.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct AcceptedComponent {
+    /// As the configuration names it, with an absolute path.
+    pub component: String,
+    /// What it was pinned to before.
+    pub before: Option<Digest>,
+    /// What it is pinned to now.
+    pub now: Digest,
+}
+
+impl Broker {
+    /// Pins the plugins and components of a configuration to what they are now, in the lock of the data folder, and records
+    /// each. What comes with the broker, or has its digest in the configuration, needs no pin. No broker is built: one would
+    /// refuse what has changed.
+    ///
+    /// # Errors
+    /// The first that cannot be read, or a lock or ledger that cannot be written; then nothing is pinned.
+    pub async fn accept_components(config: &Config, by: &str) -> Result<Vec<AcceptedComponent>, BuildError> {
+        let origin = Origin::new(&config.data_dir, &Lock::load(&config.data_dir)?);
+        let mut found = Vec::new();
+        for plugin in config.plugins() {
+            if let Some(digest) = origin.resolve(plugin).await? {
+                found.push((plugin.to_string(), digest));
+            }
+        }
+        let ledger = Ledger::open(&config.data_dir, started(config)).await?;
+        let recorded = async {
+            for (component, digest) in &found {
+                let body = json!({ "component": component, "digest": digest, "by": by });
+                ledger.append(Event::new(Kind::LockAccepted, body)).await?;
+            }
+            Ok::<_, BuildError>(())
+        };
+        let recorded = recorded.await;
+        ledger.close().await;
+        recorded?;
+        let mut accepted = Vec::new();
+        Lock::change(&config.data_dir, |lock| {
+            for (component, now) in found {
+                let before = lock.pin_component(&component, now);
+                accepted.push(AcceptedComponent { component, before, now });
+            }
+        })?;
+        Ok(accepted)
+    }
+}

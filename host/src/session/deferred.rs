@@ -1,0 +1,198 @@
+//! Three tools in the place of all: an agent finds what it needs, reads its definition, and calls it. Definitions cost a model
+//! nothing until then. Whatever is called this way goes the way of every call, under its own name.
+
+use std::sync::{Arc, LazyLock};
+
+use serde_json::{Value, json};
+
+use super::listing::{Listing, Shown};
+use super::{Contact, Session, Shelf, shortened};
+use crate::catalog::{Catalog, Kind, Wanted};
+use crate::config::Exposure;
+use crate::message::{Answer, Json, RpcError};
+
+const FIND: &str = "find_tools";
+const DESCRIBE: &str = "describe_tool";
+const CALL: &str = "call_tool";
+
+/// How many tools are found where no number is given.
+const DEFAULT_LIMIT: usize = 10;
+
+/// How many tools may be found at once. More is a list, which is what this saves.
+const MAX_LIMIT: usize = 100;
+
+/// The most characters of a description that finding shows.
+const MAX_DESCRIPTION: usize = 300;
+
+/// What a model is told before it uses the three.
+pub(super) const INSTRUCTIONS: &str = "Most tools are not listed. Find them with `find_tools`, read the definition of one with \
+                                       `describe_tool`, and call it with `call_tool`.";
+
+/// The definitions of the three.
+static TOOLS: LazyLock<Arc<[Json]>> = LazyLock::new(|| {
+    let name = json!({ "type": "string", "description": "The name of a tool, as find_tools gives it" });
+    let reads = json!({ "readOnlyHint": true, "destructiveHint": false, "openWorldHint": false });
+    let find = json!({
+        "name": FIND,
+        "title": "Find tools",
+        "description": "Searches all tools that can be called here, by what they do. Gives names and short descriptions, best match \
+                        first; without a query, all of them by name.",
+        "inputSchema": {
+            "type": "object",
+            "properties": {
+                "query": { "type": "string", "description": "What the tool should do, in any words" },
+                "source": { "type": "string", "description": "Only tools of this source" },
+                "tag": { "type": "string", "description": "Only tools of sources with this tag" },
+                "limit": { "type": "integer", "minimum": 1, "maximum": MAX_LIMIT, "default": DEFAULT_LIMIT },
+                "offset": { "type": "integer", "minimum": 0, "default": 0, "description": "How many of the best to leave out" },
+            },
+            "additionalProperties": false,
+        },
+        "outputSchema": {
+            "type": "object",
+            "properties": {
+                "total": { "type": "integer", "description": "How many tools match in all" },
+                "tools": { "type": "array", "items": {
+                    "type": "object",
+                    "properties": {
+                        "name": { "type": "string" },
+                        "description": { "type": "string" },
+                        "source": { "type": "string" },
+                        "tags": { "type": "array", "items": { "type": "string" } },
+                        "risk": { "type": "string" },
+                    },
+                    "required": ["name", "source", "risk"],
+                } },
+            },
+            "required": ["total", "tools"],
+        },
+        "annotations": reads,
+    });
+    let describe = json!({
+        "name": DESCRIBE,
+        "title": "Describe a tool",
+        "description": "Gives the whole definition of one tool: what it does, and the JSON Schema of its arguments.",
+        "inputSchema": {
+            "type": "object", "properties": { "name": name }, "required": ["name"], "additionalProperties": false,
+        },
+        "annotations": reads,
+    });
+    let call = json!({
+        "name": CALL,
+        "title": "Call a tool",
+        "description": "Calls one of the tools that find_tools finds, and gives its result.",
+        "inputSchema": {
+            "type": "object",
+            "properties": {
+                "name": name,
+                "arguments": { "type": "object", "description": "As the tool's own inputSchema has them" },
+            },
+            "required": ["name"],
+            "additionalProperties": false,
+        },
+    });
+    [find, describe, call].map(|tool| Json::of(&tool)).into()
+});
+
+/// # Errors
+/// If a source has a tool of such a name too.
+pub(super) fn check(catalog: &Catalog) -> Result<(), String> {
+    match [FIND, DESCRIBE, CALL].iter().find_map(|name| catalog.get(name)) {
+        None => Ok(()),
+        Some(item) => Err(format!(
+            "source `{}` offers a tool `{}`, as the broker itself does where a profile has `tools = \"deferred\"`; give the \
+             source another `names` (`\"source\"`, or `{{ prefix = \"…\" }}`)",
+            item.source, item.exposed
+        )),
+    }
+}
+
+impl Session {
+    /// What is listed in the place of the tools, where they are deferred.
+    pub(super) fn deferred(&self, kind: Kind) -> Option<Shelf> {
+        let deferred = kind == Kind::Tool && self.profile.tools == Exposure::Deferred;
+        // The same for everybody, for as long as this program runs.
+        deferred.then(|| Shelf { items: TOOLS.clone(), ttl_ms: 0, public: false })
+    }
+
+    /// A call of a tool where tools are deferred: of one of the three, or of any by its own name.
+    pub(super) async fn call_deferred(&self, params: Json, contact: &Arc<dyn Contact>) -> Result<Answer, RpcError> {
+        let arguments = params.get("arguments").unwrap_or_else(Json::empty_object);
+        match params.get_str("name").as_deref() {
+            Some(FIND) => Ok(answer(find(&*self.listing(Kind::Tool).await?, &arguments).await)),
+            Some(DESCRIBE) => Ok(answer(describe(&*self.listing(Kind::Tool).await?, &arguments))),
+            Some(CALL) => self.call("tools/call", self.inner(&params, &arguments)?, contact).await,
+            _ => self.call("tools/call", params, contact).await,
+        }
+    }
+
+    /// The request that a `call_tool` stands for. All beside name and arguments stays: progress token, task, answers.
+    fn inner(&self, params: &Json, arguments: &Json) -> Result<Json, RpcError> {
+        let [name, inner] = arguments.get_all(["name", "arguments"]);
+        let named = name.filter(|name| name.read::<String>().is_ok());
+        let found = named.and_then(|name| params.edited(&[("name", Some(&name)), ("arguments", inner.as_ref())]));
+        found.ok_or_else(|| {
+            let text = format!("`params.arguments.name` of `{CALL}` must be the name of a tool, as `{FIND}` gives it");
+            self.turned_away("invalid-params", Kind::Tool, CALL, &text)
+        })
+    }
+}
+
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Find {
+    query: Option<String>,
+    source: Option<String>,
+    tag: Option<String>,
+    #[serde(default = "default_limit")]
+    limit: usize,
+    #[serde(default)]
+    offset: usize,
+}
+
+fn default_limit() -> usize {
+    DEFAULT_LIMIT
+}
+
+async fn find(listing: &Listing, arguments: &Json) -> Result<Json, String> {
+    let asked: Find = arguments.read().map_err(|error| format!("the arguments of `{FIND}`: {error}"))?;
+    let Find { query, source, tag, limit, offset } = asked;
+    if !(1..=MAX_LIMIT).contains(&limit) {
+        return Err(format!("`limit` must be from 1 to {MAX_LIMIT}, not {limit}"));
+    }
+    let index = listing.index().await?;
+    let found = tokio::task::spawn_blocking(move || index.find(&Wanted { query, source, tag })).await;
+    let found = found.map_err(|error| error.to_string())?.map_err(|error| format!("the search failed: {error}"))?;
+    let shown = found.iter().skip(offset).take(limit).filter_map(|item| listing.get(&item.exposed));
+    let tools: Vec<_> = shown.map(summary).collect();
+    Ok(Json::of(&json!({ "total": found.len(), "tools": tools })))
+}
+
+fn summary(shown: &Shown) -> Value {
+    let item = &shown.item;
+    let description = item.definition.get_str("description").unwrap_or_default();
+    let description: String = description.chars().take(MAX_DESCRIPTION).collect();
+    json!({
+        "name": &*item.exposed,
+        "description": description,
+        "source": item.source,
+        "tags": &*item.tags,
+        "risk": shown.risk.as_str(),
+    })
+}
+
+fn describe(listing: &Listing, arguments: &Json) -> Result<Json, String> {
+    let name = arguments.get_str("name").ok_or_else(|| format!("`{DESCRIBE}` needs the `name` of a tool"))?;
+    let unknown = || format!("unknown tool {:?}; `{FIND}` finds those there are", shortened(&name));
+    listing.get(&name).map(|found| found.item.exposed_definition()).ok_or_else(unknown)
+}
+
+/// As the result of a tool. What was asked wrongly is told there too, where the model reads it (2025-11-25, "Error Handling").
+fn answer(result: Result<Json, String>) -> Answer {
+    let (said, rest) = match &result {
+        Ok(found) => (found.as_str(), ("structuredContent", found.clone())),
+        Err(why) => (why.as_str(), ("isError", Json::of(&true))),
+    };
+    let content = Json::of(&json!({ "content": [{ "type": "text", "text": said }] }));
+    Answer::Result(content.with(rest.0, &rest.1).unwrap_or(content))
+}

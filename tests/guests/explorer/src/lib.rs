@@ -1,0 +1,74 @@
+//! A tool source on the standard library, built for wasm32-wasip2: it looks around, and breaks its limits when asked to.
+
+wit_bindgen::generate!({ path: "../../../wit", world: "tools-plugin" });
+
+use exports::portcullis::plugin::tools::{Failure, Guest, GuestSession};
+use serde_json::{Value, json};
+
+const TOOLS: [&str; 8] = ["look", "read", "write", "sleep", "spin", "grow", "recurse", "flood"];
+
+struct Explorer;
+
+impl Guest for Explorer {
+    type Session = Session;
+
+    fn configure(_: String) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn definitions() -> String {
+        json!(TOOLS.map(|name| json!({ "name": name, "inputSchema": { "type": "object" } }))).to_string()
+    }
+
+    fn keeps_state() -> bool {
+        false
+    }
+}
+
+struct Session;
+
+impl GuestSession for Session {
+    fn new() -> Self {
+        Self
+    }
+
+    fn call(&self, tool: String, arguments: String) -> Result<String, Failure> {
+        let arguments: Value = serde_json::from_str(&arguments).unwrap_or_default();
+        let text = |key: &str| arguments[key].as_str().unwrap_or_default();
+        let said = |error: std::io::Error| Failure::Failed(error.to_string());
+        let answer = match tool.as_str() {
+            "look" => json!({
+                "arguments": std::env::args().collect::<Vec<_>>(),
+                "environment": std::env::vars().collect::<std::collections::BTreeMap<_, _>>(),
+                "time": std::time::SystemTime::UNIX_EPOCH.elapsed().map(|time| time.as_secs()).unwrap_or_default(),
+            })
+            .to_string(),
+            "read" => std::fs::read_to_string(text("path")).map_err(said)?,
+            "write" => std::fs::write(text("path"), text("text")).map(|()| "written".to_owned()).map_err(said)?,
+            "sleep" => {
+                std::thread::sleep(std::time::Duration::from_secs(3600));
+                String::new()
+            }
+            "spin" => loop {
+                std::hint::black_box(());
+            },
+            "grow" => {
+                let mut hoard = Vec::new();
+                loop {
+                    hoard.push(vec![1_u8; 1 << 20]);
+                }
+            }
+            "recurse" => recurse(arguments.to_string().len()).to_string(),
+            "flood" => "x".repeat(16 << 20),
+            _ => return Err(Failure::UnknownTool),
+        };
+        Ok(json!({ "content": [{ "type": "text", "text": answer }] }).to_string())
+    }
+}
+
+fn recurse(depth: usize) -> usize {
+    let room = std::hint::black_box([depth; 64]);
+    if depth == usize::MAX { 0 } else { recurse(std::hint::black_box(depth + 1)) + room[depth % 64] }
+}
+
+export!(Explorer);

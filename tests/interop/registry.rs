@@ -1,0 +1,106 @@
+//! A component in Debian's own registry, behind `oci://`.
+
+use std::path::Path;
+use std::process::Stdio;
+
+use portcullis::digest::Digest;
+use portcullis_test_support::guest;
+use reqwest::header::{CONTENT_TYPE, LOCATION};
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::process::{Child, Command};
+use tokio::time::timeout;
+
+use crate::broker::{PATIENCE, Place, output};
+use crate::installed;
+
+const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_component_of_a_registry_is_pinned_and_called_and_then_needs_no_registry() {
+    let Some(program) = installed::registry() else {
+        eprintln!(
+            "SKIPPED, AND NOTHING IS PROVED: there is no docker-registry, and tests/interop/setup.sh found none to unpack"
+        );
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let (mut registry, address) = start(&program, folder.path()).await;
+    let first = push(&address, &std::fs::read(guest("shapes")).unwrap()).await;
+    let place = Place::bare(&format!("[sources.tagged]\ncomponent = \"oci://{address}/team/shapes:1\"\n"));
+
+    let refused = output(place.portcullis(&["tools"])).await;
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("portcullis lock accept --components"), "{refused:?}");
+    let accepted = place.json(&["lock", "accept", "--components"]).await;
+    assert_eq!((&accepted[0]["before"], &accepted[0]["now"]), (&Value::Null, &json!(first)));
+    greets(&place).await;
+
+    // The tag moves, and what was accepted stays.
+    let second = push(&address, &std::fs::read(guest("counter")).unwrap()).await;
+    greets(&place).await;
+    registry.kill().await.unwrap();
+    greets(&place).await;
+    let pinned = format!("[sources.tagged]\ncomponent = \"oci://{address}/team/shapes@{first}\"\n");
+    std::fs::write(place.path().join("portcullis.toml"), &pinned).unwrap();
+    greets(&place).await;
+
+    // What was never fetched needs the registry.
+    std::fs::write(place.path().join("portcullis.toml"), pinned.replace(&first.to_string(), &second.to_string()))
+        .unwrap();
+    let refused = output(place.portcullis(&["tools"])).await;
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("cannot be fetched"), "{refused:?}");
+}
+
+async fn greets(place: &Place) {
+    let said = place.run(&["call", "tagged__greet", r#"{"name":"you"}"#]).await;
+    assert!(said.contains("hello you"), "{said}");
+}
+
+/// The registry, and where it listens.
+async fn start(program: &Path, folder: &Path) -> (Child, String) {
+    let storage = json!({ "filesystem": { "rootdirectory": folder.join("storage") } });
+    // YAML takes JSON.
+    let config = json!({ "version": 0.1, "storage": storage, "http": { "addr": "127.0.0.1:0" } });
+    std::fs::write(folder.join("config.yml"), config.to_string()).unwrap();
+    let mut command = Command::new(program);
+    command.arg("serve").arg(folder.join("config.yml")).env_clear().env("OTEL_TRACES_EXPORTER", "none");
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).kill_on_drop(true);
+    let mut registry = command.spawn().unwrap();
+    let mut lines = BufReader::new(registry.stderr.take().unwrap()).lines();
+    let listening = async {
+        let mut said = String::new();
+        while let Some(line) = lines.next_line().await.unwrap() {
+            if let Some((_, rest)) = line.split_once("listening on ") {
+                return rest.split(['"', ' ', ',']).next().unwrap().to_owned();
+            }
+            said += &line;
+        }
+        panic!("the registry did not start: {said}");
+    };
+    let address = timeout(PATIENCE, listening).await.unwrap();
+    tokio::spawn(async move { while lines.next_line().await.is_ok_and(|line| line.is_some()) {} });
+    (registry, address)
+}
+
+/// Puts a component under the tag `1` as tools do, and gives the digest of its manifest.
+async fn push(address: &str, component: &[u8]) -> Digest {
+    let base = format!("http://{address}/v2/team/shapes");
+    let client = reqwest::Client::builder().no_proxy().build().unwrap();
+    let mut described = Vec::new();
+    for (kind, bytes) in [("application/vnd.wasm.config.v0+json", &b"{}"[..]), ("application/wasm", component)] {
+        let digest = Digest::of(bytes);
+        let begun = client.post(format!("{base}/blobs/uploads/")).send().await.unwrap();
+        // It has a query already.
+        let to = format!("{}&digest={digest}", begun.headers()[LOCATION].to_str().unwrap());
+        let put = client.put(to).body(bytes.to_vec());
+        assert_eq!(put.send().await.unwrap().status(), 201);
+        described.push(json!({ "mediaType": kind, "digest": digest, "size": bytes.len() }));
+    }
+    let manifest = json!({
+        "schemaVersion": 2, "mediaType": MANIFEST, "config": described[0], "layers": [described[1]],
+    });
+    let manifest = manifest.to_string();
+    let put = client.put(format!("{base}/manifests/1")).header(CONTENT_TYPE, MANIFEST).body(manifest.clone());
+    assert_eq!(put.send().await.unwrap().status(), 201);
+    Digest::of(manifest.as_bytes())
+}

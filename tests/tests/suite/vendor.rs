@@ -1,0 +1,171 @@
+//! Methods and notifications that are not the protocol's: both ways, through the gate.
+
+use serde_json::{Value, json};
+
+use crate::agent::{Agent, ERAS, Era};
+use crate::place::{Place, until};
+use crate::web::Server;
+
+const CONFIG: &str = r#"
+[profiles.default]
+approve = "never"
+[sources.far]
+command = ["@source@", "mirror"]
+[sources.near]
+command = ["@source@", "mirror"]
+"#;
+
+/// With the name of the source that it is for.
+fn to(source: &str) -> Value {
+    json!({ "said": "by the agent", "_meta": { "portcullis/source": source } })
+}
+
+/// What a source says that it was told.
+fn heard(agent: &mut Agent, source: &str) -> Value {
+    agent.request("vendor/heard", to(source))["result"]["heard"].clone()
+}
+
+fn await_heard(agent: &mut Agent, source: &str, all: &Value) {
+    until("the source hears it", || heard(agent, source) == *all);
+}
+
+#[test]
+fn a_notification_reaches_the_source_that_it_names_and_no_other() {
+    let place = Place::new(CONFIG);
+    for era in ERAS {
+        let mut agent = Agent::of(place.command(&["serve", "--stdio"]), era, json!({}));
+        agent.list();
+        agent.notify("vendor/lost", json!({ "said": "to nobody" }));
+        agent.notify("vendor/lost", to("nobody"));
+        agent.notify("vendor/notice", to("far"));
+        await_heard(&mut agent, "far", &json!(["vendor/notice"]));
+        assert_eq!(heard(&mut agent, "near"), json!([]));
+        agent.leave();
+    }
+    let told = place.records_of("call.intent");
+    let told: Vec<_> = told.iter().filter(|record| record["body"]["method"] == "vendor/notice").collect();
+    assert_eq!(told.len(), 2, "once in each era");
+    let ended = place.records_of("tool.completed");
+    let sent = |call: &Value| ended.iter().any(|record| record["call"] == *call && record["body"]["outcome"] == "sent");
+    assert!(told.iter().all(|record| sent(&record["call"])));
+    let denied = place.records_of("call.denied");
+    let codes: Vec<_> = denied.iter().map(|record| record["body"]["code"].as_str().unwrap()).collect();
+    assert_eq!(codes, ["unknown-method", "unknown-source", "unknown-method", "unknown-source"]);
+}
+
+#[test]
+fn what_a_source_says_reaches_its_agent_with_and_without_a_call() {
+    let place = Place::new(CONFIG);
+    let mut agent = Agent::of(place.command(&["serve", "--stdio"]), Era::Legacy, json!({}));
+    agent.list();
+    agent.notify("vendor/notice", to("far"));
+    let echo = agent.next().unwrap();
+    assert_eq!((&echo["method"], &echo["params"]), (&json!("vendor/echo"), &to("far")));
+    agent.leave();
+}
+
+#[test]
+fn policies_decide_on_notifications_of_both_sides_by_their_method() {
+    let deny = |on: &str, method: &str| {
+        let settings = format!("{{ deny = [{{ method = \"{method}\" }}] }}");
+        format!("[[policies]]\nplugin = \"builtin:rules\"\non = [\"{on}\"]\nsettings = {settings}\n")
+    };
+    let place = Place::new(&format!("{}{}{CONFIG}", deny("call", "vendor/secret"), deny("result", "vendor/echo")));
+    let mut agent = Agent::of(place.command(&["serve", "--stdio"]), Era::Legacy, json!({}));
+    agent.list();
+    agent.notify("vendor/secret", to("far"));
+    agent.notify("vendor/notice", to("far"));
+    // Whatever comes is an answer: what the source says of its own is withheld.
+    let mut notices = 0;
+    until("the source hears it", || {
+        let id = agent.send("vendor/heard", to("far"));
+        let answer = agent.next().unwrap();
+        notices += usize::from(answer["id"] != id);
+        answer["result"]["heard"] == json!(["vendor/notice"])
+    });
+    assert_eq!(notices, 0);
+    agent.leave();
+    let denied = place.records_of("call.denied");
+    assert_eq!(denied.len(), 1);
+    assert_eq!((&denied[0]["body"]["method"], &denied[0]["body"]["code"]), (&json!("vendor/secret"), &json!("rule")));
+}
+
+#[test]
+fn what_looks_like_the_protocol_reaches_no_source_as_a_notification() {
+    let place = Place::new(CONFIG);
+    for era in ERAS {
+        let mut agent = Agent::of(place.command(&["serve", "--stdio"]), era, json!({}));
+        agent.list();
+        for method in ["tools/call", "Tools/Call", "resources/subscribe", "ping"] {
+            let mut params = to("far");
+            params["name"] = json!("mirror");
+            agent.notify(method, params);
+        }
+        agent.notify("vendor/notice", to("far"));
+        await_heard(&mut agent, "far", &json!(["vendor/notice"]));
+        agent.leave();
+    }
+}
+
+#[test]
+fn a_person_is_asked_for_a_notification_as_for_a_call() {
+    let place = Place::new(&CONFIG.replace("\"never\"", "\"always\""));
+    let mut agent = Agent::start(&place, Era::Legacy);
+    for (answer, all) in [("refuse", json!([])), ("once", json!(["vendor/notice"]))] {
+        agent.notify("vendor/notice", to("far"));
+        let asked = agent.next().unwrap();
+        assert_eq!(asked["method"], "elicitation/create", "{asked}");
+        let result = json!({ "action": "accept", "content": { "answer": answer } });
+        agent.running.write(&json!({ "jsonrpc": "2.0", "id": asked["id"], "result": result }).to_string());
+        if all != json!([]) {
+            let echo = agent.next().unwrap();
+            assert_eq!(echo["method"], "vendor/echo", "{echo}");
+        }
+        let id = agent.send("vendor/heard", to("far"));
+        assert_eq!(agent.answer(id, Some("once"))["result"]["heard"], all);
+    }
+    agent.leave();
+}
+
+#[test]
+fn over_http_in_both_eras_too() {
+    let place = Place::new(CONFIG);
+    let server = Server::start(&place);
+    let mut legacy = server.door.session(&json!({}));
+    legacy.notify("vendor/legacy", &to("far"));
+    let all = |source: &str| server.door.modern("vendor/heard", to(source)).unwrap()["result"]["heard"].clone();
+    until("the source hears it", || all("far") == json!(["vendor/legacy"]));
+    server.door.say_modern(&json!({}), None, "vendor/modern", to("far")).unwrap();
+    until("the source hears it", || all("far") == json!(["vendor/legacy", "vendor/modern"]));
+    assert_eq!(all("near"), json!([]));
+    let answer = legacy.send("vendor/heard", to("near")).unwrap().answer().unwrap();
+    assert_eq!(answer["result"]["heard"], json!([]));
+}
+
+#[test]
+fn what_an_agent_says_last_still_reaches_its_source() {
+    let place = Place::new(CONFIG);
+    for era in ERAS {
+        let mut agent = Agent::of(place.command(&["serve", "--stdio"]), era, json!({}));
+        agent.list();
+        agent.notify("vendor/goodbye", to("far"));
+        agent.leave();
+    }
+    let ended = place.records_of("tool.completed");
+    assert_eq!(ended.iter().filter(|record| record["body"]["outcome"] == "sent").count(), 2, "{ended:?}");
+}
+
+#[test]
+fn so_many_notifications_of_an_agent_wait_and_no_more() {
+    let place = Place::new(&CONFIG.replace("\"never\"", "\"always\""));
+    let mut agent = Agent::alone(&place, Era::Legacy);
+    agent.list();
+    // The first waits for a person, who does not come.
+    for _ in 0..80 {
+        agent.notify("vendor/notice", to("far"));
+    }
+    agent.leave();
+    let denied = place.records_of("call.denied");
+    let refused = denied.iter().filter(|record| record["body"]["code"] == "too-many-notifications").count();
+    assert!((15..=16).contains(&refused), "{refused}: one is in hand, or will be, and 64 wait");
+}
