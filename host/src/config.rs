@@ -217,12 +217,24 @@ pub struct SourceConfig {
     pub cell: CellConfig,
     /// How long one call may take.
     pub timeout: Duration,
+    /// Whether sessions follow its changes.
+    pub discovery: Follow,
     /// Whether a connection outlives a call.
     pub lifecycle: Lifecycle,
     /// How long a connection is kept that no session has to itself and nobody uses.
     pub idle: Duration,
     /// The largest message, in bytes: [`Config::max_message`].
     pub max_message: usize,
+}
+
+/// What a session does when a source says that its tools have changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Follow {
+    /// It keeps the tools that it began with.
+    #[default]
+    Snapshot,
+    /// It takes them anew.
+    Live,
 }
 
 /// Whether a connection to a source outlives a call.

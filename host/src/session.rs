@@ -7,10 +7,12 @@ mod carry;
 mod client;
 mod deferred;
 mod expose;
+mod follows;
 mod listen;
 mod listing;
 mod ongoing;
 mod overheard;
+mod refresh;
 mod rounds;
 mod said;
 mod target;
@@ -33,10 +35,12 @@ use crate::source::{Client, Onlooker};
 
 pub use agent::{Agent, Contact, Elicitation, Era, Nobody};
 use client::Outlet;
-use listen::{Follows, Listeners};
+use follows::Follows;
+use listen::Listeners;
 use listing::Listing;
 use ongoing::Ongoing;
 pub(crate) use ongoing::OngoingOfAll;
+use refresh::Refresh;
 use said::{Asking, Waiting};
 
 /// Characters of an unknown name that are repeated.
@@ -50,8 +54,9 @@ pub struct Session {
     profile: Arc<ProfileConfig>,
     broker: Arc<Inner>,
     ongoing: Arc<Ongoing>,
-    /// What the session may call: taken once, for as long as it lives.
+    /// What the session may call: taken once, and changed only where a source is live or the agent wants to hear of changes.
     tools: Mutex<Arc<Snapshot>>,
+    refresh: Refresh,
     /// What else it may use: taken when first needed, and again when a source says that it has changed.
     lists: tokio::sync::Mutex<HashMap<Kind, Arc<Listing>>>,
     /// Lists that a source has said to be old.
@@ -89,6 +94,7 @@ impl Session {
             broker,
             ongoing,
             tools: Mutex::default(),
+            refresh: Refresh::default(),
             lists: tokio::sync::Mutex::default(),
             stale: Mutex::default(),
             outlet: Outlet::default(),

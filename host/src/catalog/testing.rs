@@ -17,6 +17,7 @@ pub(crate) fn source(name: &str, names: Naming) -> SourceConfig {
         tags: vec![],
         required: true,
         eager: false,
+        discovery: crate::config::Follow::Snapshot,
         lifecycle: crate::config::Lifecycle::Warm,
         idle: std::time::Duration::from_secs(600),
         trust_annotations: false,

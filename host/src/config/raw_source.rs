@@ -69,9 +69,9 @@ pub(super) struct RawSource {
     /// How long a connection is kept that nobody uses, from "1s" to "7d". Default "10m". Those that a session has to itself end
     /// with it; an eager source's is kept.
     pub idle: Option<At<String>>,
-    /// Only "snapshot" in this version.
-    #[schemars(extend("const" = "snapshot"))]
-    pub discovery: Option<At<String>>,
+    /// "snapshot" (the default): a session keeps the tools that it began with. "live": it takes them anew when the source says
+    /// that they have changed, and its agent is told.
+    pub discovery: Option<RawDiscovery>,
     /// For `url`: "http" (streamable HTTP) or "sse" (the transport of 2024-11-05). Default: whichever the server has.
     #[schemars(extend("enum" = ["http", "sse"]))]
     pub transport: Option<At<String>>,
@@ -103,6 +103,17 @@ pub(super) enum RawStart {
     Lazy,
     /// With the broker.
     Eager,
+}
+
+/// Whether sessions follow the changes of a source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+#[schemars(rename = "Discovery")]
+pub(super) enum RawDiscovery {
+    /// They do not.
+    Snapshot,
+    /// They do.
+    Live,
 }
 
 /// Whether a connection outlives a call.

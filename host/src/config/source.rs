@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use super::build::{Faults, grant_list, json_settings};
 use super::error::{Fault, suggest};
-use super::raw::{At, RawCell, RawCommand, RawLifecycle, RawSource, RawStart, RawValue};
-use super::{Carrier, CellConfig, Endpoint, Lifecycle, SourceConfig, Value, plugin, value, variable};
+use super::raw::{At, RawCell, RawCommand, RawDiscovery, RawLifecycle, RawSource, RawStart, RawValue};
+use super::{Carrier, CellConfig, Endpoint, Follow, Lifecycle, SourceConfig, Value, plugin, value, variable};
 use crate::name::SourceName;
 
 /// How long a call may take: what MCP's own SDKs wait, and the limits of that.
@@ -81,6 +81,10 @@ pub(super) fn build(
         deny: faults.keep(value::globs(&raw.deny)).unwrap_or_default(),
         cell,
         timeout: timeout.unwrap_or(TIMEOUT),
+        discovery: match raw.discovery {
+            Some(RawDiscovery::Live) => Follow::Live,
+            Some(RawDiscovery::Snapshot) | None => Follow::Snapshot,
+        },
         lifecycle: match raw.lifecycle {
             Some(RawLifecycle::PerCall) => Lifecycle::PerCall,
             Some(RawLifecycle::Warm) | None => Lifecycle::Warm,
@@ -100,22 +104,6 @@ fn only_in_this_version(raw: &RawSource, faults: &mut Faults) {
     };
     if let Some(at) = raw.priority.as_ref().filter(|at| ***at != 50) {
         faults.0.push(later(at.span(), "priority", &at.to_string(), "50"));
-    }
-    let words = [("discovery", &raw.discovery, ["snapshot", "live"])];
-    for (key, at, [default, other]) in words {
-        match at {
-            Some(at) if at.as_str() == other => {
-                faults.0.push(later(at.span(), key, &format!("{other:?}"), &format!("{default:?}")));
-            }
-            Some(at) if at.as_str() != default => faults.0.push(
-                Fault::new(at.span(), format!("unknown value {:?} for `{key}`", at.as_str())).help(suggest(
-                    at,
-                    &[default],
-                    "possible values",
-                )),
-            ),
-            _ => {}
-        }
     }
 }
 

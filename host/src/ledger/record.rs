@@ -93,6 +93,8 @@ kinds! {
     CallAnswered = "call.answered",
     /// An answer is remembered.
     GrantAdded = "grant.added",
+    /// A session follows a change of its tools.
+    ListChanged = "list.changed",
     /// Tools were left out of a listing.
     ListFiltered = "list.filtered",
     /// A front turned a request away.

@@ -7,10 +7,12 @@ use async_trait::async_trait;
 use tokio::sync::watch;
 
 use super::listing::Shown;
+use super::refresh::TOOLS_CHANGED;
 use super::{Contact, Era, Nobody, Session};
 use crate::broker::{Met, Upstream};
 use crate::call::SessionId;
 use crate::catalog::Kind;
+use crate::config::Follow;
 use crate::message::{Answer, Json, Notification, Request, RpcError};
 use crate::source::{Client, nobody_to_ask};
 
@@ -91,11 +93,15 @@ impl Session {
         }
     }
 
-    /// Notes what a source says has changed. Whether the agent is to hear of it: a snapshot of tools does not change behind
-    /// its back.
-    pub(super) fn changed(&self, method: &str) -> bool {
+    /// Notes what a source says has changed. Whether the agent is to hear of it now: a snapshot of tools does not change behind
+    /// its back, and of a live source it is told what came of it.
+    pub(super) fn changed(&self, upstream: &Upstream, method: &str) -> bool {
         match method {
-            "notifications/tools/list_changed" => {
+            TOOLS_CHANGED if upstream.config.discovery == Follow::Live => {
+                self.refresh();
+                return false;
+            }
+            TOOLS_CHANGED => {
                 let wanted = self.listeners.want_tools();
                 if wanted {
                     self.forget_tools();
@@ -135,7 +141,7 @@ impl Client for Session {
 
     async fn notify(&self, source: &str, notification: Notification) {
         let Some(upstream) = self.upstream(source) else { return };
-        if !self.changed(&notification.method) {
+        if !self.changed(&upstream, &notification.method) {
             return;
         }
         let nobody: Arc<dyn Contact> = Arc::new(Nobody);

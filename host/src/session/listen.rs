@@ -1,27 +1,29 @@
 //! `subscriptions/listen` (2026-07-28): one stream of changes for the agent, fed by all its sources.
 
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use serde_json::json;
 use tokio::sync::{mpsc, watch};
-use tokio::task::AbortHandle;
 
 use super::listing::Shown;
 use super::{Contact, Elicitation, Era, Nobody, Session};
 use crate::broker::{Met, Upstream};
 use crate::catalog::{Kind, exposed_uri};
+use crate::config::Follow;
 use crate::message::{Answer, Json, Notification, RpcError};
 use crate::source::nobody_to_ask;
 
 /// Changes that may wait for an agent that does not read. Beyond it they are dropped: it will list again anyway.
 const LISTEN_QUEUE: usize = 64;
 
-/// Resources that one legacy session can follow at modern sources, each over a stream of its own.
-const MAX_FOLLOWS: usize = 64;
+/// How soon a stream that was lost is opened anew, at first; each time twice as long, up to a minute: each passes the gate and is
+/// a record, as the first was.
+const AGAIN: Duration = Duration::from_secs(1);
+const AGAIN_MOST: Duration = Duration::from_secs(60);
 
 const LISTEN: &str = "subscriptions/listen";
 const ACKNOWLEDGED: &str = "notifications/subscriptions/acknowledged";
@@ -161,12 +163,14 @@ impl Session {
             return Err(RpcError::new(RpcError::INVALID_REQUEST, "there is no stream that could carry a subscription"));
         };
         let tools = self.listing(Kind::Tool).await?;
-        let wants = Wants::of(params)?.served_by(tools.sources().map(|(_, met)| met));
+        let asked = Wants::of(params)?;
+        let mut wants = asked.served_by(tools.sources().map(|(_, met)| met));
+        // A source that could not be met may be there later, which is a change that nobody but the broker can tell.
+        wants.tools |= asked.tools && tools.is_partial();
         let (out, mut said) = self.listeners.open(wants.clone());
-        let ear: Arc<dyn Contact> = Arc::new(Ear { session: self.me.clone(), out: Some(out) });
         let feeds = tools.sources().filter_map(|(upstream, met)| {
             let wants = wants.at(upstream, met);
-            (wants != Wants::default()).then(|| self.feed(upstream, met.era, wants, &ear))
+            (wants != Wants::default()).then(|| self.feed(upstream, met.era, wants, Some(out.clone())))
         });
         let mut feeds: FuturesUnordered<_> = feeds.collect();
         let mut over = self.listeners.over.subscribe();
@@ -210,7 +214,7 @@ impl Session {
     /// Lets a legacy agent hear when the lists of its modern sources change.
     pub(super) async fn follow_lists(&self) {
         let Ok(tools) = self.listing(Kind::Tool).await else { return };
-        let lists = Wants { prompts: true, resources: true, ..Wants::default() };
+        let lists = Wants { tools: true, prompts: true, resources: true, ..Wants::default() };
         let can = |met: &Met| lists.served_by(std::iter::once(met)) != Wants::default();
         for (upstream, _) in tools.sources().filter(|(_, met)| met.era == Era::Modern && can(met)) {
             self.follow(format!("lists of {}", upstream.config.name), upstream, None);
@@ -221,23 +225,29 @@ impl Session {
     fn follow(&self, key: String, upstream: &Arc<Upstream>, uri: Option<String>) {
         let Some(session) = self.me.upgrade() else { return };
         let lists = uri.is_none();
-        let wants = Wants { tools: false, prompts: lists, resources: lists, updates: uri.into_iter().collect() };
+        let tools = lists && upstream.config.discovery == Follow::Live;
+        let wants = Wants { tools, prompts: lists, resources: lists, updates: uri.into_iter().collect() };
         let upstream = upstream.clone();
         let following = tokio::spawn(async move {
-            let ear: Arc<dyn Contact> = Arc::new(Ear { session: session.me.clone(), out: None });
-            session.feed(&upstream, Era::Modern, wants, &ear).await;
+            session.feed(&upstream, Era::Modern, wants, None).await;
         });
         self.follows.add(key, following.abort_handle());
     }
 
     /// Hears one source. What a legacy one says comes by way of [`Client::notify`](crate::source::Client::notify).
-    async fn feed(&self, upstream: &Arc<Upstream>, era: Era, wants: Wants, ear: &Arc<dyn Contact>) {
+    async fn feed(&self, upstream: &Arc<Upstream>, era: Era, wants: Wants, out: Option<mpsc::Sender<Notification>>) {
         let target = Shown::whole_source(upstream);
+        let ear: &Arc<dyn Contact> =
+            &(Arc::new(Ear { session: self.me.clone(), upstream: Arc::clone(upstream), out }) as _);
         if era == Era::Modern {
             let params =
                 Json::empty_object().with("notifications", &wants.to_json()).unwrap_or_else(Json::empty_object);
-            let ended = self.carry_out(LISTEN, params, &target, ear).await;
-            tracing::debug!(source = %upstream.config.name, ok = ended.is_ok(), "a subscription has ended");
+            let mut pause = AGAIN;
+            while self.carry_out(LISTEN, params.clone(), &target, ear).await.is_ok_and(|answer| is_lost(&answer)) {
+                tracing::debug!(source = %upstream.config.name, "a subscription was lost");
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(AGAIN_MOST);
+            }
             return;
         }
         let _subscribed = Subscribed { session: self.me.clone(), target: target.clone(), uris: wants.updates.clone() };
@@ -247,39 +257,6 @@ impl Session {
             tracing::debug!(source = %upstream.config.name, ok = subscribed.is_ok(), "subscribed");
         }
         std::future::pending().await
-    }
-}
-
-/// What the broker follows at modern sources on behalf of a legacy agent.
-#[derive(Default)]
-pub(super) struct Follows(Mutex<HashMap<String, AbortHandle>>);
-
-impl Follows {
-    fn add(&self, key: String, following: AbortHandle) {
-        let mut follows = self.lock();
-        if follows.len() >= MAX_FOLLOWS && !follows.contains_key(&key) {
-            tracing::debug!("{MAX_FOLLOWS} resources are followed already; another is not");
-            return following.abort();
-        }
-        if let Some(before) = follows.insert(key, following) {
-            before.abort();
-        }
-    }
-
-    fn remove(&self, key: &str) {
-        if let Some(following) = self.lock().remove(key) {
-            following.abort();
-        }
-    }
-
-    /// Ends all.
-    pub(super) fn end(&self) {
-        self.lock().drain().for_each(|(_, following)| following.abort());
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, AbortHandle>> {
-        // The map is whole at every point at which a holder could panic.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -309,6 +286,7 @@ impl Drop for Subscribed {
 /// Hears the changes of a modern source: for one stream of the agent, or for a legacy agent.
 struct Ear {
     session: Weak<Session>,
+    upstream: Arc<Upstream>,
     out: Option<mpsc::Sender<Notification>>,
 }
 
@@ -316,7 +294,10 @@ struct Ear {
 impl Contact for Ear {
     async fn notify(&self, notification: Notification) {
         let Some(session) = self.session.upgrade().filter(|_| notification.method != ACKNOWLEDGED) else { return };
-        session.changed(&notification.method);
+        let tell = session.changed(&self.upstream, &notification.method);
+        if !tell && self.upstream.config.discovery == Follow::Live {
+            return;
+        }
         match &self.out {
             Some(out) => drop(out.try_send(notification)),
             None => session.outlet.offer(unmarked(notification)),
@@ -330,6 +311,13 @@ impl Contact for Ear {
     async fn request(&self, _: &str, _: Option<Json>) -> Answer {
         nobody_to_ask()
     }
+}
+
+/// Whether a stream ended because the source did, and not because it said so.
+fn is_lost(answer: &Answer) -> bool {
+    let Answer::Error(error) = answer else { return false };
+    let code = error.get("data").and_then(|data| data.get_str("code"));
+    code.is_some_and(|code| code == "outcome-unknown" || code == "not-sent")
 }
 
 async fn ended(over: &mut watch::Receiver<bool>) {

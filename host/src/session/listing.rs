@@ -11,7 +11,7 @@ use super::{Era, Offers, Shelf, deferred};
 use crate::broker::{Inner, Met, Offer, Upstream};
 use crate::call::{Call, Caller, Risk};
 use crate::catalog::{Acceptance, Catalog, Filter, Index, Item, Kind, Lock};
-use crate::config::{Exposure, ProfileConfig};
+use crate::config::{Exposure, Follow, ProfileConfig};
 use crate::digest::Digest;
 use crate::gate::risk_of;
 use crate::ledger::{self, Event};
@@ -31,6 +31,10 @@ pub(super) struct Listing {
     public: bool,
     /// What each source said when it was met; of the tools only.
     met: Vec<(Arc<Upstream>, Met)>,
+    /// Whether a source that is not required could not be met.
+    partial: bool,
+    /// What a list before this one had and this one has not.
+    removed: HashSet<Arc<str>>,
     /// Made when somebody searches.
     index: OnceCell<Arc<Index>>,
 }
@@ -80,6 +84,21 @@ impl Listing {
         self.hidden.contains(exposed)
     }
 
+    /// Whether an item was there before, and its source has removed it.
+    pub(super) fn has_removed(&self, exposed: &str) -> bool {
+        self.removed.contains(exposed)
+    }
+
+    /// Whether a source is missing that may be there later.
+    pub(super) fn is_partial(&self) -> bool {
+        self.partial
+    }
+
+    /// Whether the tools may be others without the agent asking for that.
+    fn is_live(&self) -> bool {
+        self.met.iter().any(|(upstream, _)| upstream.config.discovery == Follow::Live)
+    }
+
     /// The sources that were met, with what they can do.
     pub(super) fn sources(&self) -> impl Iterator<Item = (&Arc<Upstream>, &Met)> {
         self.met.iter().map(|(upstream, met)| (upstream, met))
@@ -98,10 +117,12 @@ impl Listing {
             // That era has them as an extension.
             capabilities.remove("tasks");
         }
+        // Of a legacy session the tools are a snapshot, unless a source is live; a modern one can hear that a source is back.
+        let tracks = self.is_live() || (era == Era::Modern && self.partial);
         if let Value::Object(capabilities) = &mut merged
-            && (era == Era::Legacy || !capabilities.contains_key("tools"))
+            && (tracks || era == Era::Legacy || !capabilities.contains_key("tools"))
         {
-            capabilities.insert("tools".to_owned(), json!({ "listChanged": false }));
+            capabilities.insert("tools".to_owned(), json!({ "listChanged": tracks }));
         }
         let said = self.met.iter().filter_map(|(upstream, met)| {
             let text: String = met.instructions.as_ref()?.chars().take(MAX_INSTRUCTIONS).collect();
@@ -137,18 +158,64 @@ pub(super) async fn take(
     client: &Arc<dyn Client>,
     kind: Kind,
 ) -> Result<Listing, String> {
+    // Boxed: the compiler looks only so deep into futures.
+    Box::pin(gather(None, broker, caller, profile, client, kind)).await
+}
+
+/// The same of the tools after `before`: a source that was met then and is no live one is not asked again, and one that
+/// fails now is as it was.
+pub(super) async fn take_after(
+    before: &Listing,
+    broker: &Inner,
+    caller: &Arc<Caller>,
+    profile: &ProfileConfig,
+    client: &Arc<dyn Client>,
+) -> Result<Listing, String> {
+    let mut after = Box::pin(gather(Some(before), broker, caller, profile, client, Kind::Tool)).await?;
+    let gone = before.shown.keys().chain(&before.removed).filter(|name| !after.shown.contains_key(*name));
+    after.removed = gone.cloned().collect();
+    Ok(after)
+}
+
+async fn gather(
+    before: Option<&Listing>,
+    broker: &Inner,
+    caller: &Arc<Caller>,
+    profile: &ProfileConfig,
+    client: &Arc<dyn Client>,
+    kind: Kind,
+) -> Result<Listing, String> {
     let lock = Lock::load(&broker.config.data_dir).map_err(|error| error.to_string())?;
     let admitted: Vec<_> = broker.admitted(&caller.profile).collect();
-    let asked = admitted.iter().map(|(upstream, _)| ask(upstream, client, kind));
+    let met_before = |upstream: &Upstream| before?.met.iter().find(|(up, _)| up.config.name == upstream.config.name);
+    let asked = admitted.iter().map(|(upstream, _)| async {
+        match met_before(upstream) {
+            Some((_, met)) if upstream.config.discovery == Follow::Snapshot => Ok(Told::Before(met.clone())),
+            known => match (ask(upstream, client, kind).await, known) {
+                (Ok((offer, met)), _) => Ok(Told::Now(offer, met)),
+                (Err(error), Some((_, met))) => {
+                    tracing::warn!(source = %upstream.config.name, %error, "a source does not list anew");
+                    Ok(Told::Before(met.clone()))
+                }
+                (Err(error), None) => Err(error),
+            },
+        }
+    });
     let answered = join_all(asked).await;
 
-    let mut failure = None;
+    let (mut failure, mut partial) = (None, false);
     let (mut usable, mut all_met) = (Vec::new(), Vec::new());
     for ((upstream, filter), answered) in admitted.into_iter().zip(answered) {
         let name = &upstream.config.name;
         match answered {
-            Ok((offer, met)) => {
-                note_listed(broker, caller, kind, &upstream, &offer);
+            Ok(told) => {
+                let (offer, met) = match told {
+                    Told::Now(offer, met) => {
+                        note_listed(broker, caller, kind, &upstream, &offer);
+                        (offer, met)
+                    }
+                    Told::Before(met) => (met.tools.clone(), Some(met)),
+                };
                 all_met.extend(met.map(|met| (Arc::clone(&upstream), met)));
                 usable.push((upstream, filter, offer));
             }
@@ -158,6 +225,7 @@ pub(super) async fn take(
                 let body = json!({ "source": name, "error": error, "required": required });
                 note(broker, caller, ledger::Kind::McpError, body);
                 tracing::warn!(source = %name, required, "{error}");
+                partial = true;
                 if required {
                     failure.get_or_insert(error);
                 }
@@ -203,8 +271,18 @@ pub(super) async fn take(
         ttl_ms: ttl_ms.unwrap_or(0),
         public,
         met: all_met,
+        partial,
+        removed: HashSet::new(),
         index: OnceCell::new(),
     })
+}
+
+/// What a source said of its items.
+enum Told {
+    /// Just now.
+    Now(Offer, Option<Met>),
+    /// When it was met for the list before.
+    Before(Met),
 }
 
 /// Whether the profile's lists and the policies of the `list` phase let the session see an item.

@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
+use serde_json::json;
+
 use super::listing::{Shown, may_see};
+use super::refresh::removed;
 use super::tasks::{LIST, has_tasks, lists_tasks};
 use super::{Era, Session, shortened};
 use crate::broker::{Met, Upstream};
@@ -57,6 +60,12 @@ impl Session {
         let listing = self.listing(kind).await?;
         if let Some(found) = listing.get(&name) {
             return Ok(found.clone());
+        }
+        if listing.has_removed(&name) {
+            let text = removed(kind, &shortened(&name));
+            return Err(self
+                .turned_away("tool-removed", kind, &name, &text)
+                .with_data(json!({ "code": "tool-removed" })));
         }
         let code = if listing.hides(&name) { "not-visible".to_owned() } else { format!("unknown-{}", kind.as_str()) };
         Err(self.turned_away(&code, kind, &name, &format!("unknown {} {:?}", kind.as_str(), shortened(&name))))

@@ -3,37 +3,32 @@
 //! [`machine`] says when a source may be tried, [`line`] is a place where a connection is kept, [`drive`] the task that makes
 //! and watches it. A source has one line that is shared, and one for each session that cannot share.
 
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use tokio::sync::Semaphore;
-use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout_at};
 
-use super::link::{Audience, Deadlines, Link, Party};
+use super::link::{Deadlines, Link, Party};
 use super::{Client, DRAIN_DEADLINE, Discovery, Health, Listed, Relay, Source, SourceError, Status};
 use crate::call::{Outcome, SessionId};
 use crate::catalog::Kind;
 use crate::config::{Lifecycle, SourceConfig};
 use crate::gate::Permit;
-use crate::message::{Json, Notification};
+use crate::message::Notification;
 use crate::name::SourceName;
+use common::Core;
 use connection::Connection;
 use drive::{Begin, drive};
 pub(crate) use line::Record;
-use line::{Line, Patience, Vitals, Wanted};
+use line::{Line, Patience, Wanted};
 
+mod common;
 mod connection;
 mod drive;
 mod line;
 mod machine;
-
-/// How many sessions may have a connection (most often a process) of their own to one source, or calls where each has one.
-/// What agents of one machine or team have open, and not what would exhaust it.
-const MAX_OWN: usize = 256;
 
 /// How one connection is made.
 #[async_trait]
@@ -81,49 +76,9 @@ pub(crate) struct Supervised<D> {
     core: Arc<Core<D>>,
 }
 
-/// What the source and the drivers of its lines have in common.
-pub(super) struct Core<D> {
-    pub(super) dial: D,
-    pub(super) deadlines: Deadlines,
-    pub(super) timeout: Duration,
-    care: Care,
-    vitals: Arc<Vitals>,
-    shared: Arc<Line>,
-    audience: Arc<Audience>,
-    own: Mutex<HashMap<SessionId, Arc<Line>>>,
-    /// Calls with a connection each.
-    single: Semaphore,
-    /// What ends connections that nobody uses any more.
-    closing: Mutex<Vec<JoinHandle<()>>>,
-    /// It was met, and speaks the older revisions: the probe is not sent again.
-    legacy: AtomicBool,
-    /// It was met, and keeps something for each of its clients.
-    stateful: AtomicBool,
-}
-
 impl<D: Dial> Supervised<D> {
     pub(super) fn of(care: Care, dial: D) -> Self {
-        let vitals = Arc::new(Vitals {
-            name: care.name.clone(),
-            record: Arc::clone(&care.record),
-            errors: AtomicU64::new(0),
-            last_ping: AtomicI64::new(0),
-        });
-        let core = Core {
-            dial,
-            deadlines: Deadlines::default(),
-            timeout: care.timeout,
-            care,
-            shared: Line::new(&vitals, None),
-            vitals,
-            audience: Arc::default(),
-            own: Mutex::default(),
-            single: Semaphore::new(MAX_OWN),
-            closing: Mutex::default(),
-            legacy: AtomicBool::new(false),
-            stateful: AtomicBool::new(false),
-        };
-        Self { core: Arc::new(core) }
+        Self { core: Arc::new(Core::new(care, dial)) }
     }
 
     /// For tests that are in a hurry, before anything is connected.
@@ -140,8 +95,8 @@ impl<D: Dial> Supervised<D> {
 impl<D: Dial> Source for Supervised<D> {
     async fn discover(&self, client: &Arc<dyn Client>) -> Result<Discovery, SourceError> {
         if self.core.care.lifecycle == Lifecycle::PerCall {
-            let (connection, discovery) = self.core.single(client).await?;
-            self.core.close_later(async move { connection.link.close().await });
+            let (single, discovery) = self.core.single(client).await?;
+            self.core.close_later(single.end());
             return Ok(discovery);
         }
         let (connection, discovery) = self.connect(client, Patience::Attempt).await?;
@@ -157,9 +112,9 @@ impl<D: Dial> Source for Supervised<D> {
 
     async fn list(&self, client: &Arc<dyn Client>, kind: Kind) -> Result<Listed, SourceError> {
         if self.core.care.lifecycle == Lifecycle::PerCall {
-            let (connection, _) = self.core.single(client).await?;
-            let listed = connection.link.list(kind).await;
-            self.core.close_later(async move { connection.link.close().await });
+            let (single, _) = self.core.single(client).await?;
+            let listed = single.connection.link.list(kind).await;
+            self.core.close_later(single.end());
             return listed;
         }
         let (connection, _) = self.connect(client, Patience::Attempt).await?;
@@ -171,12 +126,12 @@ impl<D: Dial> Source for Supervised<D> {
     async fn call(&self, permit: Permit, client: &Arc<dyn Client>, relay: Relay) -> Outcome {
         let core = &self.core;
         if core.care.lifecycle == Lifecycle::PerCall {
-            let connection = match core.single(client).await {
-                Ok((connection, _)) => connection,
+            let single = match core.single(client).await {
+                Ok((single, _)) => single,
                 Err(error) => return Outcome::NotSent(error.to_string()),
             };
-            let outcome = core.carry(&connection, &permit, client, relay, core.timeout).await;
-            core.close_later(async move { connection.link.close().await });
+            let outcome = core.carry(&single.connection, &permit, client, relay, core.timeout).await;
+            core.close_later(single.end());
             return outcome;
         }
         let deadline = Instant::now() + core.timeout;
@@ -205,9 +160,9 @@ impl<D: Dial> Source for Supervised<D> {
         let failed = |error: SourceError| SourceError::Start(error.to_string());
         let (method, params) = (permit.method(), permit.source_params());
         if core.care.lifecycle == Lifecycle::PerCall {
-            let (connection, _) = core.single(client).await.map_err(failed)?;
-            let told = connection.link.notify(method, params, client, core.timeout).await;
-            core.close_later(async move { connection.link.close().await });
+            let (single, _) = core.single(client).await.map_err(failed)?;
+            let told = single.connection.link.notify(method, params, client, core.timeout).await;
+            core.close_later(single.end());
             return told;
         }
         let (connection, _) = self.connect(client, Patience::Attempt).await.map_err(failed)?;
@@ -310,119 +265,6 @@ impl<D> Drop for Supervised<D> {
 impl<D: std::fmt::Debug> std::fmt::Debug for Supervised<D> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.core.dial.fmt(f)
-    }
-}
-
-impl<D: Dial> Core<D> {
-    /// Sends a permitted call over a connection.
-    async fn carry(
-        &self,
-        connection: &Connection,
-        permit: &Permit,
-        client: &Arc<dyn Client>,
-        relay: Relay,
-        timeout: Duration,
-    ) -> Outcome {
-        if let Some(objection) = connection.objection(permit.call()).await {
-            return Outcome::NotSent(objection);
-        }
-        connection.link.call(permit.method(), permit.source_params(), client, relay, timeout).await
-    }
-
-    /// A connection for one use.
-    async fn single(&self, client: &Arc<dyn Client>) -> Result<(Connection, Discovery), SourceError> {
-        let full = || SourceError::Start(format!("{MAX_OWN} calls have a connection to this source already"));
-        let _room = self.single.try_acquire().map_err(|_| full())?;
-        let (link, discovery) = self.dial(client, false).await.inspect_err(|_| self.vitals.failed())?;
-        self.learn(!link.is_modern(), link.keeps_state());
-        Ok((Connection::new(link, &discovery.tools), discovery))
-    }
-
-    async fn dial(&self, client: &Arc<dyn Client>, from_nothing: bool) -> Result<(Link, Discovery), SourceError> {
-        let party = Party {
-            source: self.vitals.name.clone(),
-            capabilities: client.capabilities(),
-            client: client.session().is_some().then(|| Arc::downgrade(client)),
-            audience: Arc::clone(&self.audience),
-        };
-        let unprobed = Deadlines { probe: None, ..self.deadlines.clone() };
-        if self.legacy.load(Ordering::Relaxed) && !from_nothing {
-            return self.dial.dial(unprobed, party).await;
-        }
-        match self.dial.dial(self.deadlines.clone(), party.clone()).await {
-            // Older SDKs end the connection over any first message but `initialize`.
-            Err(SourceError::Closed(why)) => {
-                tracing::debug!(why, "a source ended when probed; connecting again without the probe");
-                self.dial.dial(unprobed, party).await
-            }
-            opened => opened,
-        }
-    }
-
-    /// Whether a line whose connection has gone should have another without being asked.
-    fn wants(&self, line: &Line) -> bool {
-        let wanted =
-            if line.is_shared() { self.care.eager || self.audience.listens() } else { line.client().is_some() };
-        wanted && line.status() != Status::Stopped
-    }
-}
-
-impl<D> Core<D> {
-    /// The line that a client uses, as far as is known.
-    fn line_for(&self, client: &Arc<dyn Client>) -> Result<Arc<Line>, SourceError> {
-        if self.cannot_share(client) {
-            return self.own_line(client);
-        }
-        self.audience.join(client);
-        Ok(Arc::clone(&self.shared))
-    }
-
-    /// Whether it is known already that this client needs a connection of its own.
-    fn cannot_share(&self, client: &Arc<dyn Client>) -> bool {
-        let declares = || self.stateful.load(Ordering::Relaxed) || client.capabilities() != Json::empty_object();
-        client.session().is_some() && self.legacy.load(Ordering::Relaxed) && declares()
-    }
-
-    fn own_line(&self, client: &Arc<dyn Client>) -> Result<Arc<Line>, SourceError> {
-        let Some(session) = client.session() else { return Ok(Arc::clone(&self.shared)) };
-        let mut own = self.own();
-        if let Some(line) = own.get(session) {
-            return Ok(Arc::clone(line));
-        }
-        if own.len() >= MAX_OWN {
-            return Err(SourceError::Start(format!(
-                "{MAX_OWN} sessions have a connection of their own to this source already; end one of them"
-            )));
-        }
-        self.audience.leave(session);
-        let line = Line::new(&self.vitals, Some((session.clone(), Arc::downgrade(client))));
-        own.insert(session.clone(), Arc::clone(&line));
-        Ok(line)
-    }
-
-    /// Remembers what a source is like that was met.
-    fn learn(&self, legacy: bool, stateful: bool) {
-        self.legacy.store(legacy, Ordering::Relaxed);
-        self.stateful.fetch_or(stateful, Ordering::Relaxed);
-    }
-
-    /// Ends something that nobody waits for before the source is closed.
-    fn close_later(&self, closing: impl Future<Output = ()> + Send + 'static) {
-        // Dropped outside a runtime, it ends too, and nobody can wait for that.
-        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
-        let mut tasks = self.closing();
-        tasks.retain(|task| !task.is_finished());
-        tasks.push(runtime.spawn(closing));
-    }
-
-    fn closing(&self) -> MutexGuard<'_, Vec<JoinHandle<()>>> {
-        // The list is whole at every point at which a holder could panic.
-        self.closing.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn own(&self) -> MutexGuard<'_, HashMap<SessionId, Arc<Line>>> {
-        // The map is whole at every point at which a holder could panic.
-        self.own.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -6,6 +6,7 @@
     reason = "a fake source looks at what it was given, and starts what must be killed"
 )]
 
+mod faulty;
 mod full;
 mod mirror;
 
@@ -43,6 +44,8 @@ fn main() {
         }
         "ignores-term" => stubborn(),
         "mirror" => mirror::run(),
+        "faulty" => faulty::pipe(&argument(2)),
+        "faulty-http" => faulty::serve(&argument(2), &argument(3)),
         _ => {}
     }
     let mut server = Server { mode, heard: 0, lists: 0, cancelled: Vec::new() };
@@ -57,6 +60,10 @@ fn main() {
     if server.mode == "stubborn" {
         forever();
     }
+}
+
+fn argument(number: usize) -> String {
+    std::env::args().nth(number).unwrap_or_default()
 }
 
 struct Server {

@@ -31,13 +31,13 @@ const LOOK: Duration = Duration::from_secs(1);
 pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
     let folders = run::data_dirs(global, args.data_dir.as_ref())?;
     run::block_on(async {
-        let mut brokers = ask(&folders).await?;
+        let brokers = ask(&folders).await?;
         if args.watch {
             return watch(&folders, brokers, global.json).await;
         }
         let good = !brokers.is_empty() && !brokers.iter().any(is_broken);
         if global.json {
-            output::json(&json!(std::mem::take(&mut brokers)))?;
+            output::json(&json!(brokers))?;
         } else {
             print_all(&brokers)?;
         }
@@ -61,14 +61,11 @@ async fn watch(folders: &[PathBuf], mut brokers: Vec<Value>, json: bool) -> anyh
     let mut shown = None;
     loop {
         // What always changes is no change.
-        let still: Vec<_> = brokers
-            .iter()
-            .cloned()
-            .map(|mut broker| {
-                broker["uptimeSeconds"] = Value::Null;
-                broker
-            })
-            .collect();
+        let still = brokers.iter().cloned().map(|mut broker| {
+            broker.as_object_mut().and_then(|broker| broker.remove("uptimeSeconds"));
+            broker
+        });
+        let still: Vec<_> = still.collect();
         if shown.as_ref() != Some(&still) {
             match json {
                 true => output::text(&format!("{}\n", json!(brokers)))?,

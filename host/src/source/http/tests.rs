@@ -394,6 +394,7 @@ fn source(address: SocketAddr, headers: &[(&str, &str)], private: bool) -> Resul
         deny: Vec::new(),
         cell: CellConfig::default(),
         timeout: Duration::from_secs(60),
+        discovery: crate::config::Follow::Snapshot,
         lifecycle: crate::config::Lifecycle::Warm,
         idle: Duration::from_secs(600),
         max_message: crate::message::MAX_MESSAGE_BYTES,

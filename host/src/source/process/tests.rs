@@ -68,6 +68,7 @@ impl Bench {
             deny: Vec::new(),
             cell: CellConfig { write: vec![dir.path().join("open")], ..CellConfig::default() },
             timeout: Duration::from_secs(60),
+            discovery: crate::config::Follow::Snapshot,
             lifecycle: crate::config::Lifecycle::Warm,
             idle: Duration::from_secs(600),
             max_message: crate::message::MAX_MESSAGE_BYTES,

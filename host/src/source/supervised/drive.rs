@@ -140,15 +140,15 @@ async fn keep<D: Dial>(core: &Core<D>, line: &Line, connection: Arc<Connection>)
     let mut next_ping = Instant::now() + KEEPALIVE;
     // One of a session may hold what the session said, and goes with it.
     let rests = line.is_shared() && !core.care.eager;
-    let ended = loop {
+    let (event, why) = loop {
         tokio::select! {
             biased;
-            ended = connection.link.ended() => break ended,
+            Ended { why, expired } = connection.link.ended() => {
+                break (if expired { Event::Expired } else { Event::Lost }, why);
+            }
             () = sleep_until(connection.link.used() + core.care.idle), if rests => {
                 if connection.link.used().elapsed() >= core.care.idle {
-                    line.ended(Event::Rested, &format!("not used for {} s", core.care.idle.as_secs_f32()));
-                    connection.retire(core.timeout).await;
-                    return true;
+                    break (Event::Rested, format!("not used for {} s", core.care.idle.as_secs_f32()));
                 }
             }
             () = sleep_until(next_ping), if core.care.remote => {
@@ -160,7 +160,7 @@ async fn keep<D: Dial>(core: &Core<D>, line: &Line, connection: Arc<Connection>)
                     Some(why) => {
                         silences += 1;
                         if silences >= MAX_SILENCES {
-                            break Ended { why, expired: false };
+                            break (Event::Lost, why);
                         }
                         line.noticed(Event::Silent, &why);
                     }
@@ -169,12 +169,11 @@ async fn keep<D: Dial>(core: &Core<D>, line: &Line, connection: Arc<Connection>)
             }
         }
     };
-    let event = if ended.expired { Event::Expired } else { Event::Lost };
-    line.ended(event, &ended.why);
+    line.ended(event, &why);
     // Answers may still be on their way, and hold nobody up who wants the next connection.
     let timeout = core.timeout;
     core.close_later(async move { connection.retire(timeout).await });
-    false
+    event == Event::Rested
 }
 
 /// Asks a source whether it lives. Why it seems not to, if so.

@@ -1,0 +1,100 @@
+//! How long it takes until a call goes through again: after the source was killed, and after it forgot the session; beside a call
+//! for which nothing has to be healed.
+#![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a bench")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse as _, Response};
+use bytes::Bytes;
+use criterion::{Criterion, criterion_group, criterion_main};
+use portcullis::broker::Broker;
+use portcullis::config::Config;
+use portcullis::message::{Answer, Json};
+use portcullis::session::{Nobody, Session};
+use portcullis_jail::Launcher;
+use portcullis_test_support::program;
+use serde_json::{Value, json};
+
+const SESSION: &str = "mcp-session-id";
+
+/// A legacy server that knows one session: the one whose number it has now.
+async fn serve(State(current): State<Arc<AtomicUsize>>, headers: HeaderMap, body: Bytes) -> Response {
+    let request: Value = serde_json::from_slice(&body).unwrap_or_default();
+    let now = current.load(Ordering::SeqCst).to_string();
+    let method = request["method"].as_str().unwrap_or_default();
+    let result = match method {
+        "initialize" => json!({ "protocolVersion": "2025-11-25", "capabilities": { "tools": {} } }),
+        _ if headers.get(SESSION).is_none_or(|session| session.as_bytes() != now.as_bytes()) => {
+            return StatusCode::NOT_FOUND.into_response();
+        }
+        "tools/list" => json!({ "tools": [{ "name": "t", "inputSchema": { "type": "object" } }] }),
+        "tools/call" => json!({ "content": [{ "type": "text", "text": "done" }] }),
+        _ if request["id"].is_null() => return StatusCode::ACCEPTED.into_response(),
+        _ => return StatusCode::BAD_REQUEST.into_response(),
+    };
+    let answer = json!({ "jsonrpc": "2.0", "id": request["id"], "result": result });
+    ([("content-type", "application/json"), (SESSION, &now)], answer.to_string()).into_response()
+}
+
+async fn call(session: &Session, tool: &str) -> Answer {
+    let params = json!({ "name": tool, "arguments": { "a": 1, "b": 2 } });
+    session.call_tool(Json::of(&params), Arc::new(Nobody)).await
+}
+
+async fn well(session: &Session, tool: &str) {
+    match call(session, tool).await {
+        Answer::Result(_) => {}
+        Answer::Error(error) => panic!("the call was not answered: {}", error.as_str()),
+    }
+}
+
+fn heal(criterion: &mut Criterion) {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let current = Arc::new(AtomicUsize::new(0));
+    let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
+    let address = listener.local_addr().unwrap();
+    let app = Router::new().fallback(serve).with_state(Arc::clone(&current));
+    runtime.spawn(async move { axum::serve(listener, app).await.unwrap() });
+
+    let source = program("portcullis-test-source");
+    let config = format!(
+        "[profiles.default]\napprove = \"never\"\n[sources.local]\ncommand = [{source:?}, \"plain\"]\n\
+         [sources.web]\nurl = \"http://{address}/\"\ndangerous-allow-private = true\n"
+    );
+    let config = Config::parse(&config, &dir.path().join("portcullis.toml")).unwrap();
+    // The test source can become a source, as `portcullis` can.
+    let broker = runtime.block_on(Broker::build(config, Launcher::Path(source))).unwrap();
+    let session = runtime.block_on(broker.open_session(&"default".parse().unwrap(), "me", "bench")).unwrap();
+
+    let mut group = criterion.benchmark_group("heal");
+    group.sample_size(10);
+    group.bench_function("nothing", |bencher| bencher.iter(|| runtime.block_on(well(&session, "web__t"))));
+    group.bench_function("an expired session", |bencher| {
+        bencher.iter(|| {
+            current.fetch_add(1, Ordering::SeqCst);
+            runtime.block_on(well(&session, "web__t"));
+        });
+    });
+    // A stable minute renews the attempts, and nobody waits for it here: as many kills as there are attempts.
+    let mut took = Vec::new();
+    for _ in 0..3 {
+        runtime.block_on(well(&session, "local__add"));
+        runtime.block_on(call(&session, "local__exit"));
+        let begun = Instant::now();
+        runtime.block_on(well(&session, "local__add"));
+        took.push(begun.elapsed());
+    }
+    let pauses = [500, 1000, 2000].map(Duration::from_millis);
+    println!("a kill: {took:?}, of which at most {pauses:?} is the pause before the attempt");
+    group.finish();
+    runtime.block_on(broker.close());
+}
+
+criterion_group!(benches, heal);
+criterion_main!(benches);

@@ -1,0 +1,197 @@
+//! What a source and the drivers of its lines have in common: what is known of it, and who uses which line.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinHandle;
+
+use super::connection::Connection;
+use super::line::{Line, Vitals};
+use super::{Care, Dial};
+use crate::call::{Outcome, SessionId};
+use crate::gate::Permit;
+use crate::message::Json;
+use crate::source::link::{Audience, Deadlines, Link, Party};
+use crate::source::{Client, Discovery, Relay, SourceError, Status};
+
+/// How many sessions may have a connection (most often a process) of their own to one source, or calls where each has one.
+/// What agents of one machine or team have open, and not what would exhaust it.
+const MAX_OWN: usize = 256;
+
+/// What the source and the drivers of its lines have in common.
+pub(in crate::source) struct Core<D> {
+    pub(in crate::source) dial: D,
+    pub(in crate::source) deadlines: Deadlines,
+    pub(in crate::source) timeout: Duration,
+    pub(super) care: Care,
+    pub(super) vitals: Arc<Vitals>,
+    pub(super) shared: Arc<Line>,
+    pub(super) audience: Arc<Audience>,
+    own: Mutex<HashMap<SessionId, Arc<Line>>>,
+    /// Calls with a connection each.
+    single: Arc<Semaphore>,
+    /// What ends connections that nobody uses any more.
+    closing: Mutex<Vec<JoinHandle<()>>>,
+    /// It was met, and speaks the older revisions: the probe is not sent again.
+    legacy: AtomicBool,
+    /// It was met, and keeps something for each of its clients.
+    stateful: AtomicBool,
+}
+
+/// A connection for one use, and the room that it takes.
+pub(super) struct Single {
+    pub(super) connection: Connection,
+    room: OwnedSemaphorePermit,
+}
+
+impl Single {
+    pub(super) async fn end(self) {
+        self.connection.link.close().await;
+        drop(self.room);
+    }
+}
+
+impl<D> Core<D> {
+    pub(super) fn new(care: Care, dial: D) -> Self {
+        let vitals = Arc::new(Vitals {
+            name: care.name.clone(),
+            record: Arc::clone(&care.record),
+            errors: AtomicU64::new(0),
+            last_ping: AtomicI64::new(0),
+        });
+        Self {
+            dial,
+            deadlines: Deadlines::default(),
+            timeout: care.timeout,
+            care,
+            shared: Line::new(&vitals, None),
+            vitals,
+            audience: Arc::default(),
+            own: Mutex::default(),
+            single: Arc::new(Semaphore::new(MAX_OWN)),
+            closing: Mutex::default(),
+            legacy: AtomicBool::new(false),
+            stateful: AtomicBool::new(false),
+        }
+    }
+}
+
+impl<D: Dial> Core<D> {
+    /// Sends a permitted call over a connection.
+    pub(super) async fn carry(
+        &self,
+        connection: &Connection,
+        permit: &Permit,
+        client: &Arc<dyn Client>,
+        relay: Relay,
+        timeout: Duration,
+    ) -> Outcome {
+        if let Some(objection) = connection.objection(permit.call()).await {
+            return Outcome::NotSent(objection);
+        }
+        connection.link.call(permit.method(), permit.source_params(), client, relay, timeout).await
+    }
+
+    /// A connection for one use.
+    pub(super) async fn single(&self, client: &Arc<dyn Client>) -> Result<(Single, Discovery), SourceError> {
+        let full = || SourceError::Start(format!("{MAX_OWN} calls have a connection to this source already"));
+        let room = Arc::clone(&self.single).try_acquire_owned().map_err(|_| full())?;
+        let (link, discovery) = self.dial(client, false).await.inspect_err(|_| self.vitals.failed())?;
+        self.learn(!link.is_modern(), link.keeps_state());
+        Ok((Single { connection: Connection::new(link, &discovery.tools), room }, discovery))
+    }
+
+    pub(super) async fn dial(
+        &self,
+        client: &Arc<dyn Client>,
+        from_nothing: bool,
+    ) -> Result<(Link, Discovery), SourceError> {
+        let party = Party {
+            source: self.vitals.name.clone(),
+            capabilities: client.capabilities(),
+            client: client.session().is_some().then(|| Arc::downgrade(client)),
+            audience: Arc::clone(&self.audience),
+        };
+        let unprobed = Deadlines { probe: None, ..self.deadlines.clone() };
+        if self.legacy.load(Ordering::Relaxed) && !from_nothing {
+            return self.dial.dial(unprobed, party).await;
+        }
+        match self.dial.dial(self.deadlines.clone(), party.clone()).await {
+            // Older SDKs end the connection over any first message but `initialize`.
+            Err(SourceError::Closed(why)) => {
+                tracing::debug!(why, "a source ended when probed; connecting again without the probe");
+                self.dial.dial(unprobed, party).await
+            }
+            opened => opened,
+        }
+    }
+
+    /// Whether a line whose connection has gone should have another without being asked.
+    pub(super) fn wants(&self, line: &Line) -> bool {
+        let wanted =
+            if line.is_shared() { self.care.eager || self.audience.listens() } else { line.client().is_some() };
+        wanted && line.status() != Status::Stopped
+    }
+}
+
+impl<D> Core<D> {
+    /// The line that a client uses, as far as is known.
+    pub(super) fn line_for(&self, client: &Arc<dyn Client>) -> Result<Arc<Line>, SourceError> {
+        if self.cannot_share(client) {
+            return self.own_line(client);
+        }
+        self.audience.join(client);
+        Ok(Arc::clone(&self.shared))
+    }
+
+    /// Whether it is known already that this client needs a connection of its own.
+    fn cannot_share(&self, client: &Arc<dyn Client>) -> bool {
+        let declares = || self.stateful.load(Ordering::Relaxed) || client.capabilities() != Json::empty_object();
+        client.session().is_some() && self.legacy.load(Ordering::Relaxed) && declares()
+    }
+
+    pub(super) fn own_line(&self, client: &Arc<dyn Client>) -> Result<Arc<Line>, SourceError> {
+        let Some(session) = client.session() else { return Ok(Arc::clone(&self.shared)) };
+        let mut own = self.own();
+        if let Some(line) = own.get(session) {
+            return Ok(Arc::clone(line));
+        }
+        if own.len() >= MAX_OWN {
+            return Err(SourceError::Start(format!(
+                "{MAX_OWN} sessions have a connection of their own to this source already; end one of them"
+            )));
+        }
+        self.audience.leave(session);
+        let line = Line::new(&self.vitals, Some((session.clone(), Arc::downgrade(client))));
+        own.insert(session.clone(), Arc::clone(&line));
+        Ok(line)
+    }
+
+    /// Remembers what a source is like that was met.
+    pub(super) fn learn(&self, legacy: bool, stateful: bool) {
+        self.legacy.store(legacy, Ordering::Relaxed);
+        self.stateful.fetch_or(stateful, Ordering::Relaxed);
+    }
+
+    /// Ends something that nobody waits for before the source is closed.
+    pub(super) fn close_later(&self, closing: impl Future<Output = ()> + Send + 'static) {
+        // Dropped outside a runtime, it ends too, and nobody can wait for that.
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        let mut tasks = self.closing();
+        tasks.retain(|task| !task.is_finished());
+        tasks.push(runtime.spawn(closing));
+    }
+
+    pub(super) fn closing(&self) -> MutexGuard<'_, Vec<JoinHandle<()>>> {
+        // The list is whole at every point at which a holder could panic.
+        self.closing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn own(&self) -> MutexGuard<'_, HashMap<SessionId, Arc<Line>>> {
+        // The map is whole at every point at which a holder could panic.
+        self.own.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,98 @@
+//! Ten minutes of faults at random, on a clock that runs when all wait: what was begun ends.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::time::Instant;
+
+use super::world::{Bench, Ear, Mood, client};
+use crate::call::Outcome;
+use crate::config::Lifecycle;
+use crate::source::Source as _;
+
+const MOODS: [Mood; 9] = [
+    Mood::Well,
+    Mood::Well,
+    Mood::Well,
+    Mood::Absent,
+    Mood::Changed,
+    Mood::Dies,
+    Mood::Forgets,
+    Mood::Mute,
+    Mood::Slow,
+];
+
+const SESSIONS: usize = 60;
+const SOURCES: usize = 20;
+
+/// Chance that can be repeated (xorshift).
+struct Chance(u64);
+
+impl Chance {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % end
+    }
+
+    fn of<T: Copy>(&mut self, all: &[T]) -> T {
+        all[usize::try_from(self.below(all.len() as u64)).unwrap()]
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_ten_minutes_of_faults_no_task_and_no_connection_is_left() {
+    let before = Handle::current().metrics().num_alive_tasks();
+    for seed in [1, 0x5eed] {
+        let mut chance = Chance(seed);
+        let benches: Vec<_> = (0..SOURCES)
+            .map(|n| {
+                let moods: Vec<_> = (0..1000).map(|_| chance.of(&MOODS)).collect();
+                Bench::with(&moods, |care| {
+                    care.timeout = Duration::from_secs(5);
+                    care.idle = Duration::from_secs(30);
+                    care.remote = n % 2 == 0;
+                    care.eager = n % 5 == 0;
+                    care.lifecycle = if n % 7 == 0 { Lifecycle::PerCall } else { Lifecycle::Warm };
+                })
+            })
+            .collect();
+        let end = Instant::now() + Duration::from_secs(600);
+        let sessions = (0..SESSIONS).map(|n| {
+            let (mut chance, benches) = (Chance(seed ^ ((n as u64 + 1) << 20)), &benches);
+            async move {
+                let mut outcomes = [0; 3];
+                while Instant::now() < end {
+                    let ear = Ear::new();
+                    for _ in 0..10 {
+                        let bench = &benches[usize::try_from(chance.below(SOURCES as u64)).unwrap()];
+                        let patience = Duration::from_millis(100 + chance.below(10_000));
+                        // Some agents give up.
+                        match tokio::time::timeout(patience, bench.call(&client(&ear))).await {
+                            Ok(Outcome::Answered(_)) => outcomes[0] += 1,
+                            Ok(_) => outcomes[1] += 1,
+                            Err(_) => outcomes[2] += 1,
+                        }
+                        tokio::time::sleep(Duration::from_millis(chance.below(20_000))).await;
+                    }
+                    benches.iter().for_each(|bench| bench.source.end_session(&ear.0));
+                }
+                outcomes
+            }
+        });
+        let outcomes = futures_util::future::join_all(sessions).await;
+        for kind in 0..3 {
+            assert!(outcomes.iter().any(|outcomes| outcomes[kind] > 0), "all that can happen did: {outcomes:?}");
+        }
+        for bench in &benches {
+            bench.source.close().await;
+            assert_eq!(bench.world.open.load(Ordering::SeqCst), 0, "a connection is left");
+        }
+        drop(benches);
+        // What was told to end has had its turn.
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert_eq!(Handle::current().metrics().num_alive_tasks(), before, "a task is left");
+    }
+}

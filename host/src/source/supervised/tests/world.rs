@@ -1,0 +1,243 @@
+//! A source in memory, what it will be like, and who calls it.
+
+use std::collections::VecDeque;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use serde_json::{Value as Data, json};
+use tokio::sync::mpsc;
+
+use crate::gate::Permit;
+use crate::message::{Answer, Json, Message, Request};
+use crate::source::supervised::*;
+use crate::source::testing::{care, permit, silent};
+use crate::source::transport::{Received, Transport, TransportError};
+
+/// How a source behaves that is connected to.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) enum Mood {
+    /// It cannot be reached.
+    Absent,
+    /// It answers all calls.
+    Well,
+    /// The same, with another description of its tool.
+    Changed,
+    /// It ends in the middle of the first call.
+    Dies,
+    /// It turns the first call away, because it has forgotten the session.
+    Forgets,
+    /// It answers nothing but what opens the connection.
+    Mute,
+    /// It answers a call after a second.
+    Slow,
+}
+
+/// What the source will be like, connection by connection; the last for good. With what was done, for the test to see.
+#[derive(Default)]
+pub(super) struct World {
+    pub(super) moods: Mutex<VecDeque<Mood>>,
+    /// Since the start, when each connection was tried.
+    pub(super) tried: Mutex<Vec<Duration>>,
+    /// Calls that a source saw.
+    pub(super) calls: AtomicU64,
+    /// Connections that stand.
+    pub(super) open: AtomicU64,
+    pub(super) records: Mutex<Vec<Data>>,
+}
+
+impl World {
+    pub(super) fn states(&self) -> Vec<String> {
+        let records = self.records.lock().unwrap();
+        records.iter().map(|body| body["to"].as_str().unwrap().to_owned()).collect()
+    }
+
+    pub(super) fn tried(&self) -> Vec<u128> {
+        let tried = self.tried.lock().unwrap();
+        tried.windows(2).map(|pair| (pair[1] - pair[0]).as_millis()).collect()
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Fake(#[allow(dead_code, reason = "its own text")] &'static str, Handle);
+
+/// A world that says nothing of itself.
+struct Handle(Arc<World>, Instant);
+
+impl std::fmt::Debug for Handle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("world")
+    }
+}
+
+#[async_trait]
+impl Dial for Fake {
+    async fn dial(&self, deadlines: Deadlines, party: Party) -> Result<(Link, Discovery), SourceError> {
+        let Handle(world, start) = &self.1;
+        world.tried.lock().unwrap().push(start.elapsed());
+        let mood = {
+            let mut moods = world.moods.lock().unwrap();
+            if moods.len() > 1 { moods.pop_front().unwrap() } else { moods[0] }
+        };
+        if mood == Mood::Absent {
+            return Err(SourceError::Start("nobody is there".to_owned()));
+        }
+        world.open.fetch_add(1, Ordering::SeqCst);
+        let (say, heard) = mpsc::channel(16);
+        let wire = Wire { world: Arc::clone(world), mood, say: Mutex::new(Some(say)), heard: heard.into() };
+        Link::open(Arc::new(wire), Deadlines { probe: None, ..deadlines }, party).await
+    }
+}
+
+type Arrival = Result<Received, TransportError>;
+
+struct Wire {
+    world: Arc<World>,
+    mood: Mood,
+    say: Mutex<Option<mpsc::Sender<Arrival>>>,
+    heard: tokio::sync::Mutex<mpsc::Receiver<Arrival>>,
+}
+
+impl Wire {
+    fn end(&self) {
+        if self.say.lock().unwrap().take().is_some() {
+            self.world.open.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+}
+
+#[async_trait]
+impl Transport for Wire {
+    async fn send(&self, message: &Message) -> Result<(), TransportError> {
+        let Some(say) = self.say.lock().unwrap().clone() else {
+            return Err(TransportError::Closed("it has ended".to_owned()));
+        };
+        let Message::Request(Request { id, method, .. }) = message else { return Ok(()) };
+        let described = if self.mood == Mood::Changed { "another" } else { "a tool" };
+        let tools = json!({ "tools": [{ "name": "echo", "description": described }] });
+        let result = match (method.as_str(), self.mood) {
+            ("initialize", _) => json!({ "protocolVersion": "2025-06-18", "capabilities": { "tools": {} } }),
+            ("tools/list", _) => tools,
+            (_, Mood::Mute) => return Ok(()),
+            ("tools/call", Mood::Dies) => {
+                self.world.calls.fetch_add(1, Ordering::SeqCst);
+                self.end();
+                return Ok(());
+            }
+            ("tools/call", Mood::Forgets) => {
+                let expired = TransportError::Expired { id: Some(id.clone()), reason: "session expired".to_owned() };
+                say.send(Err(expired)).await.unwrap();
+                self.end();
+                return Ok(());
+            }
+            ("tools/call", mood) => {
+                self.world.calls.fetch_add(1, Ordering::SeqCst);
+                if mood == Mood::Slow {
+                    tokio::time::sleep(Duration::from_secs(1)).await;
+                }
+                json!({ "content": [{ "type": "text", "text": "ok" }] })
+            }
+            _ => json!({}),
+        };
+        let answer = json!({ "jsonrpc": "2.0", "id": id.as_number(), "result": result });
+        let _ = say.send(Ok(Message::parse(answer.to_string()).unwrap().into())).await;
+        Ok(())
+    }
+
+    async fn receive(&self) -> Option<Arrival> {
+        self.heard.lock().await.recv().await
+    }
+
+    async fn close(&self) {
+        self.end();
+    }
+
+    fn obituary(&self) -> Option<String> {
+        None
+    }
+}
+
+impl Drop for Wire {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+pub(super) struct Bench {
+    pub(super) source: Supervised<Fake>,
+    pub(super) world: Arc<World>,
+}
+
+impl Bench {
+    pub(super) fn new(moods: &[Mood]) -> Self {
+        Self::with(moods, |_| {})
+    }
+
+    pub(super) fn with(moods: &[Mood], change: impl FnOnce(&mut Care)) -> Self {
+        let world = Arc::new(World { moods: Mutex::new(moods.iter().copied().collect()), ..World::default() });
+        let records = Arc::clone(&world);
+        let mut care = care(Duration::from_secs(60));
+        care.record = Arc::new(move |event| records.records.lock().unwrap().push(event.body));
+        change(&mut care);
+        let dial = Fake("source", Handle(Arc::clone(&world), Instant::now()));
+        Self { source: Supervised::of(care, dial), world }
+    }
+
+    pub(super) async fn call(&self, client: &Arc<dyn Client>) -> Outcome {
+        self.source.call(shown("a tool"), client, silent()).await
+    }
+
+    pub(super) fn status(&self) -> Status {
+        self.source.health().status
+    }
+
+    /// Waits until the records say so.
+    pub(super) async fn comes_to(&self, states: &[&str]) {
+        let there = async {
+            while self.world.states() != states {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        let patience = Duration::from_secs(3600);
+        assert!(tokio::time::timeout(patience, there).await.is_ok(), "{:?}", self.world.states());
+    }
+}
+
+pub(super) fn shown(described: &str) -> Permit {
+    permit(&json!({ "name": "echo", "description": described }), json!({}))
+}
+
+/// A session that declares nothing and keeps what it is told.
+pub(super) struct Ear(pub(super) SessionId, Mutex<Vec<String>>);
+
+impl Ear {
+    pub(super) fn new() -> Arc<Self> {
+        Arc::new(Self(SessionId::new(), Mutex::default()))
+    }
+
+    pub(super) fn heard(&self) -> Vec<String> {
+        self.1.lock().unwrap().clone()
+    }
+}
+
+#[async_trait]
+impl Client for Ear {
+    fn session(&self) -> Option<&SessionId> {
+        Some(&self.0)
+    }
+    fn capabilities(&self) -> Json {
+        Json::empty_object()
+    }
+    fn log_level(&self) -> Option<Json> {
+        None
+    }
+    async fn notify(&self, _: &str, notification: Notification) {
+        self.1.lock().unwrap().push(notification.method);
+    }
+    async fn request(&self, _: &str, _: Request) -> Answer {
+        crate::source::nobody_to_ask()
+    }
+}
+
+pub(super) fn client(ear: &Arc<Ear>) -> Arc<dyn Client> {
+    Arc::clone(ear) as _
+}

@@ -1,0 +1,183 @@
+//! A source that fails as a script says, over stdio, streamable HTTP or HTTP with SSE.
+//!
+//! The script is a file. Each connection takes its first line; the last line holds for all that follow. A line is words, each
+//! a fault, or `well`. Without a script all is well. The tool is `echo`.
+
+mod web;
+
+use std::fs::File;
+use std::io::{BufRead, Read as _, Seek as _, SeekFrom, Write};
+use std::process::exit;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+pub(crate) use web::serve;
+
+/// What one connection does wrong.
+pub(crate) struct Faults {
+    words: String,
+    lists: usize,
+    /// The request by which the other side listens for changes.
+    listener: Option<Value>,
+}
+
+/// What becomes of a message.
+pub(crate) enum Reaction {
+    /// These messages, in this order.
+    Say(Vec<Value>),
+    /// The message, a byte at a time.
+    Drip(Value),
+    /// The first half of the message; then the connection ends.
+    Half(Value),
+    /// Nothing.
+    Silence,
+    /// The end of the process.
+    Exit,
+    /// An HTTP status.
+    Status(u16),
+}
+
+impl Faults {
+    /// Those of the next connection.
+    pub(crate) fn next(script: &str) -> Self {
+        Self { words: take(script).unwrap_or_default(), lists: 0, listener: None }
+    }
+
+    pub(crate) fn has(&self, fault: &str) -> bool {
+        self.words.split(' ').any(|word| word == fault)
+    }
+
+    pub(crate) fn hear(&mut self, message: &Value) -> Reaction {
+        let id = message.get("id");
+        let params = message.get("params").unwrap_or(&Value::Null);
+        let answer = |result: Value| json!({ "jsonrpc": "2.0", "id": id, "result": result });
+        match message.get("method").and_then(Value::as_str).unwrap_or_default() {
+            "notifications/cancelled" if self.has("late") => {
+                let said = json!({ "content": [{ "type": "text", "text": "too late" }] });
+                Reaction::Say(vec![json!({ "jsonrpc": "2.0", "id": params.get("requestId"), "result": said })])
+            }
+            "server/discover" if self.has("modern") => Reaction::Say(vec![answer(json!({
+                "resultType": "complete",
+                "supportedVersions": ["2026-07-28"],
+                "capabilities": { "tools": { "listChanged": true } },
+            }))]),
+            "subscriptions/listen" if self.has("modern") => {
+                self.listener = id.cloned();
+                let acknowledged =
+                    json!({ "notifications": params.get("notifications"), "_meta": self.subscription() });
+                let method = "notifications/subscriptions/acknowledged";
+                Reaction::Say(vec![json!({ "jsonrpc": "2.0", "method": method, "params": acknowledged })])
+            }
+            "initialize" if self.has("hang-initialize") => Reaction::Silence,
+            "initialize" => Reaction::Say(vec![answer(json!({
+                "protocolVersion": params.get("protocolVersion"),
+                "capabilities": { "tools": { "listChanged": true } },
+                "serverInfo": { "name": "faulty", "version": "1" },
+            }))]),
+            "tools/list" => {
+                self.lists += 1;
+                let tool = |name| json!({ "name": name, "inputSchema": { "type": "object" } });
+                let mut tools = vec![tool("echo".to_owned())];
+                if self.has("restless") {
+                    tools.push(tool(format!("number-{}", self.lists)));
+                }
+                Reaction::Say(vec![answer(json!({ "tools": tools }))])
+            }
+            "tools/call" => self.call(id, params),
+            _ if id.is_none() => Reaction::Say(Vec::new()),
+            "ping" => Reaction::Say(vec![answer(json!({}))]),
+            _ => {
+                let error = json!({ "code": -32601, "message": "method not found" });
+                Reaction::Say(vec![json!({ "jsonrpc": "2.0", "id": id, "error": error })])
+            }
+        }
+    }
+
+    fn call(&self, id: Option<&Value>, params: &Value) -> Reaction {
+        let text = params.get("arguments").map(ToString::to_string);
+        let result = json!({ "content": [{ "type": "text", "text": text }] });
+        let answer = json!({ "jsonrpc": "2.0", "id": id, "result": result });
+        for (fault, reaction) in [
+            ("exit-in-call", Reaction::Exit),
+            ("hang-call", Reaction::Silence),
+            ("late", Reaction::Silence),
+            ("drip", Reaction::Drip(answer.clone())),
+            ("half", Reaction::Half(answer.clone())),
+            ("unavailable", Reaction::Status(503)),
+            ("forget", Reaction::Status(404)),
+            ("redirect", Reaction::Status(307)),
+        ] {
+            if self.has(fault) {
+                return reaction;
+            }
+        }
+        let mut said = vec![answer.clone()];
+        if self.has("wrong-id") {
+            said.insert(0, json!({ "jsonrpc": "2.0", "id": 1_000_000, "result": {} }));
+        }
+        if self.has("duplicate") {
+            said.push(answer);
+        }
+        if self.has("restless") || self.listener.is_some() {
+            let params = json!({ "_meta": self.subscription() });
+            let method = "notifications/tools/list_changed";
+            said.insert(0, json!({ "jsonrpc": "2.0", "method": method, "params": params }));
+        }
+        Reaction::Say(said)
+    }
+
+    /// The `_meta` of what is said on the stream for changes.
+    fn subscription(&self) -> Value {
+        self.listener.as_ref().map_or(json!({}), |id| json!({ "io.modelcontextprotocol/subscriptionId": id }))
+    }
+}
+
+/// Takes the first line, which stays if it is the last. One at a time, as whoever takes a line writes the rest back.
+fn take(script: &str) -> std::io::Result<String> {
+    let mut file = File::options().read(true).write(true).open(script)?;
+    file.lock()?;
+    let mut text = String::new();
+    file.read_to_string(&mut text)?;
+    let Some((first, rest)) = text.split_once('\n') else { return Ok(text) };
+    file.set_len(0)?;
+    file.seek(SeekFrom::Start(0))?;
+    file.write_all(rest.as_bytes())?;
+    Ok(first.to_owned())
+}
+
+/// Over standard input and output.
+pub(crate) fn pipe(script: &str) -> ! {
+    let mut faults = Faults::next(script);
+    if faults.has("exit-at-start") {
+        eprintln!("not today");
+        exit(3);
+    }
+    for line in std::io::stdin().lock().lines().map_while(Result::ok) {
+        let Ok(message) = serde_json::from_str::<Value>(&line) else { continue };
+        let mut out = std::io::stdout().lock();
+        // Nobody reads any more: the input ends, too.
+        let _ = match faults.hear(&message) {
+            Reaction::Say(all) => all.iter().try_for_each(|said| writeln!(out, "{said}")).and_then(|()| out.flush()),
+            Reaction::Drip(said) => drip(&mut out, format!("{said}\n").as_bytes()),
+            Reaction::Half(said) => {
+                let text = said.to_string();
+                let _ =
+                    out.write_all(text.as_bytes().get(..text.len() / 2).unwrap_or_default()).and_then(|()| out.flush());
+                exit(4)
+            }
+            Reaction::Silence | Reaction::Status(_) => Ok(()),
+            Reaction::Exit => exit(5),
+        };
+    }
+    exit(0)
+}
+
+fn drip(out: &mut impl Write, bytes: &[u8]) -> std::io::Result<()> {
+    for byte in bytes {
+        out.write_all(&[*byte])?;
+        out.flush()?;
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Ok(())
+}

@@ -1,0 +1,278 @@
+//! Sources that fail in every way there is, over every transport: what becomes of the call, and of the next one.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, Command, Stdio};
+
+use portcullis_test_support::program;
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::agent::{Agent, Era, Running, outcome};
+use crate::place::{Place, signal, until};
+
+const NEVER: &str = "[profiles.default]\napprove = \"never\"\n";
+
+/// A source in its cell that does what its script says.
+fn local(more: &str) -> String {
+    format!("[sources.files]\ncommand = [\"@source@\", \"faulty\", \"@dir@/open/script\"]\n@cell@\n{more}\n{NEVER}")
+}
+
+/// A server on this machine that does what its script says. Dropped, it is killed.
+struct Remote {
+    child: Child,
+    port: u16,
+}
+
+impl Remote {
+    /// At any port, or at one where another was.
+    fn start(place: &Place, port: u16) -> Self {
+        let mut command = Command::new(program("portcullis-test-source"));
+        command.args(["faulty-http", &port.to_string()]).arg(place.path("open/script"));
+        place.settle(&mut command);
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        Self { child, port: line.trim().parse().unwrap() }
+    }
+
+    fn source(&self, transport: &str) -> String {
+        let (port, path) = (self.port, if transport == "sse" { "sse" } else { "mcp" });
+        format!(
+            "[sources.files]\nurl = \"http://127.0.0.1:{port}/{path}\"\ntransport = \"{transport}\"\ntimeout = \"20s\"\n\
+             dangerous-allow-private = true\n{NEVER}"
+        )
+    }
+}
+
+impl Drop for Remote {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn script(place: &Place, lines: &str) {
+    write(place, "script", lines);
+}
+
+/// Puts a script in the place of another, of which a source may be taking a line.
+pub(crate) fn write(place: &Place, name: &str, lines: &str) {
+    let next = place.path(&format!("open/next-{name}"));
+    fs::write(&next, lines).unwrap();
+    fs::rename(next, place.path(&format!("open/{name}"))).unwrap();
+}
+
+fn echo(agent: &mut Agent) -> Value {
+    let said = agent.call("files__echo", &json!({ "n": 1 }), None);
+    match said["ok"].as_str() {
+        Some(text) => json!({ "ok": serde_json::from_str::<Value>(text).unwrap()["n"] }),
+        None => said["refused"].clone(),
+    }
+}
+
+/// What becomes of a call to a source with this fault, and of the next one once the source is well.
+const FAULTS: &[(&str, Option<&str>)] = &[
+    ("drip", None),
+    ("wrong-id", None),
+    ("duplicate", None),
+    ("restless", None),
+    ("half", Some("outcome-unknown")),
+    ("exit-in-call", Some("outcome-unknown")),
+];
+
+#[test]
+fn over_stdio_every_fault_has_its_outcome_and_the_next_call_works() {
+    for (fault, expected) in FAULTS {
+        let place = Place::new(&local(""));
+        script(&place, &format!("{fault}\nwell"));
+        let mut agent = Agent::alone(&place, Era::Modern);
+        let first = echo(&mut agent);
+        assert_eq!(first, expected.map_or(json!({ "ok": 1 }), |code| json!(code)), "{fault}");
+        assert_eq!(echo(&mut agent), json!({ "ok": 1 }), "after {fault}");
+        agent.leave();
+        let states: Vec<_> =
+            place.records_of("source.state").iter().map(|record| record["body"]["to"].clone()).collect();
+        let healed = json!(["starting", "ready", "backing-off", "starting", "ready", "stopped"]);
+        let well = json!(["starting", "ready", "stopped"]);
+        assert_eq!(json!(states), if expected.is_some() { healed } else { well }, "{fault}");
+        place.assert_nothing_left();
+    }
+}
+
+#[test]
+fn a_late_answer_reaches_nobody() {
+    let place = Place::new(&local("timeout = \"1s\""));
+    script(&place, "late");
+    let mut agent = Agent::start(&place, Era::Modern);
+    for _ in 0..2 {
+        assert_eq!(echo(&mut agent), "outcome-unknown");
+    }
+    agent.leave();
+    place.assert_nothing_left();
+}
+
+#[test]
+fn over_http_every_fault_has_its_outcome_and_the_next_call_works() {
+    let more = [("unavailable", Some("-32603")), ("redirect", Some("outcome-unknown")), ("forget", None)];
+    for transport in ["http", "sse"] {
+        for (fault, expected) in FAULTS.iter().chain(more.iter().filter(|_| transport == "http")) {
+            let place = Place::new("");
+            script(&place, &format!("{fault}\nwell"));
+            let mut remote = Remote::start(&place, 0);
+            place.configure(&remote.source(transport));
+            let mut agent = Agent::start(&place, Era::Modern);
+            let first = echo(&mut agent);
+            let what = format!("{fault} over {transport}");
+            match expected {
+                None => assert_eq!(first, json!({ "ok": 1 }), "{what}"),
+                Some(code) => assert_eq!(first.to_string().trim_matches('"'), *code, "{what}"),
+            }
+            if *fault == "exit-in-call" {
+                let port = remote.port;
+                drop(remote);
+                remote = Remote::start(&place, port);
+            }
+            // A fault of the server's that ends no connection lasts.
+            if !matches!(*fault, "unavailable" | "redirect" | "half") || transport == "sse" {
+                assert_eq!(echo(&mut agent), json!({ "ok": 1 }), "after {what}");
+            }
+            agent.leave();
+            drop(remote);
+            place.assert_nothing_left();
+        }
+    }
+}
+
+#[test]
+fn an_optional_source_that_is_not_there_takes_nothing_down_and_is_announced_when_it_is() {
+    let calc = "[sources.calc]\ncomponent = \"builtin:calculator\"\n";
+    let place = Place::new(&format!("{calc}{}", local("required = false")));
+    script(&place, "exit-at-start");
+    let mut agent = Agent::start(&place, Era::Modern);
+    assert_eq!(agent.list()["tools"].as_array().unwrap().len(), 4);
+    assert_eq!(agent.call("calc__add", &json!({ "a": 1, "b": 2 }), None), json!({ "ok": "3" }));
+    let stream = agent.send("subscriptions/listen", json!({ "notifications": { "toolsListChanged": true } }));
+    let acknowledged = agent.next().unwrap();
+    assert_eq!(acknowledged["params"]["notifications"], json!({ "toolsListChanged": true }), "{acknowledged}");
+    script(&place, "well");
+    let changed = agent.next().unwrap();
+    assert_eq!(changed["method"], "notifications/tools/list_changed", "{changed}");
+    assert_eq!(changed["params"]["_meta"]["io.modelcontextprotocol/subscriptionId"], stream);
+    assert_eq!(agent.list()["tools"].as_array().unwrap().len(), 5);
+    assert_eq!(echo(&mut agent), json!({ "ok": 1 }));
+    agent.leave();
+    place.assert_nothing_left();
+}
+
+#[test]
+fn an_agent_that_listens_hears_a_source_again_that_crashed() {
+    let place = Place::new(&local(""));
+    script(&place, "modern exit-in-call\nmodern");
+    let mut agent = Agent::start(&place, Era::Modern);
+    agent.list();
+    agent.send("subscriptions/listen", json!({ "notifications": { "toolsListChanged": true } }));
+    assert_eq!(agent.next().unwrap()["method"], "notifications/subscriptions/acknowledged");
+    assert_eq!(echo(&mut agent), "outcome-unknown");
+    // It comes back with the same tools, so that what is heard is what the source itself says, with each call.
+    let mut heard = false;
+    until("the source is heard", || {
+        let id = agent.send_call("files__echo", &json!({ "n": 1 }));
+        loop {
+            let message = agent.next().unwrap();
+            heard |= message["method"] == "notifications/tools/list_changed";
+            if message["id"] == id {
+                assert_eq!(outcome(&message), json!({ "ok": r#"{"n":1}"# }));
+                return heard;
+            }
+        }
+    });
+    agent.leave();
+    place.assert_nothing_left();
+}
+
+#[test]
+fn with_a_connection_for_each_call_no_process_outlives_one() {
+    let place = Place::new(&local("lifecycle = \"per-call\""));
+    let mut agent = Agent::start(&place, Era::Modern);
+    for _ in 0..2 {
+        assert_eq!(echo(&mut agent), json!({ "ok": 1 }));
+    }
+    until("the source has ended", || !place.processes().iter().any(|process| process.contains("faulty")));
+    agent.leave();
+    assert_eq!(place.records_of("source.started").len(), 3, "one discovery, two calls");
+    place.assert_nothing_left();
+}
+
+#[test]
+fn a_source_that_nobody_uses_rests_and_comes_back() {
+    let place = Place::new(&local("idle = \"1s\""));
+    let mut agent = Agent::alone(&place, Era::Modern);
+    assert_eq!(echo(&mut agent), json!({ "ok": 1 }));
+    until("the source has ended", || !place.processes().iter().any(|process| process.contains("faulty")));
+    assert_eq!(echo(&mut agent), json!({ "ok": 1 }));
+    agent.leave();
+    place.assert_nothing_left();
+}
+
+#[test]
+fn status_tells_how_sources_are_and_a_watch_tells_each_change() {
+    let place = Place::new(&local(""));
+    let mut agent = Agent::alone(&place, Era::Modern);
+    agent.request("server/discover", json!({}));
+    let watch = Running::start(place.command(&["status", "--watch", "--json"]));
+    let next = || -> Value {
+        let line = watch.out.recv_timeout(crate::place::DEADLINE).unwrap();
+        serde_json::from_str::<Value>(&line).unwrap()
+    };
+    let health = |brokers: &Value| {
+        let source = &brokers[0]["sources"][0];
+        assert_eq!(source["last_ping"], Value::Null, "nobody asks over stdio");
+        json!([source["state"], source["connected"], source["tools_available"], source["error_count"]])
+    };
+    let first = next();
+    assert_eq!(health(&first), json!(["ready", true, 1, 0]), "{first}");
+    assert!(first[0]["last_discovery"].is_u64() && first[0]["total_tools"] == 1, "{first}");
+    let said = place.run(&["status"]);
+    assert_eq!(said.code, Some(0), "{}", said.out);
+    assert!(said.out.contains("files  command  ready  1 tools"), "{}", said.out);
+
+    // With a source that stays away, nobody has to look twice.
+    script(&place, "exit-at-start");
+    for process in place.processes().iter().filter(|process| process.contains("faulty")) {
+        signal(process.split(' ').next().unwrap().parse().unwrap(), Signal::KILL);
+    }
+    until("the watch tells it", || health(&next())[3].as_u64() > Some(0));
+    let said = place.run(&["status"]);
+    assert_eq!(said.code, Some(1), "{}", said.out);
+    drop(watch);
+    agent.leave();
+}
+
+#[test]
+fn a_live_source_changes_what_its_session_sees_and_says_what_is_gone() {
+    for (discovery, follows) in [("live", true), ("snapshot", false)] {
+        let place = Place::new(&local(&format!("discovery = \"{discovery}\"")));
+        script(&place, "restless");
+        let mut agent = Agent::alone(&place, Era::Legacy);
+        assert_eq!(agent.list(), json!({ "tools": ["files__echo", "files__number-1"] }));
+        // The source says that its tools have changed, and then answers.
+        let id = agent.send_call("files__echo", &json!({ "n": 1 }));
+        assert_eq!(outcome(&agent.answer(id, None))["ok"], r#"{"n":1}"#, "what is under way goes on");
+        if follows {
+            let told = agent.next().unwrap();
+            assert_eq!(told["method"], "notifications/tools/list_changed", "{told}");
+        }
+        let seen = if follows { "files__number-2" } else { "files__number-1" };
+        assert_eq!(agent.list(), json!({ "tools": ["files__echo", seen] }));
+        if follows {
+            let gone = agent.call("files__number-1", &json!({}), None);
+            assert_eq!(gone["refused"], "tool-removed", "{gone}");
+        }
+        agent.leave();
+        let changes: Vec<_> = place.records_of("list.changed").iter().map(|record| record["body"].clone()).collect();
+        let change = json!({ "added": ["files__number-2"], "removed": ["files__number-1"], "changed": [] });
+        assert_eq!(changes, if follows { vec![change] } else { Vec::new() });
+        place.assert_nothing_left();
+    }
+}

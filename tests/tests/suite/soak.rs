@@ -1,0 +1,154 @@
+//! Many sessions before many sources that fail at random: nothing leaks, and every call has one outcome.
+//!
+//! A few seconds long. `PORTCULLIS_SOAK=600` lasts 600 seconds, with 200 sessions and 50 sources; `PORTCULLIS_SOAK_SEED` repeats a
+//! run, whose seed is printed.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant, SystemTime};
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::healing::write;
+use crate::place::{Place, until};
+use crate::web::{Server, Session};
+
+/// What a source's connections do wrong, most often nothing.
+const FAULTS: [&str; 14] = [
+    "well",
+    "well",
+    "well",
+    "well",
+    "drip",
+    "wrong-id",
+    "duplicate",
+    "restless",
+    "half",
+    "exit-in-call",
+    "exit-in-call",
+    "exit-at-start",
+    "hang-call",
+    "late",
+];
+
+/// Connections of a source for which it has a fault in store.
+const STORE: usize = 1000;
+
+/// Descriptors that may be open at one time and not at another: sockets of agents, of the ledger, a process that starts.
+const SLACK: usize = 16;
+
+/// Chance that can be repeated (xorshift).
+struct Chance(u64);
+
+impl Chance {
+    fn below(&mut self, end: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        usize::try_from(self.0 % end as u64).unwrap()
+    }
+}
+
+struct Size {
+    sessions: usize,
+    sources: usize,
+    /// Of each of the two halves.
+    lasts: Duration,
+}
+
+fn size() -> Size {
+    match std::env::var("PORTCULLIS_SOAK").ok().and_then(|seconds| seconds.parse::<u64>().ok()) {
+        Some(seconds) => Size { sessions: 200, sources: 50, lasts: Duration::from_secs(seconds / 2) },
+        None => Size { sessions: 8, sources: 4, lasts: Duration::from_secs(3) },
+    }
+}
+
+#[test]
+fn under_faults_at_random_nothing_leaks_and_every_call_has_one_outcome() {
+    let size = size();
+    let seed = std::env::var("PORTCULLIS_SOAK_SEED").ok().and_then(|seed| seed.parse().ok());
+    let seed = seed.unwrap_or_else(|| SystemTime::UNIX_EPOCH.elapsed().unwrap().as_nanos() as u64 | 1);
+    println!("PORTCULLIS_SOAK_SEED={seed}");
+    let mut chance = Chance(seed);
+
+    let place = Place::new("");
+    let mut config = "[profiles.default]\napprove = \"never\"\n".to_owned();
+    for source in 0..size.sources {
+        let manner = ["", "", "lifecycle = \"per-call\"", "discovery = \"live\""][source % 4];
+        config.push_str(&format!(
+            "[sources.s{source}]\ncommand = [\"@source@\", \"faulty\", \"@dir@/open/{source}\"]\n@cell@\n\
+             required = false\ntimeout = \"1s\"\nidle = \"1s\"\n{manner}\n"
+        ));
+    }
+    place.configure(&config);
+    let server = Server::start(&place);
+    // Of every other agent the connections are its own.
+    let can = [json!({}), json!({ "roots": {} })];
+    let sessions: Vec<_> = (0..size.sessions).map(|n| Mutex::new(server.door.session(&can[n % 2]))).collect();
+    let calls = AtomicUsize::new(0);
+
+    let mut half = |number: u64| {
+        for source in 0..size.sources {
+            let faults: Vec<_> = (0..STORE).map(|_| FAULTS[chance.below(FAULTS.len())]).collect();
+            write(&place, &source.to_string(), &faults.join("\n"));
+        }
+        let end = Instant::now() + size.lasts;
+        std::thread::scope(|scope| {
+            for (n, session) in sessions.iter().enumerate() {
+                let (seed, calls) = (seed ^ ((n as u64 + 1) << 32) ^ number, &calls);
+                scope.spawn(move || {
+                    let (mut chance, mut session) = (Chance(seed | 1), session.lock().unwrap());
+                    while Instant::now() < end {
+                        call(&mut session, chance.below(size.sources), calls);
+                    }
+                });
+            }
+        });
+        // All is well again, and everybody has what they need.
+        for source in 0..size.sources {
+            write(&place, &source.to_string(), "well");
+        }
+        for session in &sessions {
+            (0..size.sources).for_each(|source| call(&mut session.lock().unwrap(), source, &calls));
+        }
+        descriptors(server.running.pid())
+    };
+    let before = half(1);
+    half(2);
+    until("as many descriptors as before", || descriptors(server.running.pid()) <= before + SLACK);
+
+    drop(sessions);
+    server.running.signal(Signal::TERM);
+    let (code, err) = server.running.end();
+    assert_eq!(code, Some(0), "{err}");
+    place.await_no_process();
+    place.assert_nothing_left();
+    let mut outcomes: BTreeMap<String, (usize, usize)> = BTreeMap::new();
+    for record in place.records() {
+        let call = record["call"].to_string();
+        match record["kind"].as_str().unwrap() {
+            "call.intent" => outcomes.entry(call).or_default().0 += 1,
+            "tool.completed" => outcomes.entry(call).or_default().1 += 1,
+            _ => {}
+        }
+    }
+    let odd: Vec<_> = outcomes.iter().filter(|(_, count)| **count != (1, 1)).collect();
+    assert!(odd.is_empty(), "{odd:?}");
+    let calls = calls.load(Ordering::Relaxed);
+    assert!(!outcomes.is_empty() && outcomes.len() <= calls, "{} of {calls}", outcomes.len());
+    println!("{calls} calls, of which {} reached a source", outcomes.len());
+}
+
+/// One call, which has an answer whatever becomes of it.
+fn call(session: &mut Session, source: usize, calls: &AtomicUsize) {
+    calls.fetch_add(1, Ordering::Relaxed);
+    let seen: Value = session.call(&format!("s{source}__echo"), &json!({ "n": 1 })).expect("the broker lives");
+    assert!(seen["ok"].is_string() || !seen["refused"].is_null(), "{seen}");
+}
+
+fn descriptors(pid: u32) -> usize {
+    fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count()
+}
