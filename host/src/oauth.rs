@@ -2,7 +2,7 @@
 //!
 //! [`login`] finds out who issues tokens for the source (RFC 9728, RFC 8414, OpenID Connect Discovery), becomes a client there
 //! (configured, client id metadata document, or registered anew), sends the person to a browser (OAuth 2.1 with PKCE, RFC 8707,
-//! RFC 9207), and keeps what comes of it in the data folder, sealed, until [`logout`] (RFC 7009). `Bearer` is what the source's transport holds.
+//! RFC 9207), and keeps what comes of it in the data folder, sealed, until [`logout()`] (RFC 7009). `Bearer` is what the source's transport holds.
 //!
 //! Every request goes through [`crate::egress`]. Tokens go to the source's own origin and to the server that issued them.
 //! Specification: MCP 2025-11-25 and 2026-07-28, "Authorization".
