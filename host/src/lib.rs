@@ -70,6 +70,7 @@ mod seal;
 
 pub mod egress;
 mod header;
+mod key_value;
 pub mod oauth;
 pub mod source;
 

@@ -21,6 +21,7 @@ use crate::call::{Outcome, SessionId};
 use crate::catalog::Kind;
 use crate::gate::Permit;
 use crate::message::{Answer, Json, Notification, Request, RpcError};
+use crate::name::ProfileName;
 
 pub use component::ComponentSource;
 pub(crate) use component::{CommandSource, Program};
@@ -64,6 +65,11 @@ pub trait Source: Send + Sync + std::fmt::Debug {
 pub trait Client: Send + Sync {
     /// The session. None if nobody in particular asks, as the command line does: then no connection is made for it alone.
     fn session(&self) -> Option<&SessionId>;
+
+    /// The profile under which the session is served. None if nobody in particular asks.
+    fn profile(&self) -> Option<&ProfileName> {
+        None
+    }
 
     /// `ClientCapabilities` that the source may be told of. `{}` lets it share a connection with others.
     fn capabilities(&self) -> Json;

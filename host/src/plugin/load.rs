@@ -8,7 +8,7 @@ use wasmparser::{Parser, Payload};
 use wasmtime::Engine;
 use wasmtime::component::{Component, InstancePre, Linker};
 
-use super::access::{self, Enclosure};
+use super::access::{self, Enclosure, KEY_VALUE};
 use super::bake::{Unbaked, bake};
 use super::error::PluginError;
 use super::guest::State;
@@ -18,7 +18,7 @@ use crate::config::PluginRef;
 use crate::digest::Digest;
 
 /// The capabilities that a configuration may grant, and the interface behind each.
-pub(crate) const GRANTS: [&str; 1] = ["log"];
+pub(crate) const GRANTS: [&str; 2] = ["log", KEY_VALUE];
 
 /// The bytes of a plugin.
 pub(crate) struct Wasm {
@@ -199,7 +199,8 @@ fn linker(
 ) -> Result<Linker<State>, PluginError> {
     let Allowed { grant, enclosure } = allowed;
     let plugin = plugin.to_owned();
-    if let Some(grant) = grant.iter().find(|word| !GRANTS.contains(&word.as_str())) {
+    let of_sources = |word: &str| word == KEY_VALUE && enclosure.is_none();
+    if let Some(grant) = grant.iter().find(|word| !GRANTS.contains(&word.as_str()) || of_sources(word)) {
         return Err(PluginError::UnknownGrant { plugin, grant: grant.clone() });
     }
     let refused: Vec<(&str, String)> = imports.iter().filter_map(|name| refusal(name, free, allowed)).collect();
