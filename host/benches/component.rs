@@ -24,8 +24,8 @@ fn component(criterion: &mut Criterion) {
     let nothing = Json::empty_object();
     for (name, plugin, tool, arguments) in [
         ("calculator", PluginRef::Builtin("calculator".to_owned()), "add", &sum),
-        ("filesystem", PluginRef::Builtin("filesystem".to_owned()), "list", nothing),
-        ("functions", PluginRef::Path(guest("shapes")), "nothing", nothing),
+        ("filesystem", PluginRef::Builtin("filesystem".to_owned()), "list", &nothing),
+        ("functions", PluginRef::Path(guest("shapes")), "nothing", &nothing),
     ] {
         let loaded = runtime.block_on(plugins.component(&plugin, &json!({}), &[], Access::default())).unwrap();
         criterion.bench_function(&format!("component/{name}"), |bencher| {
