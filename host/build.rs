@@ -9,16 +9,24 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// `builtin:NAME`, from the package `portcullis-NAME`.
-const PLUGINS: [&str; 6] = ["rules", "approval-memory", "redact", "jsonl", "calculator", "saboteur"];
+/// `builtin:NAME`, from the package `portcullis-NAME`: those that import nothing but the contract.
+const PLUGINS: [&str; 7] = ["rules", "approval-memory", "redact", "jsonl", "calculator", "memory", "saboteur"];
 
 const TARGET: &str = "wasm32-unknown-unknown";
+
+/// Those that import files or the network, and so WASI. Their linker makes components by itself.
+const WASI_PLUGINS: [&str; 2] = ["filesystem", "fetch"];
+
+const WASI_TARGET: &str = "wasm32-wasip2";
 
 /// The profile for plugins in the workspace's Cargo.toml.
 const PROFILE: &str = "guest";
 
 /// Bytes of a guest's stack. The default of 1 MiB is memory to be cleared for each decision; no plugin nests deeply.
 const STACK: &str = "131072";
+
+/// How a module begins that is no component yet.
+const CORE_MODULE: &[u8] = b"\0asm\x01\0\0\0";
 
 fn main() {
     let list =
@@ -36,14 +44,17 @@ fn plugins() -> String {
         println!("cargo::rerun-if-changed={}", root.join(input).display());
     }
 
-    ensure_target();
-    let modules = build(&root, &guest_folder(&out));
-    let mut list = format!("static BUILTINS: [(&str, &[u8]); {}] = [\n", PLUGINS.len());
-    for name in PLUGINS {
-        let module = modules.join(format!("portcullis_{}.wasm", name.replace('-', "_")));
-        let file = out.join(format!("{name}.wasm"));
-        fs::write(&file, component(&module)).unwrap_or_else(|error| panic!("cannot write {}: {error}", file.display()));
-        let _ = writeln!(list, "    ({name:?}, include_bytes!({:?})),", file.display().to_string());
+    let mut list = format!("static BUILTINS: [(&str, &[u8]); {}] = [\n", PLUGINS.len() + WASI_PLUGINS.len());
+    for (target, names) in [(TARGET, PLUGINS.as_slice()), (WASI_TARGET, &WASI_PLUGINS)] {
+        ensure_target(target);
+        let built = build(&root, &guest_folder(&out), target, names);
+        for name in names {
+            let module = built.join(format!("portcullis_{}.wasm", name.replace('-', "_")));
+            let file = out.join(format!("{name}.wasm"));
+            fs::write(&file, component(&module))
+                .unwrap_or_else(|error| panic!("cannot write {}: {error}", file.display()));
+            let _ = writeln!(list, "    ({name:?}, include_bytes!({:?})),", file.display().to_string());
+        }
     }
     list.push_str("];\n");
     list
@@ -59,41 +70,44 @@ fn guest_folder(out: &Path) -> PathBuf {
 }
 
 /// Cargo builds the plugins; it decides itself what is up to date.
-fn build(root: &Path, target: &Path) -> PathBuf {
+fn build(root: &Path, folder: &Path, target: &str, names: &[&str]) -> PathBuf {
     let mut cargo = clean(Command::new(variable("CARGO")));
     cargo
         .current_dir(root)
-        .args(["build", "--locked", "--target", TARGET, "--profile", PROFILE, "--target-dir"])
-        .arg(target);
-    for name in PLUGINS {
+        .args(["build", "--locked", "--target", target, "--profile", PROFILE, "--target-dir"])
+        .arg(folder);
+    for name in names {
         cargo.arg("--package").arg(format!("portcullis-{name}"));
     }
     // Plugins mostly look through text, and every processor that this host compiles for has vectors.
     let flags = format!("-Clink-arg=-zstack-size={STACK} -Ctarget-feature=+simd128");
-    cargo.env("CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_RUSTFLAGS", flags);
+    cargo.env(format!("CARGO_TARGET_{}_RUSTFLAGS", target.to_uppercase().replace('-', "_")), flags);
     run(cargo, "the reference plugins do not build");
-    target.join(TARGET).join(PROFILE)
+    folder.join(target).join(PROFILE)
 }
 
 fn component(module: &Path) -> Vec<u8> {
     let bytes = fs::read(module).unwrap_or_else(|error| panic!("cannot read {}: {error}", module.display()));
+    if !bytes.starts_with(CORE_MODULE) {
+        return bytes;
+    }
     let mut encoder = wit_component::ComponentEncoder::default();
     let encoded = encoder.validate(true).module(&bytes).and_then(|encoder| encoder.encode());
     encoded.unwrap_or_else(|error| panic!("{} is no plugin: {error:#}", module.display()))
 }
 
 /// Adds the target where rustup manages the compiler and has not installed it with the toolchain file.
-fn ensure_target() {
+fn ensure_target(target: &str) {
     let mut rustc = clean(Command::new(variable("RUSTC")));
-    rustc.args(["--print", "target-libdir", "--target", TARGET]);
+    rustc.args(["--print", "target-libdir", "--target", target]);
     let folder = rustc.output().ok().map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
     if folder.is_some_and(|folder| Path::new(&folder).is_dir()) {
         return;
     }
-    println!("cargo::warning=the plugins need the target {TARGET}: running `rustup target add {TARGET}`");
+    println!("cargo::warning=the plugins need the target {target}: running `rustup target add {target}`");
     let mut rustup = Command::new("rustup");
-    rustup.args(["target", "add", TARGET]);
-    run(rustup, &format!("the target {TARGET} is missing and cannot be added; install it, then build again"));
+    rustup.args(["target", "add", target]);
+    run(rustup, &format!("the target {target} is missing and cannot be added; install it, then build again"));
 }
 
 /// Without what the outer cargo, or a clippy or coverage run, sets for the host's own build.

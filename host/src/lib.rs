@@ -81,6 +81,7 @@ mod seal;
 
 pub mod egress;
 mod header;
+mod key_value;
 pub mod oauth;
 pub mod oci;
 pub mod source;

@@ -44,6 +44,7 @@ mod stock;
 mod tools;
 mod v0_1;
 
+pub(crate) use access::KEY_VALUE;
 pub use access::{Access, Opened};
 pub use command::Command;
 pub(crate) use command::{Running, Streams};

@@ -22,6 +22,7 @@ use crate::call::{Outcome, SessionId};
 use crate::catalog::Kind;
 use crate::gate::Permit;
 use crate::message::{Answer, Json, Notification, Request, RpcError};
+use crate::name::ProfileName;
 
 pub use component::ComponentSource;
 pub(crate) use component::{CommandSource, Program};
@@ -150,6 +151,11 @@ pub struct Health {
 pub trait Client: Send + Sync {
     /// The session. None if nobody in particular asks, as the command line does: then no connection is made for it alone.
     fn session(&self) -> Option<&SessionId>;
+
+    /// The profile under which the session is served. None if nobody in particular asks.
+    fn profile(&self) -> Option<&ProfileName> {
+        None
+    }
 
     /// `ClientCapabilities` that the source may be told of. `{}` lets it share a connection with others.
     fn capabilities(&self) -> Json;

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use wit_parser::{PackageId, Resolve};
 
-const WORLDS: [&str; 5] = ["approval-plugin", "audit-plugin", "policy-plugin", "tools-plugin", "transform-plugin"];
+const WORLDS: [&str; 6] =
+    ["approval-plugin", "audit-plugin", "policy-plugin", "resources-plugin", "tools-plugin", "transform-plugin"];
 
 #[test]
 fn the_working_copy_serves_everything_released() {

@@ -15,6 +15,7 @@ use crate::cell::Cage;
 use crate::cell::{Cells, Enclosed, Grant};
 use crate::config::{Endpoint, SourceConfig, Value};
 use crate::digest::Digest;
+use crate::key_value::KeyValue;
 use crate::message::Json;
 use crate::plugin::{self, Access, Plugins};
 use crate::secret::Secrets;
@@ -121,11 +122,13 @@ impl Upstream {
                 let variables = variables(env)?;
                 let cell =
                     Grant::of(config, &cells.own).map_err(|error| failed(SourceError::Start(error.to_string())))?;
+                let keeps = grant.iter().any(|word| word == plugin::KEY_VALUE);
                 let access = Access {
                     env: variables.clone(),
                     grant: cell.clone(),
                     timeout: config.timeout,
                     passage: cells.passage(&config.name, &config.cell),
+                    key_value: keeps.then(|| Arc::new(KeyValue::new(data_dir, &config.name))),
                 };
                 let processor_time = access.processor_time();
                 let loaded = plugins.component(component, settings, grant, access).await?;
@@ -139,6 +142,7 @@ impl Upstream {
                     imports: loaded.imports,
                     grant: cell,
                     processor_time,
+                    keeps: loaded.keeps,
                 }));
                 let source: Box<dyn Source> = match loaded.kind {
                     plugin::Kind::Tools(tools) => Box::new(ComponentSource::new(tools, config.timeout)),

@@ -22,6 +22,8 @@ pub struct Enclosed {
     pub imports: Vec<Opened>,
     /// What it may touch.
     pub grant: Grant,
+    /// Whether it has a store, in which it leaves something for later calls.
+    pub keeps: bool,
     /// Processor time of one call.
     pub processor_time: Duration,
 }
@@ -30,7 +32,7 @@ impl Enclosed {
     /// Whether the source can change nothing and tell nobody.
     #[must_use]
     pub fn is_harmless(&self) -> bool {
-        self.grant.is_harmless()
+        self.grant.is_harmless() && !self.keeps
     }
 
     /// What is enforced, in the order of [`Report::aspects`](super::Report::aspects).
@@ -41,6 +43,7 @@ impl Enclosed {
             (0, 0) => "there are none".to_owned(),
             (read, write) => format!("granted folders, opened at its start; {read} to read, {write} to write"),
         };
+        let files = if self.keeps { format!("{files}; a store of its own for each profile") } else { files };
         let network = match self.grant.network.is_empty() {
             true => "there is none",
             false => "by granted names, whose addresses are checked; no UDP, and nothing listens",

@@ -22,10 +22,14 @@ use super::v0_1::{PACKAGE, TRACK};
 use crate::cell::Grant;
 use crate::config::TIMEOUT;
 use crate::egress::Passage;
+use crate::key_value::KeyValue;
 
 mod network;
 
 use network::Reachable;
+
+/// The interface, and the word for `grant`, of stores.
+pub(crate) const KEY_VALUE: &str = "key-value";
 
 /// The release of WASI that is served.
 const SERVED: &str = "0.2";
@@ -41,13 +45,15 @@ pub struct Access {
     pub timeout: Duration,
     /// The way to what the grant's `network` lists; None where that is empty.
     pub passage: Option<Arc<Passage>>,
+    /// The stores of the source; None unless it is granted `key-value`.
+    pub key_value: Option<Arc<KeyValue>>,
 }
 
 impl Default for Access {
     fn default() -> Self {
         let mut grant = Grant::nothing();
         grant.limits.memory = limits::SOURCE_MEMORY_BYTES;
-        Self { env: Vec::new(), grant, timeout: TIMEOUT, passage: None }
+        Self { env: Vec::new(), grant, timeout: TIMEOUT, passage: None, key_value: None }
     }
 }
 
@@ -97,6 +103,12 @@ pub(crate) struct Wasi {
 }
 
 impl Access {
+    /// Whether the component can change nothing and tell nobody.
+    #[must_use]
+    pub fn is_sealed(&self) -> bool {
+        self.grant.is_harmless() && self.key_value.is_none()
+    }
+
     /// Processor time of one call; of a command from message to message. Who has a part of a processor has it for as long as a
     /// call may take.
     #[must_use]
@@ -194,7 +206,10 @@ pub(crate) fn opened(imports: &[String], access: &Access) -> Vec<Opened> {
                 Ok(behind) => (format!("wasi:{package}@{SERVED}"), interface, behind),
                 Err(_) => continue,
             },
-            (None, Some("log")) => (format!("{PACKAGE}@{TRACK}"), "log", "lines in the operator's log".to_owned()),
+            (None, Some("log")) => (format!("{PACKAGE}/log@{TRACK}"), "log", "the operator's log".to_owned()),
+            (None, Some(KEY_VALUE)) => {
+                (format!("{PACKAGE}/{KEY_VALUE}@{TRACK}"), KEY_VALUE, "a store for each profile".to_owned())
+            }
             _ => continue,
         };
         let fresh = || Opened { package: package.clone(), interfaces: Vec::new(), behind };

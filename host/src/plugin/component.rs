@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::access::{self, Access, Enclosure, Opened};
+use super::access::{self, Access, Enclosure, KEY_VALUE, Opened};
 use super::load::{Allowed, Manifest, Wasm, interface, listed};
 use super::v0_1::{PACKAGE, TRACK, ToolsWorld, World as _};
 use super::{Command, Functions, Identity, PluginError, Plugins, Tools, blocking};
@@ -16,6 +16,8 @@ pub struct Component {
     pub kind: Kind,
     /// What is behind its imports.
     pub imports: Vec<Opened>,
+    /// Whether it has a store.
+    pub keeps: bool,
 }
 
 /// The kinds of components that are sources.
@@ -43,7 +45,7 @@ impl Component {
         plugin: &PluginRef,
         settings: &serde_json::Value,
         grant: &[String],
-        access: Access,
+        mut access: Access,
     ) -> Result<Self, PluginError> {
         let wasm = plugins.0.origin.read(plugin).await?;
         let host = Arc::clone(&plugins.0);
@@ -54,13 +56,23 @@ impl Component {
         let (wasm, manifest) = blocking(scan).await?;
         let shape = Shape::of(&wasm, &manifest)?;
         useful(&wasm, &manifest, &access)?;
+        if let Some(import) = manifest.imports.iter().find(|name| interface(name) == Some(KEY_VALUE)) {
+            if shape == Shape::Command {
+                let imports = format!("{import}, which no program can have: it serves all profiles at once");
+                return Err(PluginError::NotGranted { plugin: wasm.plugin, imports });
+            }
+        } else {
+            access.key_value = None;
+        }
+        let keeps = access.key_value.is_some();
+        let offers_resources = ToolsWorld::offers_resources(&manifest.exports);
         let imports = access::opened(&manifest.imports, &access);
         let enclosure = Arc::new(Enclosure::new(access, &manifest.imports));
         let allowed = Allowed { grant: grant.to_vec(), enclosure: Some(Arc::clone(&enclosure)) };
         let kind = match shape {
             Shape::Tools => {
                 let (identity, stock) = plugins.load::<ToolsWorld>(wasm, settings, allowed, &plugins.0.tools).await?;
-                Kind::Tools(Tools::start(identity, stock).await?)
+                Kind::Tools(Tools::start(identity, stock, offers_resources).await?)
             }
             Shape::Command | Shape::Functions => {
                 let settings = no_settings(&wasm, settings)?;
@@ -75,7 +87,7 @@ impl Component {
                 blocking(load).await?
             }
         };
-        Ok(Self { kind, imports })
+        Ok(Self { kind, imports, keeps })
     }
 }
 

@@ -149,7 +149,7 @@ pub enum PluginError {
         imports: String,
     },
     /// The configuration grants something that does not exist.
-    #[error("`{grant}` in the grants of {plugin} is no capability; there is `log`")]
+    #[error("`{grant}` in the grants of {plugin} is no capability; there is `log`, and `key-value` for sources")]
     UnknownGrant {
         /// The plugin.
         plugin: String,

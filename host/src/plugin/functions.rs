@@ -17,6 +17,7 @@ use super::load::{self, Allowed, Manifest, Wasm};
 use super::v0_1::Facts;
 use super::{Host, Identity, ToolFailure};
 use crate::message::Json;
+use crate::name::ProfileName;
 
 mod docs;
 mod schema;
@@ -98,7 +99,7 @@ impl Functions {
     /// Whether it can change nothing and tell nobody.
     #[must_use]
     pub fn is_sealed(&self) -> bool {
-        self.0.enclosure.access.grant.is_harmless()
+        self.0.enclosure.access.is_sealed()
     }
 
     /// The tools, as MCP `Tool` objects.
@@ -111,7 +112,12 @@ impl Functions {
     ///
     /// # Errors
     /// The outer error is a failure of the component itself, the inner one is about the arguments.
-    pub async fn call(&self, tool: &str, arguments: &Json) -> Result<Result<Json, ToolFailure>, Failure> {
+    pub async fn call(
+        &self,
+        profile: &ProfileName,
+        tool: &str,
+        arguments: &Json,
+    ) -> Result<Result<Json, ToolFailure>, Failure> {
         let Some(function) = self.0.functions.get(tool) else { return Ok(Err(ToolFailure::UnknownTool)) };
         let parameters = match function.parameters(arguments) {
             Ok(parameters) => parameters,
@@ -123,7 +129,8 @@ impl Functions {
             return Err(Failure::new(FailureCode::Busy, "every slot for plugin instances is in use"));
         };
         let Loaded { host, identity, pre, enclosure, .. } = &*self.0;
-        let facts = Facts { plugin: identity.name.as_str().into(), ..Facts::default() };
+        let kept = enclosure.access.key_value.as_ref().map(|stores| stores.of(profile));
+        let facts = Facts { plugin: identity.name.as_str().into(), kept, ..Facts::default() };
         let mut store = State::enclosed(&host.engine, &host.clock, facts, enclosure)?;
         let armed = arm(&mut store, Limits::START);
         let instance = guard(armed, pre.instantiate_async(&mut store)).await?;

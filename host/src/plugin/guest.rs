@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
+use wasmtime::component::ResourceTableError;
 use wasmtime::{Engine, PoolConcurrencyLimitError, ResourceLimiter, Store, Trap, UpdateDeadline};
 use wasmtime_wasi::WasiCtxBuilder;
 
@@ -106,7 +107,8 @@ impl State {
         (state.memory_limit, state.configured) = (access.memory(), true);
         state.tool = access.processor_time();
         state.wasi = wasi.then(|| access.open(streams)).transpose()?.map(Box::new);
-        state.share = access.grant.limits.cpu.or(wasi.then_some(1.0));
+        // Who waits is measured.
+        state.share = access.grant.limits.cpu.or((*wasi || access.key_value.is_some()).then_some(1.0));
         Ok(store)
     }
 
@@ -231,6 +233,10 @@ pub(crate) fn failure(limits: Limits, error: &wasmtime::Error) -> Failure {
         Some(Trap::UnreachableCodeReached) => return Failure::new(FailureCode::Trap, "it panicked or aborted"),
         Some(trap) => return Failure::new(FailureCode::Trap, trap.to_string()),
         None => {}
+    }
+    if let Some(ResourceTableError::Full) = error.downcast_ref() {
+        let detail = format!("it held more than {} handles at once; no setting raises that", limits::WASI_HANDLES);
+        return Failure::new(FailureCode::Memory, detail);
     }
     if error.is::<PoolConcurrencyLimitError>() {
         return Failure::new(FailureCode::Busy, "every slot for plugin instances is in use");

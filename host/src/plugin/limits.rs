@@ -31,8 +31,8 @@ pub const MEMORY_BYTES: usize = 16 << 20;
 /// 30 MiB, and a source keeps for a session what a decision forgets.
 pub const SOURCE_MEMORY_BYTES: u64 = 64 << 20;
 
-/// Handles that a component holds at once: streams, files, sockets, what it waits for. Each costs the host a few hundred bytes.
-pub const WASI_HANDLES: usize = 10_000;
+/// Handles that a component holds at once: streams, files, sockets, what it waits for. Each may be a descriptor of the broker.
+pub const WASI_HANDLES: usize = 1000;
 
 /// Bytes that wait between a command and the host, each way: as much as a pipe of the system holds.
 pub(crate) const PIPE_BYTES: usize = 64 << 10;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use wasmtime::Engine;
 use wasmtime::component::{Component, InstancePre, Linker};
 
-use super::access::{self, Enclosure};
+use super::access::{self, Enclosure, KEY_VALUE};
 #[cfg(feature = "compiler")]
 use super::compile;
 use super::compiled::Precompiled;
@@ -17,7 +17,7 @@ use super::{Host, limits};
 use crate::digest::Digest;
 
 /// The capabilities that a configuration may grant, and the interface behind each.
-pub(crate) const GRANTS: [&str; 1] = ["log"];
+pub(crate) const GRANTS: [&str; 2] = ["log", KEY_VALUE];
 
 /// A plugin as it was read.
 pub(crate) struct Wasm {
@@ -134,7 +134,8 @@ fn linker(
 ) -> Result<Linker<State>, PluginError> {
     let Allowed { grant, enclosure } = allowed;
     let plugin = plugin.to_owned();
-    if let Some(grant) = grant.iter().find(|word| !GRANTS.contains(&word.as_str())) {
+    let of_sources = |word: &str| word == KEY_VALUE && enclosure.is_none();
+    if let Some(grant) = grant.iter().find(|word| !GRANTS.contains(&word.as_str()) || of_sources(word)) {
         return Err(PluginError::UnknownGrant { plugin, grant: grant.clone() });
     }
     let refused: Vec<(&str, String)> = imports.iter().filter_map(|name| refusal(name, free, allowed)).collect();

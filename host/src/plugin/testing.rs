@@ -45,6 +45,11 @@ pub(crate) async fn tools(
     }
 }
 
+/// Who calls in this session.
+pub(crate) fn caller(session: &SessionId) -> Caller {
+    Caller { session: session.clone(), ..Caller::clone(&view("{}").call.caller) }
+}
+
 /// A call of `files__read` with these arguments.
 pub(crate) fn view(arguments: &str) -> View {
     let definition = Json::parse(r#"{"name":"read","inputSchema":{"type":"object"}}"#).unwrap();

@@ -4,16 +4,15 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use serde_json::value::RawValue;
-
 use super::Identity;
 use super::error::{Failure, FailureCode, PluginError};
 use super::guest::Live;
 use super::limits::{SESSION_WAIT, TOOL_SESSIONS};
 use super::stock::Stock;
-use super::v0_1::{ToolSession, ToolsWorld, object};
-use crate::call::SessionId;
+use super::v0_1::{ToolSession, ToolsWorld, array, object};
+use crate::call::{Caller, SessionId};
 use crate::message::Json;
+use crate::name::ProfileName;
 
 /// A loaded component of tools. Clones share its sessions.
 #[derive(Clone)]
@@ -21,6 +20,7 @@ pub struct Tools {
     identity: Arc<Identity>,
     stock: Stock<ToolsWorld>,
     keeps_state: bool,
+    offers_resources: bool,
     sessions: Arc<Mutex<Sessions>>,
 }
 
@@ -51,11 +51,15 @@ struct Session {
 type Place = Arc<tokio::sync::Mutex<Option<(Live<ToolsWorld>, ToolSession)>>>;
 
 impl Tools {
-    pub(super) async fn start(identity: Identity, stock: Stock<ToolsWorld>) -> Result<Self, PluginError> {
+    pub(super) async fn start(
+        identity: Identity,
+        stock: Stock<ToolsWorld>,
+        offers_resources: bool,
+    ) -> Result<Self, PluginError> {
         let keeps_state = async { stock.take().await?.keeps_state().await }.await;
         let keeps_state =
             keeps_state.map_err(|failure| PluginError::Start { plugin: identity.name.clone(), failure })?;
-        Ok(Self { identity: Arc::new(identity), stock, keeps_state, sessions: Arc::default() })
+        Ok(Self { identity: Arc::new(identity), stock, keeps_state, offers_resources, sessions: Arc::default() })
     }
 
     /// Which component it is.
@@ -73,7 +77,7 @@ impl Tools {
     /// Whether it can change nothing and tell nobody.
     #[must_use]
     pub fn is_sealed(&self) -> bool {
-        self.stock.enclosure().is_none_or(|enclosure| enclosure.access.grant.is_harmless())
+        self.stock.enclosure().is_none_or(|enclosure| enclosure.access.is_sealed())
     }
 
     /// The tools, as MCP `Tool` objects. Cancellation safe.
@@ -81,13 +85,34 @@ impl Tools {
     /// # Errors
     /// [`FailureCode::Output`] if they are not an array of objects; else as any call.
     pub async fn definitions(&self) -> Result<Vec<Json>, Failure> {
-        let text = self.stock.take().await?.definitions().await?;
-        let bad = |reason: &dyn fmt::Display| {
-            Failure::new(FailureCode::Output, format!("its definitions are no array of objects: {reason}"))
-        };
-        let json = Json::parse(text).map_err(|error| bad(&error))?;
-        let items: Vec<&RawValue> = json.read().map_err(|error| bad(&error))?;
-        items.into_iter().map(|raw| object(raw.get().to_owned()).map_err(|failure| bad(&failure.detail))).collect()
+        array("definitions", self.stock.take().await?.definitions().await?)
+    }
+
+    /// Whether it offers resources.
+    #[must_use]
+    pub fn offers_resources(&self) -> bool {
+        self.offers_resources
+    }
+
+    /// The resources for a profile, as MCP `Resource` objects; none of a component that offers none. Cancellation safe.
+    ///
+    /// # Errors
+    /// As [`Tools::definitions`]; [`FailureCode::Error`] in the component's words.
+    pub async fn resources(&self, profile: Option<&ProfileName>) -> Result<Vec<Json>, Failure> {
+        match self.take(profile).await?.list_resources().await? {
+            None => Ok(Vec::new()),
+            Some(listed) => array("resources", own_error(listed)?),
+        }
+    }
+
+    /// The contents of a resource, as an MCP `ReadResourceResult`; None if there is none of that URI. Cancellation safe.
+    ///
+    /// # Errors
+    /// As [`Tools::resources`].
+    pub async fn read(&self, profile: &ProfileName, uri: &str) -> Result<Option<Json>, Failure> {
+        let Some(text) = own_error(self.take(Some(profile)).await?.read_resource(uri).await?)? else { return Ok(None) };
+        let contents: Vec<_> = array("contents", text)?.iter().map(Json::to_value).collect();
+        Ok(Some(Json::of(&serde_json::json!({ "contents": contents }))))
     }
 
     /// Runs a tool. Calls of one session come one after the other if the component keeps state. After a failure the session
@@ -97,23 +122,23 @@ impl Tools {
     /// The outer error is a failure of the component itself, the inner one is its answer.
     pub async fn call(
         &self,
-        session: &SessionId,
+        caller: &Caller,
         tool: &str,
         arguments: &Json,
     ) -> Result<Result<Json, ToolFailure>, Failure> {
         let arguments = arguments.as_str().to_owned();
         if !self.keeps_state {
-            let (mut live, open) = self.open().await?;
+            let (mut live, open) = self.open(caller).await?;
             return answer(live.call(open, tool, &arguments).await?);
         }
-        let place = self.place(session);
+        let place = self.place(&caller.session);
         let Ok(mut place) = tokio::time::timeout(SESSION_WAIT, place.lock()).await else {
             return Err(Failure::new(FailureCode::Busy, "earlier calls of this session are still running"));
         };
         // Taken out for the call, so that an instance that trapped or was cut off is not met again.
         let (mut live, open) = match place.take() {
             Some(kept) => kept,
-            None => self.open().await?,
+            None => self.open(caller).await?,
         };
         let result = live.call(open, tool, &arguments).await?;
         *place = Some((live, open));
@@ -130,8 +155,16 @@ impl Tools {
         self.sessions().live.clear();
     }
 
-    async fn open(&self) -> Result<(Live<ToolsWorld>, ToolSession), Failure> {
+    /// An instance that has the store of a profile.
+    async fn take(&self, profile: Option<&ProfileName>) -> Result<Live<ToolsWorld>, Failure> {
         let mut live = self.stock.take().await?;
+        let stores = self.stock.enclosure().and_then(|enclosure| enclosure.access.key_value.as_ref());
+        live.store.data_mut().facts.kept = stores.zip(profile).map(|(stores, profile)| stores.of(profile));
+        Ok(live)
+    }
+
+    async fn open(&self, caller: &Caller) -> Result<(Live<ToolsWorld>, ToolSession), Failure> {
+        let mut live = self.take(Some(&caller.profile)).await?;
         let session = live.open().await?;
         Ok((live, session))
     }
@@ -162,6 +195,10 @@ impl fmt::Debug for Tools {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Tools").field("identity", &self.identity).finish_non_exhaustive()
     }
+}
+
+fn own_error<T>(result: Result<T, String>) -> Result<T, Failure> {
+    result.map_err(|text| Failure::new(FailureCode::Error, text))
 }
 
 fn answer(result: Result<String, ToolFailure>) -> Result<Result<Json, ToolFailure>, Failure> {

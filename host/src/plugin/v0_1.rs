@@ -10,11 +10,13 @@ use super::guest::State;
 
 mod convert;
 mod host;
+mod tools;
 mod worlds;
 
-pub(crate) use convert::object;
+pub(crate) use convert::{array, object};
 pub(crate) use host::{Facts, link};
-pub(crate) use worlds::{ApprovalWorld, PolicyWorld, SinkWorld, ToolSession, ToolsWorld, TransformWorld};
+pub(crate) use tools::{ToolSession, ToolsWorld};
+pub(crate) use worlds::{ApprovalWorld, PolicyWorld, SinkWorld, TransformWorld};
 
 /// The package that plugins of this track are built for, without its patch version.
 pub(crate) const PACKAGE: &str = "portcullis:plugin";

@@ -14,6 +14,7 @@ use crate::call::SessionId;
 use crate::catalog::Kind;
 use crate::config::Follow;
 use crate::message::{Answer, Json, Notification, Request, RpcError};
+use crate::name::ProfileName;
 use crate::source::{Client, nobody_to_ask};
 
 /// How long a source that asks between calls waits for the agent to listen. Agents listen as soon as they are initialised.
@@ -129,6 +130,10 @@ impl Session {
 impl Client for Session {
     fn session(&self) -> Option<&SessionId> {
         Some(&self.caller.session)
+    }
+
+    fn profile(&self) -> Option<&ProfileName> {
+        Some(&self.caller.profile)
     }
 
     fn capabilities(&self) -> Json {

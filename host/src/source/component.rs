@@ -12,11 +12,15 @@ use crate::call::{Outcome, SessionId};
 use crate::catalog::Kind;
 use crate::gate::Permit;
 use crate::message::{Answer, Json, RpcError};
+use crate::name::ProfileName;
 use crate::plugin::{Failure, Functions, ToolFailure, Tools};
 
 mod command;
 
 pub(crate) use command::{CommandSource, Program};
+
+/// That there is no such resource, as revisions before 2026-07-28 say it; the front puts it into the agent's words.
+const NO_RESOURCE: i64 = -32002;
 
 /// What [`Discovery::protocol`] says of a component: there is no wire, and so no revision.
 const PROTOCOL: &str = "component";
@@ -52,6 +56,25 @@ impl ComponentSource {
         Self { tools: Callee::Functions(functions), timeout, sealed }
     }
 
+    async fn read(&self, tools: &Tools, profile: &ProfileName, params: &Json) -> Outcome {
+        let uri = params.get_str("uri").unwrap_or_default();
+        let Ok(read) = tokio::time::timeout(self.timeout, tools.read(profile, &uri)).await else {
+            return error(RpcError::INTERNAL, self.late());
+        };
+        match read {
+            Ok(Some(contents)) => Outcome::Answered(Answer::Result(contents)),
+            Ok(None) => error(NO_RESOURCE, format!("resource not found: {uri}")),
+            Err(Failure { code, detail }) => {
+                error(RpcError::INTERNAL, format!("the component failed ({code}): {detail}"))
+            }
+        }
+    }
+
+    fn late(&self) -> String {
+        let timeout = self.timeout.as_secs_f32();
+        format!("the component did not answer within {timeout} s; to wait longer, raise `timeout` in its source")
+    }
+
     /// What became of a call that has no answer.
     fn broken(&self, why: &str) -> Outcome {
         match self.sealed {
@@ -71,18 +94,29 @@ impl Source for ComponentSource {
         };
         let listed =
             listed.map_err(|failure| SourceError::Protocol(format!("{} lists no tools: {failure}", identity.name)))?;
+        let capabilities = match &self.tools {
+            Callee::Tools(tools) if tools.offers_resources() => serde_json::json!({ "tools": {}, "resources": {} }),
+            _ => serde_json::json!({ "tools": {} }),
+        };
         let server = serde_json::json!({ "name": identity.name, "version": identity.digest });
         Ok(Discovery {
             server: Json::of(&server),
             protocol: PROTOCOL.into(),
-            capabilities: Json::of(&serde_json::json!({ "tools": {} })),
+            capabilities: Json::of(&capabilities),
             instructions: None,
             tools: Listed { items: listed, ..Listed::default() },
         })
     }
 
     async fn list(&self, client: &Arc<dyn Client>, kind: Kind) -> Result<Listed, SourceError> {
-        Ok(if kind == Kind::Tool { self.discover(client).await?.tools } else { Listed::default() })
+        let failed = |failure| SourceError::Protocol(format!("it lists no resources: {failure}"));
+        Ok(match (kind, &self.tools) {
+            (Kind::Tool, _) => self.discover(client).await?.tools,
+            (Kind::Resource, Callee::Tools(tools)) if tools.offers_resources() => {
+                Listed { items: tools.resources(client.profile()).await.map_err(failed)?, ..Listed::default() }
+            }
+            _ => Listed::default(),
+        })
     }
 
     async fn notify(&self, permit: Permit, _: &Arc<dyn Client>) -> Result<(), SourceError> {
@@ -90,6 +124,10 @@ impl Source for ComponentSource {
     }
 
     async fn call(&self, permit: Permit, _: &Arc<dyn Client>, _: Relay) -> Outcome {
+        let caller = &permit.call().caller;
+        if let ("resources/read", Callee::Tools(tools)) = (permit.method(), &self.tools) {
+            return self.read(tools, &caller.profile, permit.source_params()).await;
+        }
         if permit.method() != "tools/call" {
             let text = format!("a component has no method `{}`", permit.method());
             return error(RpcError::METHOD_NOT_FOUND, text);
@@ -101,16 +139,13 @@ impl Source for ComponentSource {
         let arguments = params.get("arguments").unwrap_or(Json::empty_object());
         let called = async {
             match &self.tools {
-                Callee::Tools(tools) => tools.call(&permit.call().caller.session, &tool, &arguments).await,
-                Callee::Functions(functions) => functions.call(&tool, &arguments).await,
+                Callee::Tools(tools) => tools.call(caller, &tool, &arguments).await,
+                Callee::Functions(functions) => functions.call(&caller.profile, &tool, &arguments).await,
             }
         };
         // Dropping the call ends the guest.
         let Ok(called) = tokio::time::timeout(self.timeout, called).await else {
-            return self.broken(&format!(
-                "the component did not answer within {} s; to wait longer, raise `timeout` in its source",
-                self.timeout.as_secs_f32()
-            ));
+            return self.broken(&self.late());
         };
         match called {
             Ok(Ok(result)) => Outcome::Answered(Answer::Result(result)),

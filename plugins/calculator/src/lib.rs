@@ -21,10 +21,7 @@ impl Tools for Calculator {
     const KEEPS_STATE: bool = false;
 
     fn configure(settings: &str) -> Result<Self, String> {
-        #[derive(serde::Deserialize)]
-        #[serde(deny_unknown_fields)]
-        struct Nothing {}
-        settings::parse::<Nothing>(settings).map(|Nothing {}| Self)
+        settings::none(settings).map(|()| Self)
     }
 
     fn definitions(&self) -> String {

@@ -11,6 +11,7 @@ wit_bindgen::generate!({
             import portcullis:plugin/log@0.1.0;
             import portcullis:plugin/lines@0.1.0;
             import portcullis:plugin/vault@0.1.0;
+            import portcullis:plugin/key-value@0.1.0;
         }",
     world: "portcullis:sdk/imports",
     generate_all,
@@ -53,4 +54,7 @@ world!(audit, "audit-plugin", "export_audit_world", "portcullis_plugin::bindings
 });
 world!(tools, "tools-plugin", "export_tools_world", "portcullis_plugin::bindings::tools", {
     "portcullis:plugin/log@0.1.0": crate::bindings::portcullis::plugin::log,
+});
+world!(resources, "resources-plugin", "export_resources_world", "portcullis_plugin::bindings::resources", {
+    "portcullis:plugin/key-value@0.1.0": crate::bindings::portcullis::plugin::key_value,
 });

@@ -1,6 +1,6 @@
 //! Write Portcullis plugins in Rust.
 //!
-//! There is one trait for each kind of plugin: [`Policy`], [`Transform`], [`Approval`], [`Audit`], [`Tools`]. Implement it,
+//! There is one trait for each kind of plugin: [`Policy`], [`Transform`], [`Approval`], [`Audit`], [`Tools`] with [`Resources`]. Implement it,
 //! export it, build for `wasm32-unknown-unknown`:
 //!
 //! ```
@@ -40,6 +40,7 @@ pub mod fake;
 mod glob;
 mod instance;
 pub mod json;
+pub mod key_value;
 mod log;
 mod policy;
 pub mod settings;
@@ -57,7 +58,7 @@ pub use glob::{Glob, NameGlob};
 pub use instance::{Instance, Opened};
 pub use log::{Level, log};
 pub use policy::{Policy, Verdict};
-pub use tools::{Failure, Tools};
+pub use tools::{Failure, Resources, Tools, arguments, text_result};
 #[doc(hidden)]
 pub use transform::HostVault;
 pub use transform::{Change, Transform, Vault};

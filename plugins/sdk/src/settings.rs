@@ -8,15 +8,31 @@ use serde::de::DeserializeOwned;
 /// # Errors
 /// The first field that does not fit, as `settings.deny[2].tool: …`.
 pub fn parse<T: DeserializeOwned>(settings: &str) -> Result<T, String> {
-    let mut reader = serde_json::Deserializer::from_str(settings);
+    read("settings", settings)
+}
+
+/// For a plugin that has none.
+///
+/// # Errors
+/// The first setting that there is.
+pub fn none(settings: &str) -> Result<(), String> {
+    #[derive(serde::Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Nothing {}
+    parse::<Nothing>(settings).map(|Nothing {}| ())
+}
+
+/// Reads what is called `root`.
+pub(crate) fn read<T: DeserializeOwned>(root: &str, text: &str) -> Result<T, String> {
+    let mut reader = serde_json::Deserializer::from_str(text);
     let value = serde_path_to_error::deserialize(&mut reader).map_err(|error| {
         let field = match error.path().to_string() {
-            path if path == "." => "settings".to_string(),
-            path => format!("settings.{path}"),
+            path if path == "." => root.to_string(),
+            path => format!("{root}.{path}"),
         };
         format!("{field}: {}", without_position(&error.inner().to_string()))
     })?;
-    reader.end().map_err(|error| format!("settings: {error}"))?;
+    reader.end().map_err(|error| format!("{root}: {error}"))?;
     Ok(value)
 }
 

@@ -29,10 +29,71 @@ pub trait Tools: Sized + 'static {
     fn call(&self, session: &mut Self::Session, tool: &str, arguments: &str) -> Result<String, Failure>;
 }
 
+/// What a tool source offers to be read beside its tools. Every call has a fresh instance.
+pub trait Resources: Tools {
+    /// The resources of the caller's profile: a JSON array of MCP `Resource` objects.
+    ///
+    /// # Errors
+    /// Why there is no list.
+    fn list(&self) -> Result<String, String>;
+
+    /// The contents of a resource: a JSON array of MCP `ResourceContents` objects. None if there is no such resource.
+    ///
+    /// # Errors
+    /// Why it cannot be read.
+    fn read(&self, uri: &str) -> Result<Option<String>, String>;
+}
+
+/// Reads the arguments of a call. Use `#[serde(deny_unknown_fields)]`, so that a misspelt argument is not one that is missing.
+///
+/// # Errors
+/// [`Failure::InvalidArguments`]: the first argument that does not fit, as `arguments.path: …`.
+pub fn arguments<T: serde::de::DeserializeOwned>(arguments: &str) -> Result<T, Failure> {
+    crate::settings::read("arguments", arguments).map_err(Failure::InvalidArguments)
+}
+
+/// An answer that is a text, as an MCP `CallToolResult`.
+#[must_use]
+pub fn text_result(text: &str) -> String {
+    format!(r#"{{"content":[{{"type":"text","text":{}}}],"isError":false}}"#, crate::json::quote(text))
+}
+
 /// Makes the component export [`Tools`]. Once per crate.
 #[macro_export]
 macro_rules! export_tools {
     ($plugin:ty) => {
+        $crate::__tools! { $plugin {} }
+    };
+}
+
+/// Makes the component export [`Tools`] and [`Resources`]. Once per crate.
+#[macro_export]
+macro_rules! export_tools_and_resources {
+    ($plugin:ty) => {
+        $crate::__tools! { $plugin {
+            struct Offered;
+
+            impl $crate::bindings::resources::exports::portcullis::plugin::resources::Guest for Offered {
+                fn list_resources() -> ::std::result::Result<::std::string::String, ::std::string::String> {
+                    PLUGIN.with(|plugin| $crate::Resources::list(plugin.get()?))
+                }
+
+                fn read_resource(
+                    uri: ::std::string::String,
+                ) -> ::std::result::Result<::std::option::Option<::std::string::String>, ::std::string::String> {
+                    PLUGIN.with(|plugin| $crate::Resources::read(plugin.get()?, &uri))
+                }
+            }
+
+            $crate::bindings::resources::export_resources_world!(Offered with_types_in $crate::bindings::resources);
+        } }
+    };
+}
+
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __tools {
+    ($plugin:ty { $($more:tt)* }) => {
         $crate::__component! { $plugin: Tools, tools, export_tools_world, {
             type Session = Session;
 
@@ -45,6 +106,8 @@ macro_rules! export_tools {
                 <$plugin as $crate::Tools>::KEEPS_STATE
             }
         } {
+            $($more)*
+
             struct Session($crate::Opened<<$plugin as $crate::Tools>::Session>);
 
             impl $crate::bindings::tools::exports::portcullis::plugin::tools::GuestSession for Session {

@@ -98,6 +98,25 @@ fn somebody_elses_functions_are_tools() {
 }
 
 #[test]
+fn a_limit_that_a_component_meets_is_told_with_the_line_that_raises_it() {
+    let place = Place::new(
+        "[sources.explorer]\ncomponent = \"@guest:explorer@\"\ntimeout = \"1s\"\ncell = { memory = \"8MiB\" }\n",
+    );
+    let mut agent = Agent::start(&place, ERAS[0]);
+    for (tool, line) in [
+        ("explorer__grow", "cell = { memory = \"16MiB\" }"),
+        ("explorer__sleep", "raise `timeout` in its source"),
+        ("explorer__read", "os error"),
+    ] {
+        let answer = agent.call(tool, &json!({ "path": "/etc/passwd" }), None);
+        assert!(answer["failed"].as_str().is_some_and(|text| text.contains(line)), "{tool}: {answer}");
+        let answer = agent.call("explorer__look", &json!({}), None);
+        assert!(answer["ok"].as_str().is_some_and(|text| text.contains("\"environment\":{}")), "{answer}");
+    }
+    agent.leave();
+}
+
+#[test]
 fn an_import_that_no_grant_gives_stops_the_start_and_says_so() {
     let place = Place::new("[sources.far]\ncomponent = \"@guest:dialer@\"\n");
     let ran = place.run(&["check"]);

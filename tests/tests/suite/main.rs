@@ -15,6 +15,7 @@ mod agent;
 mod approvals;
 mod attacks;
 mod bad_input;
+mod builtins;
 mod cases;
 mod cells;
 mod components;

@@ -26,7 +26,11 @@ fn definition(functions: &Functions, tool: &str) -> Value {
 }
 
 async fn call(functions: &Functions, tool: &str, arguments: Value) -> Result<Value, ToolFailure> {
-    functions.call(tool, &Json::of(&arguments)).await.unwrap().map(|answer| answer.read().unwrap())
+    functions
+        .call(&"default".parse().unwrap(), tool, &Json::of(&arguments))
+        .await
+        .unwrap()
+        .map(|answer| answer.read().unwrap())
 }
 
 async fn refusal(functions: &Functions, tool: &str, arguments: Value) -> String {
@@ -120,7 +124,7 @@ async fn a_limit_that_is_met_is_named_and_the_next_call_works() {
     for (tool, code, named) in
         [("spin", FailureCode::Deadline, "5 s of processor time"), ("grow", FailureCode::Memory, "more than 64 MiB")]
     {
-        let failure = functions.call(tool, &Json::empty_object()).await.unwrap_err();
+        let failure = functions.call(&"default".parse().unwrap(), tool, &Json::empty_object()).await.unwrap_err();
         assert!(failure.code == code && failure.detail.contains(named), "{failure}");
     }
     assert!(call(&functions, "nothing", json!({})).await.is_ok());

@@ -7,7 +7,7 @@ use std::task::Poll;
 use portcullis_test_support::guest;
 use serde_json::json;
 
-use super::super::testing::{entry, plugins, tools, view};
+use super::super::testing::{caller, entry, plugins, tools, view};
 use super::super::*;
 
 /// Decides beside a hostile guest until that has ended, and says how many decisions that were.
@@ -134,8 +134,8 @@ async fn no_innocent_is_killed_under_load() {
 async fn dropping_a_call_frees_its_slot() {
     let host = Plugins::new(None).unwrap();
     let tools = tools(&host, &crate::config::PluginRef::Path(guest("counter")), &json!({})).await.unwrap();
-    let (session, arguments) = (crate::call::SessionId::new(), Json::empty_object());
-    let mut call = Box::pin(tools.call(&session, "spin", &arguments));
+    let (caller, arguments) = (caller(&crate::call::SessionId::new()), Json::empty_object());
+    let mut call = Box::pin(tools.call(&caller, "spin", &arguments));
     for _ in 0..3 {
         // Each poll runs the guest until it has seen a tick.
         let running = std::future::poll_fn(|context| Poll::Ready(call.as_mut().poll(context).is_pending())).await;
@@ -148,5 +148,5 @@ async fn dropping_a_call_frees_its_slot() {
         }
     };
     tokio::time::timeout(std::time::Duration::from_secs(20), only_the_stock_is_held).await.unwrap();
-    assert!(tools.call(&session, "count", &arguments).await.unwrap().is_ok());
+    assert!(tools.call(&caller, "count", &arguments).await.unwrap().is_ok());
 }

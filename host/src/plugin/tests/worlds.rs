@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use portcullis_test_support::guest;
 use serde_json::json;
 
-use super::super::testing::{entry, plugins, tools, view};
+use super::super::testing::{caller, entry, plugins, tools, view};
 use super::super::*;
 use crate::call::{Phase, SessionId};
 
@@ -97,7 +97,7 @@ async fn counter(state: bool) -> Tools {
 }
 
 async fn count(tools: &Tools, session: &SessionId) -> String {
-    let result = tools.call(session, "count", &Json::empty_object()).await.unwrap().unwrap();
+    let result = tools.call(&caller(session), "count", &Json::empty_object()).await.unwrap().unwrap();
     result.read::<serde_json::Value>().unwrap()["content"][0]["text"].as_str().unwrap().to_owned()
 }
 
@@ -117,7 +117,7 @@ async fn with_state_each_session_has_its_own_and_a_trap_ends_only_that_one() {
     let (one, two) = (SessionId::new(), SessionId::new());
     assert_eq!((count(&tools, &one).await, count(&tools, &one).await), ("1".into(), "2".into()));
     assert_eq!(count(&tools, &two).await, "1");
-    let failure = tools.call(&one, "panic", &Json::empty_object()).await.unwrap_err();
+    let failure = tools.call(&caller(&one), "panic", &Json::empty_object()).await.unwrap_err();
     assert_eq!(failure.code, FailureCode::Trap);
     assert_eq!((count(&tools, &one).await, count(&tools, &two).await), ("1".into(), "2".into()));
     tools.end_session(&two);

@@ -1,9 +1,12 @@
 //! Generated types to the types of this crate, and what a plugin says checked on the way.
 
+use serde_json::value::RawValue;
+
 use super::super::limits::CODE_BYTES;
 use super::super::{Change, Denial, Failure, FailureCode, Offer, Scope, Settlement, ToolFailure, Verdict};
 use super::host::imports::portcullis::plugin::{asks, types};
-use super::worlds::{approval, policy, tools, transform};
+use super::tools::world as tools;
+use super::worlds::{approval, policy, transform};
 use crate::message::Json;
 
 type Wire<T> = Result<T, Failure>;
@@ -76,6 +79,16 @@ fn denial(denial: types::Denial) -> Wire<Denial> {
         return Err(Failure::new(FailureCode::Output, detail));
     }
     Ok(Denial { code, message })
+}
+
+/// An array of objects, which is what lists of MCP hold.
+pub(crate) fn array(what: &str, text: String) -> Wire<Vec<Json>> {
+    let bad = |reason: &dyn std::fmt::Display| {
+        Failure::new(FailureCode::Output, format!("its {what} are no array of objects: {reason}"))
+    };
+    let json = Json::parse(text).map_err(|error| bad(&error))?;
+    let items: Vec<&RawValue> = json.read().map_err(|error| bad(&error))?;
+    items.into_iter().map(|raw| object(raw.get().to_owned()).map_err(|failure| bad(&failure.detail))).collect()
 }
 
 /// An object: arguments and results of MCP are.

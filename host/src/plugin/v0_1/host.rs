@@ -10,7 +10,10 @@ use super::super::limits;
 use super::super::{AskFacts, GrantFacts, Vault};
 use super::convert;
 use crate::call::View;
+use crate::key_value::Store;
 use crate::message::Json;
+
+pub(super) mod key_value;
 
 pub(super) mod imports {
     wasmtime::component::bindgen!({
@@ -63,6 +66,8 @@ pub(crate) struct Facts {
     pub(crate) vault: Option<Arc<dyn Vault>>,
     /// What a sink has written in this batch.
     pub(crate) lines: String,
+    /// The store of the caller's profile, if the source has one.
+    pub(crate) kept: Option<Store>,
     /// What the log still takes of this call.
     pub(crate) log_lines_left: u32,
 }
@@ -77,6 +82,7 @@ pub(crate) fn link(linker: &mut Linker<State>, interface: &str) -> Result<()> {
         "asks" => asks::add_to_linker::<_, This>(linker, |state| state),
         "log" => log::add_to_linker::<_, This>(linker, |state| state),
         "vault" => vault::add_to_linker::<_, This>(linker, |state| state),
+        "key-value" => key_value::key_value::add_to_linker::<_, This>(linker, |state| state),
         "lines" => lines::add_to_linker::<_, This>(linker, |state| state),
         _ => bail!("no interface {interface}"),
     }

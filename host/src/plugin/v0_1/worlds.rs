@@ -1,11 +1,11 @@
 //! The worlds: for each the generated bindings, and the calls into a guest in terms of this crate.
 
 use wasmtime::Store;
-use wasmtime::component::{Instance, InstancePre, Resource, ResourceAny};
+use wasmtime::component::{Instance, InstancePre, Resource};
 
-use super::super::guest::{Armed, Live, State, arm, guard};
+use super::super::guest::{Live, State, arm, guard};
 use super::super::limits::Limits;
-use super::super::{Change, Failure, FailureCode, Settlement, ToolFailure, Verdict};
+use super::super::{Change, Failure, FailureCode, Settlement, Verdict};
 use super::{World, convert};
 
 macro_rules! world {
@@ -96,15 +96,6 @@ world! {
     }
 }
 
-world! {
-    /// `tools-plugin`
-    ToolsWorld, tools, ToolsPlugin, ToolsPluginPre, "tools-plugin", "tools", portcullis_plugin_tools,
-    imports: ["types"],
-    with: {
-        "portcullis:plugin/types": types, "portcullis:plugin/log": log
-    }
-}
-
 /// The number in a handle to a call or an ask. There is one of each in a store, so that the number says nothing.
 const ONLY: u32 = 0;
 
@@ -150,50 +141,5 @@ impl Live<SinkWorld> {
         let delivered = guest.call_deliver(&mut self.store, records);
         own_error(guard(armed, delivered).await?)?;
         Ok(std::mem::take(&mut self.store.data_mut().facts.lines))
-    }
-}
-
-/// A session resource of a tools plugin. Belongs to the instance that made it.
-#[derive(Clone, Copy)]
-pub(crate) struct ToolSession(ResourceAny);
-
-impl Live<ToolsWorld> {
-    fn arm(&mut self) -> Armed {
-        let limits = self.store.data().tool_limits();
-        arm(&mut self.store, limits)
-    }
-
-    /// The text of the definitions.
-    pub(crate) async fn definitions(&mut self) -> Result<String, Failure> {
-        let armed = self.arm();
-        let guest = self.world.0.portcullis_plugin_tools();
-        guard(armed, guest.call_definitions(&mut self.store)).await
-    }
-
-    /// Whether calls of one session must reach the same instance.
-    pub(crate) async fn keeps_state(&mut self) -> Result<bool, Failure> {
-        let armed = self.arm();
-        let guest = self.world.0.portcullis_plugin_tools();
-        guard(armed, guest.call_keeps_state(&mut self.store)).await
-    }
-
-    /// Opens a session.
-    pub(crate) async fn open(&mut self) -> Result<ToolSession, Failure> {
-        let armed = self.arm();
-        let guest = self.world.0.portcullis_plugin_tools().session();
-        guard(armed, guest.call_constructor(&mut self.store)).await.map(ToolSession)
-    }
-
-    /// Runs a tool.
-    pub(crate) async fn call(
-        &mut self,
-        session: ToolSession,
-        tool: &str,
-        arguments: &String,
-    ) -> Result<Result<String, ToolFailure>, Failure> {
-        let armed = self.arm();
-        let guest = self.world.0.portcullis_plugin_tools().session();
-        let result = guest.call_call(&mut self.store, session.0, tool, arguments);
-        Ok(guard(armed, result).await?.map_err(convert::tool_failure))
     }
 }

@@ -145,6 +145,10 @@ async fn a_failure_names_the_line_that_raises_the_limit_and_the_next_call_works(
     let mut access = Access { timeout: Duration::from_secs(2), ..Access::default() };
     access.grant.limits.memory = 8 << 20;
     access.grant.limits.cpu = Some(0.1);
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("note.txt"), "").unwrap();
+    access.env.push(("HOARD".into(), dir.path().join("note.txt").to_str().unwrap().to_owned()));
+    access.grant.read.push(dir.path().to_owned());
     let source = explorer(access).await;
     for (tool, code, way_out) in [
         (
@@ -153,6 +157,7 @@ async fn a_failure_names_the_line_that_raises_the_limit_and_the_next_call_works(
             "0.2 s of processor time; to give it a whole processor for as long as its `timeout`, write `cell = { cpu = 1.0 }`",
         ),
         ("grow", "plugin-memory", "more than 8 MiB of memory; to give it more, write `cell = { memory = \"16MiB\" }`"),
+        ("hoard", "plugin-memory", "more than 1000 handles at once"),
         ("recurse", "plugin-trap", "wasm trap"),
         ("flood", "plugin-memory", "more than 8 MiB of memory"),
     ] {
@@ -173,4 +178,65 @@ async fn a_call_that_waits_too_long_names_its_timeout() {
     let source = ComponentSource::new(tools, Duration::from_millis(50));
     let (is_error, said) = text(&call(&source, "sleep").await);
     assert!(is_error && said.contains("within 0.05 s; to wait longer, raise `timeout` in its source"), "{said}");
+}
+
+#[tokio::test]
+async fn a_store_is_the_profiles_own_and_outlives_the_source() {
+    let dir = tempfile::tempdir().unwrap();
+    let load = async || {
+        let stores = crate::key_value::KeyValue::new(dir.path(), &"memory".parse().unwrap());
+        let access = Access { key_value: Some(Arc::new(stores)), ..Access::default() };
+        let (plugin, grant) = (PluginRef::Builtin("memory".into()), ["key-value".to_owned()]);
+        let loaded = plugins().component(&plugin, &json!({}), &grant, access).await.unwrap();
+        assert!(loaded.keeps);
+        match loaded.kind {
+            crate::plugin::Kind::Tools(tools) => ComponentSource::new(tools, Duration::from_secs(600)),
+            other => panic!("{other:?}"),
+        }
+    };
+    let permit_of = |profile: &str, method: &str, params: serde_json::Value| {
+        let call = view("{}").call;
+        let caller =
+            crate::call::Caller { profile: profile.parse().unwrap(), ..crate::call::Caller::clone(&call.caller) };
+        let name = params["name"].as_str().or(params["uri"].as_str()).unwrap_or_default();
+        let item = Arc::new(Item { name: name.into(), ..Item::clone(&call.item) });
+        let arguments = params.get("arguments").map_or_else(|| Json::empty_object().clone(), Json::of);
+        let (caller, method, params) = (Arc::new(caller), method.into(), Json::of(&params));
+        Permit::unchecked(Arc::new(Call { caller, item, method, params, arguments, ..Call::clone(&call) }))
+    };
+    let say = async |source: &ComponentSource, profile: &str, tool: &str, arguments: serde_json::Value| {
+        let params = json!({ "name": tool, "arguments": arguments });
+        let Outcome::Answered(answer) =
+            source.call(permit_of(profile, "tools/call", params), &nobody(), silent()).await
+        else {
+            panic!("{tool}")
+        };
+        answer
+    };
+    let source = load().await;
+    // Hundreds at once, each in an instance of its own, and none is lost.
+    let calls =
+        (0..200).map(|n| say(&source, "mine", "remember", json!({ "entity": "it", "observations": [format!("{n}")] })));
+    for answer in futures_util::future::join_all(calls).await {
+        assert!(!text(&answer).0, "{answer:?}");
+    }
+    drop(source);
+    let source = load().await;
+    let known = text(&say(&source, "mine", "recall", json!({ "entity": "it" })).await).1;
+    assert_eq!(known.lines().count(), 201, "{known}");
+    assert_eq!(text(&say(&source, "yours", "recall", json!({})).await).1, "nothing is known");
+    for (profile, there) in [("mine", true), ("yours", false)] {
+        let permit = permit_of(profile, "resources/read", json!({ "uri": "memory:///it" }));
+        let Outcome::Answered(read) = source.call(permit, &nobody(), silent()).await else { panic!() };
+        assert_eq!(matches!(&read, Answer::Result(result) if result.as_str().contains("- 199")), there, "{read:?}");
+    }
+    let found = source.discover(&nobody()).await.unwrap();
+    assert!(found.capabilities.get("resources").is_some());
+}
+
+#[tokio::test]
+async fn a_store_that_is_not_granted_is_refused_with_the_line_to_add() {
+    let plugin = PluginRef::Builtin("memory".into());
+    let error = plugins().component(&plugin, &json!({}), &[], Access::default()).await.unwrap_err().to_string();
+    assert!(error.contains("key-value@0.1.0, which it is not granted: add `grant = [\"key-value\"]`"), "{error}");
 }

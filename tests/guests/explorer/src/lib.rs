@@ -5,7 +5,7 @@ wit_bindgen::generate!({ path: "../../../wit", world: "tools-plugin" });
 use exports::portcullis::plugin::tools::{Failure, Guest, GuestSession};
 use serde_json::{Value, json};
 
-const TOOLS: [&str; 8] = ["look", "read", "write", "sleep", "spin", "grow", "recurse", "flood"];
+const TOOLS: [&str; 9] = ["look", "read", "write", "sleep", "spin", "grow", "recurse", "flood", "hoard"];
 
 struct Explorer;
 
@@ -59,6 +59,12 @@ impl GuestSession for Session {
                 }
             }
             "recurse" => recurse(arguments.to_string().len()).to_string(),
+            "hoard" => {
+                let mut held = Vec::new();
+                loop {
+                    held.push(std::fs::File::open(std::env::var("HOARD").unwrap_or_default()).map_err(said)?);
+                }
+            }
             "flood" => "x".repeat(16 << 20),
             _ => return Err(Failure::UnknownTool),
         };

@@ -1,0 +1,44 @@
+//! What a call of each kind of component costs: an instance and the call, by a caller who does not wait for the next one to be
+//! ready.
+#![allow(missing_docs, clippy::unwrap_used, clippy::panic, reason = "a bench")]
+
+use criterion::{Criterion, criterion_group, criterion_main};
+use portcullis::call::{Caller, SessionId, Trust};
+use portcullis::config::PluginRef;
+use portcullis::message::Json;
+use portcullis::plugin::{Access, Kind, Plugins};
+use portcullis_test_support::guest;
+use serde_json::json;
+
+fn component(criterion: &mut Criterion) {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    let plugins = Plugins::new(None).unwrap();
+    let caller = Caller {
+        principal: "bench".into(),
+        profile: "default".parse().unwrap(),
+        trust: Trust::Medium,
+        session: SessionId::new(),
+        client: "bench/1".into(),
+    };
+    let sum = Json::of(&json!({ "a": 20, "b": 22 }));
+    let nothing = Json::empty_object();
+    for (name, plugin, tool, arguments) in [
+        ("calculator", PluginRef::Builtin("calculator".to_owned()), "add", &sum),
+        ("filesystem", PluginRef::Builtin("filesystem".to_owned()), "list", &nothing),
+        ("functions", PluginRef::Path(guest("shapes")), "nothing", &nothing),
+    ] {
+        let loaded = runtime.block_on(plugins.component(&plugin, &json!({}), &[], Access::default())).unwrap();
+        criterion.bench_function(&format!("component/{name}"), |bencher| {
+            bencher.iter(|| match &loaded.kind {
+                Kind::Tools(tools) => runtime.block_on(tools.call(&caller, tool, arguments)).unwrap().unwrap(),
+                Kind::Functions(functions) => {
+                    runtime.block_on(functions.call(&caller.profile, tool, arguments)).unwrap().unwrap()
+                }
+                Kind::Command(_) => panic!("{name} is called"),
+            });
+        });
+    }
+}
+
+criterion_group!(benches, component);
+criterion_main!(benches);

@@ -1,0 +1,106 @@
+//! Files by name, and lines by what they hold.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use portcullis_plugin::Glob;
+
+/// Findings that one call tells.
+const FINDINGS: usize = 200;
+
+/// Files that one call looks at: a search that takes longer is one of another tool.
+const FILES: usize = 20_000;
+
+/// Folders within folders.
+const DEPTH: usize = 32;
+
+/// Bytes of a file that is searched for text. Larger ones are no text that anybody wrote.
+const TEXT_BYTES: u64 = 4 << 20;
+
+/// Bytes of a line that are shown.
+const LINE_BYTES: usize = 300;
+
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Search {
+    path: Option<PathBuf>,
+    name: Option<Glob>,
+    text: Option<String>,
+}
+
+/// What was found so far.
+#[derive(Default)]
+struct Found {
+    lines: Vec<String>,
+    files: usize,
+}
+
+impl Search {
+    pub(crate) fn run(&self, folders: &[PathBuf]) -> Result<String, String> {
+        let text = self.text.as_ref().map(|text| text.to_lowercase());
+        let mut found = Found::default();
+        match &self.path {
+            Some(path) => {
+                // What is found missing within is skipped; what was asked for is not.
+                fs::read_dir(path).map_err(|error| super::failed("searched", path, &error))?;
+                self.folder(path, text.as_deref(), 0, &mut found);
+            }
+            None => folders.iter().for_each(|folder| self.folder(folder, text.as_deref(), 0, &mut found)),
+        }
+        if found.lines.is_empty() {
+            return Ok(format!("nothing found in {} files", found.files));
+        }
+        if found.full() {
+            found.lines.push("[there may be more: search a smaller folder or for more words]".to_owned());
+        }
+        Ok(found.lines.join("\n"))
+    }
+
+    fn folder(&self, folder: &Path, text: Option<&str>, depth: usize, found: &mut Found) {
+        let Ok(entries) = fs::read_dir(folder) else { return };
+        let mut entries: Vec<_> = entries.flatten().collect();
+        entries.sort_by_key(fs::DirEntry::file_name);
+        for entry in entries {
+            if found.full() {
+                return;
+            }
+            // Of a link itself, so that none is followed.
+            let Ok(kind) = entry.file_type() else { continue };
+            if kind.is_dir() && depth < DEPTH {
+                self.folder(&entry.path(), text, depth + 1, found);
+            } else if kind.is_file() {
+                found.files += 1;
+                let named = entry
+                    .file_name()
+                    .to_str()
+                    .is_some_and(|name| self.name.as_ref().is_none_or(|glob| glob.matches(name)));
+                match text {
+                    _ if !named => {}
+                    None => found.lines.push(entry.path().display().to_string()),
+                    Some(text) => lines(&entry.path(), text, found),
+                }
+            }
+        }
+    }
+}
+
+impl Found {
+    fn full(&self) -> bool {
+        self.lines.len() >= FINDINGS || self.files >= FILES
+    }
+}
+
+/// The lines of a text file that hold `text`, which is in lower case.
+fn lines(path: &Path, text: &str, found: &mut Found) {
+    if fs::metadata(path).is_ok_and(|data| data.len() > TEXT_BYTES) {
+        return;
+    }
+    let Ok(content) = fs::read_to_string(path) else { return };
+    for (number, line) in content.lines().enumerate().filter(|(_, line)| line.to_lowercase().contains(text)) {
+        if found.full() {
+            return;
+        }
+        let shown = line.get(..line.floor_char_boundary(LINE_BYTES)).unwrap_or_default();
+        found.lines.push(format!("{}:{}: {shown}", path.display(), number + 1));
+    }
+}

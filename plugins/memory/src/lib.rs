@@ -1,0 +1,220 @@
+//! A source that is a component: a store of knowledge that outlives the session. Entities have observations, and relations to each
+//! other; each profile has a store of its own. Entities are offered as resources too.
+//!
+//! Every fact is a key of its own, so that calls at the same time add to each other and none is lost:
+//! `e NAME` → kind, `o NAME hash` → observation, `r NAME relation OTHER` → nothing, with a unit separator in between.
+
+use portcullis_plugin::key_value::{self, Change};
+use portcullis_plugin::{Failure, Resources, Tools, arguments, settings, text_result};
+use serde_json::{Value, json};
+
+mod entity;
+
+use entity::{Entity, Name};
+
+/// Entities that one search tells.
+const FOUND: usize = 50;
+
+/// Entities that one list of resources holds.
+const LISTED: usize = 1000;
+
+struct Memory;
+
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Remember {
+    entity: Name,
+    kind: Option<String>,
+    #[serde(default)]
+    observations: Vec<String>,
+}
+
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Relate {
+    from: Name,
+    relation: Name,
+    to: Name,
+}
+
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Recall {
+    words: Option<String>,
+    entity: Option<Name>,
+}
+
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Forget {
+    entity: Name,
+    observation: Option<String>,
+    relation: Option<Name>,
+    to: Option<Name>,
+}
+
+impl Tools for Memory {
+    type Session = ();
+    const KEEPS_STATE: bool = false;
+
+    fn configure(settings: &str) -> Result<Self, String> {
+        settings::none(settings).map(|()| Self)
+    }
+
+    fn definitions(&self) -> String {
+        let text = |description: &str| json!({ "type": "string", "description": description });
+        let name = text("The name of an entity, such as \"Ada Lovelace\".");
+        let list = json!({ "type": "array", "items": { "type": "string" }, "description": "Facts, each a sentence of its own." });
+        let tool = |name: &str, description: &str, properties: Value, required: &[&str], hints: [bool; 2]| {
+            let [reads, destroys] = hints;
+            json!({
+                "name": name,
+                "description": description,
+                "inputSchema": {
+                    "type": "object", "properties": properties, "required": required, "additionalProperties": false,
+                },
+                "annotations": {
+                    "readOnlyHint": reads, "destructiveHint": destroys, "idempotentHint": true, "openWorldHint": false,
+                },
+            })
+        };
+        json!([
+            tool(
+                "remember",
+                "Remembers facts about an entity, beside those that are known already.",
+                json!({ "entity": name, "kind": text("What it is, such as person or project."), "observations": list }),
+                &["entity"],
+                [false, false],
+            ),
+            tool(
+                "relate",
+                "Remembers how one entity is related to another.",
+                json!({ "from": name, "relation": text("In the active voice, such as \"works on\"."), "to": name }),
+                &["from", "relation", "to"],
+                [false, false],
+            ),
+            tool(
+                "recall",
+                "Tells what is known: of one entity, of those whose facts hold all the words, or which entities there are.",
+                json!({ "words": text("Words that the facts hold, whatever their case."), "entity": name }),
+                &[],
+                [true, false],
+            ),
+            tool(
+                "forget",
+                "Forgets an entity with its facts and relations; or one observation or relation of it.",
+                json!({
+                    "entity": name, "observation": text("To the letter."), "relation": text("With `to`: that relation."),
+                    "to": name,
+                }),
+                &["entity"],
+                [false, true],
+            ),
+        ])
+        .to_string()
+    }
+
+    fn open(&self) {}
+
+    fn call(&self, (): &mut (), tool: &str, arguments: &str) -> Result<String, Failure> {
+        let said = match tool {
+            "remember" => remember(&self::arguments(arguments)?),
+            "relate" => relate(&self::arguments(arguments)?),
+            "recall" => recall(&self::arguments(arguments)?),
+            "forget" => forget(&self::arguments(arguments)?),
+            _ => return Err(Failure::UnknownTool),
+        };
+        said.map(|said| text_result(&said)).map_err(Failure::Failed)
+    }
+}
+
+impl Resources for Memory {
+    fn list(&self) -> Result<String, String> {
+        let names = entity::names()?.into_iter().take(LISTED);
+        let resource = |(name, kind): (String, String)| json!({ "uri": entity::uri(&name), "name": name, "description": kind, "mimeType": "text/plain" });
+        Ok(json!(names.map(resource).collect::<Vec<_>>()).to_string())
+    }
+
+    fn read(&self, uri: &str) -> Result<Option<String>, String> {
+        let Some(name) = entity::named_by(uri) else { return Ok(None) };
+        let Some(entity) = Entity::read(&name)? else { return Ok(None) };
+        Ok(Some(json!([{ "uri": uri, "mimeType": "text/plain", "text": entity.to_string() }]).to_string()))
+    }
+}
+
+fn remember(Remember { entity, kind, observations }: &Remember) -> Result<String, String> {
+    let mut changes = entity.known(kind.as_deref())?;
+    changes.extend(observations.iter().map(|text| Change::set(entity.observation(text), text.as_bytes())));
+    key_value::write(&changes)?;
+    Ok(format!("remembered {} of {entity}", counted(observations.len(), "observation")))
+}
+
+fn relate(Relate { from, relation, to }: &Relate) -> Result<String, String> {
+    let mut changes = from.known(None)?;
+    changes.extend(to.known(None)?);
+    changes.push(Change::set(from.relation(relation, to), b""));
+    key_value::write(&changes)?;
+    Ok(format!("remembered that {from} {relation} {to}"))
+}
+
+fn recall(Recall { words, entity }: &Recall) -> Result<String, String> {
+    if let Some(name) = entity {
+        return Ok(
+            Entity::read(name)?.map_or_else(|| format!("nothing is known of {name}"), |entity| entity.to_string())
+        );
+    }
+    let names = entity::names()?;
+    let Some(words) = words.as_ref().filter(|words| !words.trim().is_empty()) else {
+        let listed =
+            names.iter().map(|(name, kind)| if kind.is_empty() { name.clone() } else { format!("{name} ({kind})") });
+        return Ok(if names.is_empty() {
+            "nothing is known".to_owned()
+        } else {
+            listed.collect::<Vec<_>>().join("\n")
+        });
+    };
+    let words: Vec<String> = words.split_whitespace().map(str::to_lowercase).collect();
+    let mut found = Vec::new();
+    for (name, _) in names {
+        let Some(entity) = Entity::read(&Name::try_from(name)?)? else { continue };
+        let text = entity.to_string();
+        let lower = text.to_lowercase();
+        if words.iter().all(|word| lower.contains(word)) {
+            found.push(text);
+        }
+        if found.len() == FOUND {
+            found.push("[there may be more: search for more words]".to_owned());
+            break;
+        }
+    }
+    Ok(if found.is_empty() { "nothing that is known holds all these words".to_owned() } else { found.join("\n\n") })
+}
+
+fn forget(Forget { entity, observation, relation, to }: &Forget) -> Result<String, String> {
+    let keys = match (observation, relation, to) {
+        (None, None, None) => entity.keys()?,
+        (Some(text), None, None) => vec![entity.observation(text)],
+        (None, Some(relation), Some(to)) => vec![entity.relation(relation, to)],
+        _ => return Err("name an observation, or a relation with its `to`, or neither".to_owned()),
+    };
+    let mut known = Vec::new();
+    for key in keys {
+        if key_value::get(&key)?.is_some() {
+            known.push(Change::remove(key));
+        }
+    }
+    if known.is_empty() {
+        return Ok(format!("nothing of that was known of {entity}"));
+    }
+    key_value::write(&known)?;
+    Ok(format!("forgot {} of {entity}", counted(known.len(), "fact")))
+}
+
+fn counted(number: usize, what: &str) -> String {
+    if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
+}
+
+portcullis_plugin::export_tools_and_resources!(Memory);
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,178 @@
+//! The sources that ship in the binary, as an agent meets them.
+
+use std::io::{Read as _, Write as _};
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::agent::{Agent, ERAS};
+use crate::place::{Place, Ran};
+
+fn call(place: &Place, tool: &str, arguments: &Value) -> Ran {
+    place.run(&["call", tool, &arguments.to_string()])
+}
+
+#[test]
+fn the_file_system_is_the_granted_folders_and_nothing_else() {
+    let place = Place::new(
+        "[sources.files]\ncomponent = \"builtin:filesystem\"\ncell = { read = [\"open\"], write = [\"drop\"] }\n\
+         [profiles.default]\napprove = \"never\"\n",
+    );
+    std::fs::create_dir(place.path("drop")).unwrap();
+    std::fs::write(place.path("open/note.txt"), "a needle\nin a haystack\n").unwrap();
+    std::fs::write(place.path("secret.txt"), "hunter22").unwrap();
+    std::os::unix::fs::symlink(place.path("secret.txt"), place.path("drop/link")).unwrap();
+    let good = |tool: &str, arguments: Value| {
+        let ran = call(&place, tool, &arguments);
+        assert_eq!(ran.code, Some(0), "{tool}: {}{}", ran.out, ran.err);
+        ran.out
+    };
+    let listed = good("files__list", json!({}));
+    assert!(
+        listed.contains(place.path("open").to_str().unwrap()) && listed.contains(place.path("drop").to_str().unwrap())
+    );
+    assert!(good("files__list", json!({ "path": place.path("open") })).contains("note.txt (23 bytes)"));
+    assert!(good("files__read", json!({ "path": place.path("open/note.txt") })).contains("in a haystack"));
+    assert!(good("files__search", json!({ "text": "NEEDLE" })).contains("note.txt:1: a needle"));
+    good("files__write", json!({ "path": place.path("drop/deep/new.txt"), "text": "mine" }));
+    assert_eq!(std::fs::read_to_string(place.path("drop/deep/new.txt")).unwrap(), "mine");
+    for (tool, path) in [
+        ("files__read", place.path("secret.txt")),
+        ("files__read", place.path("open/../secret.txt")),
+        ("files__read", place.path("drop/link")),
+        ("files__read", "/etc/passwd".into()),
+        ("files__list", "/".into()),
+        ("files__write", place.path("open/note.txt")),
+        ("files__write", place.path("portcullis.toml")),
+    ] {
+        let ran = call(
+            &place,
+            tool,
+            &match tool {
+                "files__write" => json!({ "path": path, "text": "theirs" }),
+                _ => json!({ "path": path }),
+            },
+        );
+        assert_ne!(ran.code, Some(0), "{tool} {}: {}", path.display(), ran.out);
+        assert!(!ran.out.contains("hunter22") && !ran.out.contains("root:"), "{}", ran.out);
+    }
+    assert_eq!(std::fs::read_to_string(place.path("open/note.txt")).unwrap(), "a needle\nin a haystack\n");
+}
+
+#[test]
+fn what_is_remembered_outlives_a_broker_that_is_killed_and_is_a_resource() {
+    let place = Place::new(
+        "[sources.memory]\ncomponent = \"builtin:memory\"\ngrant = [\"key-value\"]\n\
+         [profiles.default]\napprove = \"never\"\n[profiles.other]\napprove = \"never\"\n",
+    );
+    let mut agent = Agent::start(&place, ERAS[0]);
+    let fact = json!({ "entity": "Ada", "kind": "person", "observations": ["wrote the first program"] });
+    let answer = agent.call("memory__remember", &fact, None);
+    assert!(answer["ok"].as_str().is_some(), "{answer}");
+    agent.running.signal(Signal::KILL);
+    drop(agent);
+    place.await_no_process();
+    for era in ERAS {
+        let mut agent = Agent::start(&place, era);
+        let recalled = agent.call("memory__recall", &json!({ "words": "FIRST program" }), None);
+        assert!(recalled["ok"].as_str().is_some_and(|text| text.contains("Ada (person)")), "{recalled}");
+        let listed = agent.request("resources/list", json!({}));
+        let uri = listed["result"]["resources"][0]["uri"].as_str().unwrap_or_else(|| panic!("{listed}")).to_owned();
+        assert_eq!(uri, "portcullis://memory/memory:///Ada");
+        let read = agent.request("resources/read", json!({ "uri": uri }));
+        assert_eq!(read["result"]["contents"][0]["text"], "Ada (person)\n- wrote the first program", "{read}");
+        let missing = agent.request("resources/read", json!({ "uri": "portcullis://memory/memory:///Bob" }));
+        assert!(missing["error"]["code"].as_i64().is_some(), "{missing}");
+        agent.leave();
+    }
+    let mut other = Agent::under(&place, "other", ERAS[0]);
+    let recalled = other.call("memory__recall", &json!({}), None);
+    assert!(recalled["ok"].as_str().is_some_and(|text| text.contains("nothing is known")), "{recalled}");
+    other.leave();
+}
+
+/// Serves a page, and redirects to wherever the path says.
+fn web() -> u16 {
+    let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = server.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        while let Ok((mut stream, _)) = server.accept() {
+            let mut head = [0; 4096];
+            let read = stream.read(&mut head).unwrap_or_default();
+            let head = String::from_utf8_lossy(&head[..read]).into_owned();
+            let path = head.split(' ').nth(1).unwrap_or_default();
+            let answer = match path.strip_prefix("/to/") {
+                Some(to) => {
+                    format!("HTTP/1.1 302 Found\r\nlocation: {to}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
+                }
+                None => {
+                    let page =
+                        "<html><body><h1>Welcome</h1><script>no()</script><p>to the &lt;web&gt;</p></body></html>";
+                    format!(
+                        "HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{page}",
+                        page.len()
+                    )
+                }
+            };
+            let _ = stream.write_all(answer.as_bytes());
+        }
+    });
+    port
+}
+
+#[test]
+fn pages_are_fetched_from_granted_hosts_as_text_and_from_no_others() {
+    let port = web();
+    let config = |more: &str| {
+        format!(
+            "[sources.web]\ncomponent = \"builtin:fetch\"\ncell = {{ network = [\"localhost:{port}\"] }}\n{more}\
+             [profiles.default]\napprove = \"never\"\n"
+        )
+    };
+    let place = Place::new(&config("dangerous-allow-private = true\n"));
+    let fetch = |place: &Place, url: &str| call(place, "web__fetch", &json!({ "url": url }));
+    let page = fetch(&place, &format!("http://localhost:{port}/"));
+    assert!(page.out.contains("# Welcome") && page.out.contains("to the <web>"), "{}{}", page.out, page.err);
+    assert!(!page.out.contains("no()"), "{}", page.out);
+    let followed = fetch(&place, &format!("http://localhost:{port}/to//page"));
+    assert!(followed.out.contains("# Welcome"), "{}{}", followed.out, followed.err);
+    for url in [
+        format!("http://localhost:{port}/to/http://169.254.169.254/latest/meta-data/"),
+        format!("http://127.0.0.1:{port}/"),
+        "http://169.254.169.254/".to_owned(),
+        "https://example.com/".to_owned(),
+        "file:///etc/passwd".to_owned(),
+    ] {
+        let ran = fetch(&place, &url);
+        let said = format!("{}{}", ran.out, ran.err);
+        assert_ne!(ran.code, Some(0), "{url}: {said}");
+        assert!(said.contains("is not granted") || said.contains("no address of HTTP"), "{url}: {said}");
+    }
+    let refused = place.records_of("egress.refused");
+    assert!(refused.iter().any(|record| record["body"]["host"] == "169.254.169.254"), "{refused:?}");
+    let near = Place::new(&config(""));
+    let ran = fetch(&near, &format!("http://localhost:{port}/"));
+    let said = format!("{}{}", ran.out, ran.err);
+    assert!(ran.code != Some(0) && !said.contains("Welcome"), "{said}");
+}
+
+#[test]
+fn check_shows_what_they_are_granted_and_their_risk() {
+    let place = Place::new(
+        "[sources.files]\ncomponent = \"builtin:filesystem\"\ncell = { read = [\"open\"] }\n\
+         [sources.memory]\ncomponent = \"builtin:memory\"\ngrant = [\"key-value\"]\n",
+    );
+    let ran = place.run(&["check", "--json"]);
+    let report: Value = serde_json::from_str(&ran.out).unwrap_or_else(|_| panic!("{}{}", ran.out, ran.err));
+    let of = |name: &str| {
+        let sources = report["sources"].as_array().unwrap();
+        sources.iter().find(|source| source["name"] == name).unwrap()["cell"].clone()
+    };
+    assert_eq!((&of("files")["harmless"], &of("memory")["harmless"]), (&json!(true), &json!(false)));
+    let imports = of("memory")["imports"].to_string();
+    assert!(imports.contains("key-value"), "{imports}");
+
+    let place = Place::new("[sources.memory]\ncomponent = \"builtin:memory\"\n");
+    let ran = place.run(&["check"]);
+    assert!(ran.code != Some(0) && ran.err.contains("add `grant = [\"key-value\"]`"), "{}", ran.err);
+}
