@@ -73,14 +73,7 @@ impl World for ToolsWorld {
         Ok(Pre { tools: world::ToolsPluginPre::new(pre)?, resources })
     }
 
-    async fn instantiate(pre: &Pre, store: &mut Store<State>) -> wasmtime::Result<Self> {
-        match pre.resources {
-            None => Ok(Self { tools: pre.tools.instantiate_async(store).await?, resources: None }),
-            Some(_) => Ok(Self::open(pre, store).await?.0),
-        }
-    }
-
-    async fn open(pre: &Pre, store: &mut Store<State>) -> wasmtime::Result<(Self, Instance)> {
+    async fn instantiate(pre: &Pre, store: &mut Store<State>) -> wasmtime::Result<(Self, Instance)> {
         let instance = pre.tools.instance_pre().instantiate_async(&mut *store).await?;
         let tools = world::ToolsPlugin::new(&mut *store, &instance)?;
         let offers = pre.resources.is_some();
