@@ -1,22 +1,40 @@
-//! ARCHITECTURE.md and SECURITY.md name the tests that prove what they say. Here: that those tests exist.
+//! ARCHITECTURE.md and SECURITY.md name the tests that prove what they say, and the files where it is kept. Here: that those
+//! exist.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// What stands before the names of tests in a document.
 const TESTS: &str = "Tests:";
 
+const DOCUMENTS: [&str; 2] = ["ARCHITECTURE.md", "SECURITY.md"];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// All Rust files of the workspace.
+fn rust_files() -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for folder in ["host", "plugins", "tests", "examples"] {
+        collect(&root().join(folder), &mut files);
+    }
+    files
+}
+
 #[test]
 fn every_test_that_a_document_names_exists() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut functions = BTreeSet::new();
-    for folder in ["host", "plugins", "tests", "examples"] {
-        collect(&root.join(folder), &mut functions);
+    for file in rust_files() {
+        let text = fs::read_to_string(file).unwrap();
+        let after = text.split("fn ").skip(1);
+        let name = |rest: &str| rest.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect::<String>();
+        functions.extend(after.map(name));
     }
-    for document in ["ARCHITECTURE.md", "SECURITY.md"] {
-        let text = fs::read_to_string(root.join(document)).unwrap();
+    for document in DOCUMENTS {
+        let text = fs::read_to_string(root().join(document)).unwrap();
         let named: Vec<_> =
             text.lines().filter_map(|line| line.split_once(TESTS)).flat_map(|(_, l)| quoted(l)).collect();
         assert!(
@@ -29,21 +47,30 @@ fn every_test_that_a_document_names_exists() {
     }
 }
 
+#[test]
+fn every_file_that_a_document_names_exists() {
+    let files = rust_files();
+    for document in DOCUMENTS {
+        let text = fs::read_to_string(root().join(document)).unwrap();
+        let named = text.lines().flat_map(quoted).filter(|name| name.ends_with(".rs"));
+        let missing: Vec<_> = named.filter(|name| !files.iter().any(|file| file.ends_with(name))).collect();
+        assert!(missing.is_empty(), "{document} names files that do not exist: {missing:?}");
+    }
+}
+
 /// What stands between backquotes.
 fn quoted(line: &str) -> impl Iterator<Item = &str> {
     line.split('`').skip(1).step_by(2)
 }
 
-/// The names of all functions in the Rust files of a folder.
-fn collect(folder: &Path, functions: &mut BTreeSet<String>) {
+/// The Rust files of a folder.
+fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).unwrap().map(Result::unwrap) {
         let path = entry.path();
         if path.is_dir() && entry.file_name() != "target" && entry.file_name() != "node_modules" {
-            collect(&path, functions);
+            collect(&path, files);
         } else if path.extension().is_some_and(|extension| extension == "rs") {
-            let text = fs::read_to_string(&path).unwrap();
-            let after = text.split("fn ").skip(1);
-            functions.extend(after.map(|rest| rest.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect()));
+            files.push(path);
         }
     }
 }
