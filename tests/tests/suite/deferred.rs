@@ -60,7 +60,7 @@ fn an_agent_finds_describes_and_calls_and_the_gate_sees_the_inner_call() {
         assert_eq!(agent.call("calc__add", &inner["arguments"], None)["ok"], "3", "by its own name too");
         let denied = json!({ "name": "calc__divide", "arguments": { "a": 1, "b": 2 } });
         let denied = agent.request("tools/call", json!({ "name": "call_tool", "arguments": denied }));
-        assert_eq!(denied["error"]["data"]["code"], "policy-denied", "{denied}");
+        assert_eq!(denied["error"]["data"]["code"], "rule", "{denied}");
         for (unknown, why) in [
             (json!({ "name": "calc__subtract", "arguments": {} }), "unknown tool \"calc__subtract\""),
             (json!({ "name": "call_tool", "arguments": {} }), "unknown tool \"call_tool\""),

@@ -229,3 +229,17 @@ async fn the_built_in_plugins_fit_their_worlds_and_need_no_grant() {
     let tools = tools(plugins(), &calculator, &json!({})).await.unwrap();
     assert!(!tools.definitions().await.unwrap().is_empty());
 }
+
+#[tokio::test]
+async fn more_sources_than_there_are_slots_start_and_answer() {
+    let folder = tempfile::tempdir().unwrap();
+    let host = Plugins::new(Some(folder.path())).unwrap();
+    let calculator = PluginRef::Builtin("calculator".into());
+    let mut sources = Vec::new();
+    for _ in 0..limits::TOOL_SLOTS + 16 {
+        sources.push(tools(&host, &calculator, &json!({})).await.unwrap());
+    }
+    for source in &sources {
+        assert_eq!(source.definitions().await.unwrap().len(), 4);
+    }
+}
