@@ -111,7 +111,9 @@ impl Session {
             changed = shown(changed),
             "the tools of a session have changed"
         );
-        self.record(ledger::Kind::ListChanged, json!({ "added": added, "removed": removed, "changed": changed }));
+        let all = |names: &BTreeSet<Arc<str>>| names.iter().map(|name| json!(&**name)).collect::<Vec<_>>();
+        let body = json!({ "added": all(added), "removed": all(removed), "changed": all(changed) });
+        self.record(ledger::Kind::ListChanged, body);
         *self.lock_tools() = Arc::new(tokio::sync::OnceCell::new_with(Some(Ok(after))));
         let told = Notification { method: TOOLS_CHANGED.to_owned(), params: None };
         match self.agent.era {
