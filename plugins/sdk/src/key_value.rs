@@ -3,7 +3,7 @@
 //! A component that calls this imports `key-value` and needs `grant = ["key-value"]`. Outside a component each thread has a store
 //! in memory, so that tests see none but their own.
 
-/// One change of a [`write`].
+/// One change of a [`write()`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
     key: String,
