@@ -47,7 +47,9 @@ impl Session {
                 let token = meta.and_then(|meta| meta.get("progressToken"));
                 let _open = token.map(|token| self.asking.begin(token, &upstream.config.name));
                 let answer = question.put(contact).await;
-                self.broker.gate.release(question.ticket, Outcome::Answered(answer)).await
+                let answer = self.broker.gate.release(question.ticket, Outcome::Answered(answer)).await;
+                self.asking.answered(&answer, &upstream.config.name);
+                answer
             }
             Err(refusal) => refusal,
         }

@@ -1,6 +1,7 @@
 //! What an agent says unasked. The protocol's own notifications are for the broker; any other is for a source, and passes the
 //! gate as a request of that method does.
 
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -21,7 +22,11 @@ const MAX_SAID: usize = 64;
 /// How long a session that ends waits for what its agent said last.
 const LAST_WORDS: Duration = Duration::from_secs(3);
 
+/// How many answers that are tasks of the agent are remembered; of more, the oldest is forgotten.
+const MAX_TASKS: usize = 256;
+
 const PROGRESS: &str = "notifications/progress";
+const TASK_STATUS: &str = "notifications/tasks/status";
 const ROOTS_CHANGED: &str = "notifications/roots/list_changed";
 
 /// What one agent has said and no source has yet, in its order; and what hands it over. None until there is something.
@@ -44,28 +49,52 @@ impl Waiting {
     }
 }
 
-/// The questions of sources that the agent works on and may tell the progress of: their tokens, and whose they are.
+/// The questions of sources that the agent works on: by what it may speak of them, and whose they are.
 #[derive(Default)]
-pub(super) struct Asking(Mutex<Vec<(Json, SourceName)>>);
+pub(super) struct Asking(Mutex<Questions>);
+
+#[derive(Default)]
+struct Questions {
+    /// Until they are answered, by the token of their progress.
+    open: Vec<(Json, SourceName)>,
+    /// Whose answer was a task, by its id.
+    tasks: VecDeque<(Json, SourceName)>,
+}
 
 impl Asking {
     /// A question is open until what is returned is dropped.
     pub(super) fn begin(&self, token: Json, source: &SourceName) -> Open<'_> {
         let question = (token, source.clone());
-        self.lock().push(question.clone());
+        self.lock().open.push(question.clone());
         Open { asking: self, question }
+    }
+
+    /// Takes note of the task that an answer is, if it is one (2025-11-25, "Tasks").
+    pub(super) fn answered(&self, answer: &Answer, source: &SourceName) {
+        let Answer::Result(result) = answer else { return };
+        let Some(id) = result.get("task").and_then(|task| task.get("taskId")) else { return };
+        let mut questions = self.lock();
+        if questions.tasks.len() == MAX_TASKS {
+            questions.tasks.pop_front();
+        }
+        questions.tasks.push_back((id, source.clone()));
     }
 
     /// Whose question has this token. None if several have: sources choose it, and do not know of each other.
     fn source(&self, token: &Json) -> Option<SourceName> {
-        let all = self.lock();
-        let mut found = all.iter().filter(|(other, _)| other == token);
+        let questions = self.lock();
+        let mut found = questions.open.iter().filter(|(other, _)| other == token);
         let (_, source) = found.next()?;
         found.next().is_none().then(|| source.clone())
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<(Json, SourceName)>> {
-        // The list is whole at every point at which a holder could panic.
+    /// Whose question became this task.
+    fn source_of_task(&self, id: &Json) -> Option<SourceName> {
+        self.lock().tasks.iter().find(|(other, _)| other == id).map(|(_, source)| source.clone())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Questions> {
+        // The lists are whole at every point at which a holder could panic.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -78,24 +107,25 @@ pub(super) struct Open<'a> {
 
 impl Drop for Open<'_> {
     fn drop(&mut self) {
-        let mut all = self.asking.lock();
-        if let Some(at) = all.iter().position(|question| *question == self.question) {
-            all.swap_remove(at);
+        let mut questions = self.asking.lock();
+        if let Some(at) = questions.open.iter().position(|question| *question == self.question) {
+            questions.open.swap_remove(at);
         }
     }
 }
 
 impl Session {
     /// Takes a notification of the agent, and does not wait for what becomes of it. That its roots changed is told to sources
-    /// in the broker's own words, and progress to the one whose question it is about. What is not of the protocol goes to the source that its `_meta` names under
-    /// `portcullis/source`, or to the only one there is, if the gate lets it pass: one after another, each in the ledger.
+    /// in the broker's own words; progress, and the status of a task, to the one whose question it is about. What is not of the
+    /// protocol goes to the source that its `_meta` names under `portcullis/source`, or to the only one there is. All but the
+    /// first go if the gate lets them pass, one after another, each in the ledger.
     pub fn notified(&self, notification: &Notification) {
         if notification.method == ROOTS_CHANGED {
             let changed = Notification { method: ROOTS_CHANGED.to_owned(), params: None };
             for (upstream, _) in self.broker.admitted(&self.caller.profile) {
                 upstream.source.tell(&self.caller.session, changed.clone());
             }
-        } else if is_of_the_protocol(&notification.method) && notification.method != PROGRESS {
+        } else if is_of_the_protocol(&notification.method) && !is_of_a_question(&notification.method) {
             tracing::debug!(method = %visible(&notification.method), "a notification of the agent is for no source");
         } else {
             self.queue(notification.clone());
@@ -128,10 +158,10 @@ impl Session {
         let refused = |error: RpcError| Answer::Error(Json::of(&error));
         let Notification { method, params } = notification;
         let params = params.unwrap_or_else(Json::empty_object);
-        // Who asks and wants to hear of progress is told; nobody is asked again.
-        let asked = method == PROGRESS;
+        // Who asked is told how it goes; nobody is asked again.
+        let asked = is_of_a_question(&method);
         let target = match asked {
-            true => self.asked_by(&params).map_err(refused)?,
+            true => self.asked_by(&method, &params).map_err(refused)?,
             false => self.source_for(&method, &params).await.map_err(refused)?,
         };
         let turned_away = |code, text| Err(refused(self.turned_away(code, Kind::Source, &target.item.exposed, text)));
@@ -151,15 +181,27 @@ impl Session {
         Ok(())
     }
 
-    /// The source whose question, which the agent works on, has the token of this progress.
-    fn asked_by(&self, params: &Json) -> Result<Shown, RpcError> {
-        let source = params.get("progressToken").and_then(|token| self.asking.source(&token));
+    /// The source whose question, which the agent works on, this is about.
+    fn asked_by(&self, method: &str, params: &Json) -> Result<Shown, RpcError> {
+        let (source, text) = match method {
+            PROGRESS => (
+                params.get("progressToken").and_then(|token| self.asking.source(&token)),
+                "no one question of a source that is open has this `progressToken`",
+            ),
+            _ => (
+                params.get("taskId").and_then(|id| self.asking.source_of_task(&id)),
+                "no question of a source became the task of this `taskId`",
+            ),
+        };
         let upstream = source.and_then(|source| self.upstream(source.as_str()));
-        upstream.map(|upstream| Shown::whole_source(&upstream)).ok_or_else(|| {
-            let text = "no one question of a source that is open has this `progressToken`";
-            RpcError::new(RpcError::INVALID_PARAMS, text)
-        })
+        let target = upstream.map(|upstream| Shown::whole_source(&upstream));
+        target.ok_or_else(|| RpcError::new(RpcError::INVALID_PARAMS, text))
     }
+}
+
+/// Whether a notification is about a question that the agent works on.
+fn is_of_a_question(method: &str) -> bool {
+    matches!(method, PROGRESS | TASK_STATUS)
 }
 
 #[cfg(test)]
@@ -182,5 +224,20 @@ mod tests {
         assert_eq!(asking.source(&token), Some(source("far")));
         drop(far);
         assert_eq!(asking.source(&token), None);
+    }
+
+    #[test]
+    fn a_task_leads_to_whose_question_it_was_and_the_oldest_is_forgotten() {
+        let asking = Asking::default();
+        let source = "near".parse::<SourceName>().unwrap();
+        let task = |n: usize| Json::of(&format!("task {n}"));
+        for n in 0..=MAX_TASKS {
+            let answer =
+                Json::of(&serde_json::json!({ "task": { "taskId": format!("task {n}"), "status": "working" } }));
+            asking.answered(&Answer::Result(answer), &source);
+        }
+        asking.answered(&Answer::Result(Json::of(&serde_json::json!({ "action": "accept" }))), &source);
+        assert_eq!((asking.source_of_task(&task(0)), asking.source_of_task(&task(1))), (None, Some(source.clone())));
+        assert_eq!(asking.source_of_task(&task(MAX_TASKS)), Some(source));
     }
 }

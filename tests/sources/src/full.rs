@@ -24,7 +24,7 @@ impl Full {
         let text = |key: &str| params.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
         let result = match message.get("method").and_then(Value::as_str).unwrap_or_default() {
             "" => return self.answered(message),
-            "notifications/progress" => {
+            "notifications/progress" | "notifications/tasks/status" => {
                 let heard = json!({ "level": "info", "data": { "heard": params } });
                 send(&json!({ "jsonrpc": "2.0", "method": "notifications/message", "params": heard }));
                 return true;

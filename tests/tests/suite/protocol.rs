@@ -267,6 +267,28 @@ fn a_call_that_is_cancelled_after_it_has_asked_is_cancelled_at_its_source() {
 }
 
 #[test]
+fn the_status_of_a_task_reaches_the_source_whose_question_became_it() {
+    let place = Place::new(CONFIG);
+    let mut legacy = agent(&place, Era::Legacy);
+    let id = legacy.send_call("far__elicit", &json!({}));
+    let asked = legacy.next().unwrap();
+    let task = json!({ "taskId": "mine", "status": "working" });
+    let answer = json!({ "jsonrpc": "2.0", "id": asked["id"], "result": { "task": task } });
+    legacy.running.write(&answer.to_string());
+    legacy.answer(id, None);
+    for task in ["of nobody", "mine"] {
+        legacy.notify("notifications/tasks/status", json!({ "taskId": task, "status": "completed" }));
+    }
+    let heard = legacy.next().unwrap();
+    let told = json!({ "taskId": "mine", "status": "completed" });
+    assert_eq!(heard["params"]["data"]["heard"], told, "{heard}");
+    legacy.leave();
+    let told = place.records_of("call.intent");
+    let told = told.iter().filter(|record| record["body"]["method"] == "notifications/tasks/status").count();
+    assert_eq!(told, 1, "what is about no question's task reaches nobody");
+}
+
+#[test]
 fn the_progress_of_an_answer_reaches_the_source_that_asks() {
     let place = Place::new(CONFIG);
     let mut legacy = agent(&place, Era::Legacy);
