@@ -74,8 +74,8 @@ fn behind_a_link() -> Vec<(String, bool, String)> {
 fn daemons() -> bool {
     let ground = Ground::new(TIER);
     let left = super::drills::daemons(&ground, &mut agent(&ground), OBEDIENT);
-    left.into_iter().for_each(|pid| signal(pid, Signal::KILL));
-    !ground.marked().is_empty()
+    left.iter().for_each(|pid| signal(*pid, Signal::KILL));
+    !left.is_empty()
 }
 
 /// What is there to be read of a program that talks without end, as far as one would go on.
