@@ -199,4 +199,6 @@ fn redirect(request: &Outgoing, response: &Response) -> Result<Option<Url>, Egre
 }
 
 #[cfg(test)]
+mod testing;
+#[cfg(test)]
 mod tests;

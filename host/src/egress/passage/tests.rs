@@ -1,32 +1,14 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
-use std::collections::HashMap;
-use std::io;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 
-use async_trait::async_trait;
 use reqwest::Method;
 use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 
-use super::super::Lookup;
+use super::super::testing::Names;
 use super::*;
-
-/// A name → what its lookups answer in turn, the last one for ever.
-struct Names {
-    answers: HashMap<&'static str, Vec<&'static str>>,
-    asked: AtomicUsize,
-}
-
-#[async_trait]
-impl Lookup for Names {
-    async fn lookup(&self, name: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
-        let turn = self.asked.fetch_add(1, Ordering::SeqCst);
-        let answers = self.answers.get(name).ok_or_else(|| io::Error::other("no such name"))?;
-        Ok(vec![SocketAddr::new(answers[turn.min(answers.len() - 1)].parse().unwrap(), port)])
-    }
-}
 
 struct Bench {
     passage: Arc<Passage>,
@@ -36,8 +18,10 @@ struct Bench {
 
 impl Bench {
     fn new(network: &[&str], reach: Reach, answers: &[(&'static str, &[&'static str])]) -> Self {
-        let answers = answers.iter().map(|(name, answers)| (*name, answers.to_vec())).collect();
-        let names = Arc::new(Names { answers, asked: AtomicUsize::new(0) });
+        let names = Names::of(answers.iter().map(|(name, answers)| {
+            let one_each = answers.iter().map(|answer| vec![*answer]);
+            (*name, one_each.collect())
+        }));
         let egress = Egress::with_lookup(Arc::<Names>::clone(&names));
         let declared = network.iter().map(|entry| entry.parse::<Destination>().unwrap()).collect();
         let told = Arc::new(Mutex::new(Vec::new()));

@@ -1,12 +1,9 @@
 //! Names, connections and redirects, against servers on loopback.
 
-use std::collections::HashMap;
-use std::io;
-use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::net::SocketAddr;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
-use async_trait::async_trait;
 use axum::Router;
 use axum::extract::State;
 use axum::http::{HeaderMap as Headers, Method as Verb, Uri};
@@ -18,7 +15,8 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use url::Url;
 
-use super::super::{Egress, EgressError, Lookup, Outgoing, Reach};
+use super::super::testing::Names;
+use super::super::{Egress, EgressError, Outgoing, Reach};
 
 /// A server that answers `/to/STATUS/URL` with a redirect and everything else with what it was asked.
 async fn server() -> (SocketAddr, Arc<Mutex<Vec<String>>>) {
@@ -60,25 +58,8 @@ async fn ask(method: Method, url: &str) -> Result<String, EgressError> {
     Ok(client.send(request).await?.text().await.unwrap())
 }
 
-/// Answers each name's addresses in turn, the last one for ever.
-#[derive(Default)]
-struct Names {
-    answers: HashMap<&'static str, Vec<Vec<IpAddr>>>,
-    asked: AtomicUsize,
-}
-
-#[async_trait]
-impl Lookup for Names {
-    async fn lookup(&self, name: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
-        let turn = self.asked.fetch_add(1, Ordering::SeqCst);
-        let answers = self.answers.get(name).ok_or_else(|| io::Error::other("no such name"))?;
-        Ok(answers[turn.min(answers.len() - 1)].iter().map(|ip| SocketAddr::new(*ip, port)).collect())
-    }
-}
-
-fn names(name: &'static str, answers: &[&[&str]]) -> Arc<Names> {
-    let answers = answers.iter().map(|list| list.iter().map(|ip| ip.parse().unwrap()).collect()).collect();
-    Arc::new(Names { answers: HashMap::from([(name, answers)]), asked: AtomicUsize::new(0) })
+fn names(name: &'static str, answers: &[&[&'static str]]) -> Arc<Names> {
+    Names::of([(name, answers.iter().map(|answer| answer.to_vec()).collect())])
 }
 
 #[tokio::test]

@@ -1,7 +1,7 @@
 //! What components cost as sources: 1,000 of them configured, and a call of one through the whole broker.
 //!
 //! ```text
-//! cargo bench -p portcullis --bench components
+//! cargo bench -p portcullis --bench sources
 //! ```
 //!
 //! The same call against a process, and against that process without a broker, is in `load`.
