@@ -5,6 +5,7 @@
 
 mod build;
 mod callers;
+mod cell;
 mod error;
 pub mod import;
 mod oauth;
@@ -343,6 +344,10 @@ pub struct CellConfig {
     pub files: Option<u32>,
     /// Bytes under `/tmp`.
     pub tmp: Option<u64>,
+    /// Instances of a component that work at once.
+    pub instances: Option<u32>,
+    /// Bytes that one call of a component may pass.
+    pub output: Option<u64>,
     /// A weaker cell is accepted where the platform has no full one.
     pub dangerous_allow_reduced: bool,
     /// `dangerous-allow-private` of the source: what it may reach may be on this machine or near it.

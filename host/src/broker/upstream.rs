@@ -17,7 +17,7 @@ use crate::config::{Endpoint, SourceConfig, Value};
 use crate::digest::Digest;
 use crate::key_value::KeyValue;
 use crate::message::Json;
-use crate::plugin::{self, Access, Plugins};
+use crate::plugin::{self, Access, Plugins, limits};
 use crate::secret::Secrets;
 use crate::session::Era;
 #[cfg(feature = "process")]
@@ -119,6 +119,7 @@ impl Upstream {
                 (Box::new(source), json!({ "url": url.as_str(), "headers": pairs(headers) }))
             }
             Endpoint::Component { component, settings, grant, env } => {
+                let bytes = |bytes| usize::try_from(bytes).unwrap_or(usize::MAX);
                 let variables = variables(env)?;
                 let cell =
                     Grant::of(config, &cells.own).map_err(|error| failed(SourceError::Start(error.to_string())))?;
@@ -129,8 +130,10 @@ impl Upstream {
                     timeout: config.timeout,
                     passage: cells.passage(&config.name, &config.cell),
                     key_value: keeps.then(|| Arc::new(KeyValue::new(data_dir, &config.name))),
+                    instances: config.cell.instances.unwrap_or(limits::SOURCE_INSTANCES),
+                    output: config.cell.output.map_or(limits::PAYLOAD_OUTPUT_BYTES, bytes),
                 };
-                let processor_time = access.processor_time();
+                let (processor_time, instances, output) = (access.processor_time(), access.instances, access.output);
                 let loaded = plugins.component(component, settings, grant, access).await?;
                 let id = loaded.kind.identity();
                 let identity =
@@ -142,6 +145,8 @@ impl Upstream {
                     imports: loaded.imports,
                     grant: cell,
                     processor_time,
+                    instances,
+                    output,
                     keeps: loaded.keeps,
                 }));
                 let source: Box<dyn Source> = match loaded.kind {
@@ -155,7 +160,7 @@ impl Upstream {
                         let care = Care::of(config, cells.recorder());
                         let (cells, enclosed, name) = (Arc::clone(cells), Arc::clone(own), config.name.clone());
                         let wire = Wire {
-                            limit: config.max_message,
+                            limit: config.cell.output.map_or(config.max_message, bytes),
                             log: cells.data_dir.join("logs").join(format!("{name}.log")),
                             secrets: secrets.map(|(_, value)| value).collect(),
                         };

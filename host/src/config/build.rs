@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use super::cell;
 use super::error::{Fault, suggest};
 use super::raw::{At, RawConfig, RawMode, RawProfile, RawServe};
 use super::{
@@ -54,7 +55,7 @@ pub(super) fn build(raw: &RawConfig, file: Option<PathBuf>, base: &Path) -> Resu
     let ask_timeout = ask_timeout
         .and_then(|at| faults.keep(value::duration_within(at, ASK_TIMEOUT_LEAST, ASK_TIMEOUT_MOST)))
         .unwrap_or(ASK_TIMEOUT);
-    let own = source::Own { file: file.as_deref(), data_dir: &data_dir };
+    let own = cell::Own { file: file.as_deref(), data_dir: &data_dir };
     let mut sources = sources(raw, base, &own, &mut faults);
     let max_message = raw.broker.max_message.as_ref().and_then(|at| max_message(at, &mut faults));
     let max_message = max_message.unwrap_or(MAX_MESSAGE_BYTES);
@@ -132,7 +133,7 @@ fn origin(at: &At<String>) -> Result<String, Fault> {
 fn sources(
     raw: &RawConfig,
     base: &Path,
-    own: &source::Own<'_>,
+    own: &cell::Own<'_>,
     faults: &mut Faults,
 ) -> BTreeMap<SourceName, SourceConfig> {
     let mut sources = BTreeMap::new();

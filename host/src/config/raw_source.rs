@@ -127,7 +127,8 @@ pub(super) enum RawLifecycle {
     PerCall,
 }
 
-/// What a source may touch. A component has `read`, `write`, `network`, `memory` and `cpu`.
+/// What a source may touch. A component has `read`, `write`, `network`, `memory`, `cpu`,
+/// `instances` and `output`.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 #[schemars(rename = "Cell")]
@@ -151,6 +152,12 @@ pub(super) struct RawCell {
     pub files: Option<At<u32>>,
     /// What fits into its /tmp, such as "64MiB".
     pub tmp: Option<At<String>>,
+    /// For a component: how many instances work at once, from 1 to 256. Default 128; further calls wait. Of one that keeps state,
+    /// also how many sessions it keeps.
+    pub instances: Option<At<u32>>,
+    /// For a component: what may pass between it and the broker in one call, from "1KiB" to "1GiB". Default "8MiB"; of a program,
+    /// what one message may have.
+    pub output: Option<At<String>>,
     /// Accept a weaker cell where the platform has no full one.
     pub dangerous_allow_reduced: Option<At<bool>>,
 }
