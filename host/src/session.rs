@@ -8,6 +8,7 @@ mod client;
 mod deferred;
 mod expose;
 mod follows;
+mod group;
 mod listen;
 mod listing;
 mod ongoing;
