@@ -4,6 +4,7 @@
 //! files, programs and hosts exist is not asked here.
 
 mod build;
+mod builder;
 mod callers;
 mod error;
 mod group;
@@ -26,6 +27,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+pub use builder::Builder;
 pub use error::{ConfigError, Problem};
 pub use group::Membership;
 pub use plugin::PluginRef;

@@ -33,7 +33,7 @@ where
     block_on(async {
         let broker = broker(config).await?;
         let done = work(broker.clone()).await;
-        broker.close().await;
+        broker.shutdown().await;
         done
     })
 }

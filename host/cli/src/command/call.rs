@@ -58,7 +58,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
     let answer = run::with_broker(config, async |broker| {
         let session = broker.open_session(&profile, "cli", "portcullis-cli").await.map_err(failed)?;
         let answer = tokio::select! {
-            answer = session.call_tool(params, Arc::new(Terminal)) => Ok(answer),
+            answer = session.request("tools/call", params, Arc::new(Terminal)) => Ok(answer),
             _ = run::asked_to_end() => Err(anyhow::anyhow!("interrupted; `portcullis audit tail` says how far it got")),
         };
         session.close().await;
