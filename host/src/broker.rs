@@ -5,6 +5,7 @@
 
 mod cells;
 mod components;
+mod connect;
 mod feed;
 mod operator;
 mod state;
@@ -35,6 +36,7 @@ use crate::session::{Agent, OngoingOfAll, Session};
 use crate::source::{Client, Onlooker, SourceError};
 
 pub use components::AcceptedComponent;
+pub use connect::NoneConnected;
 pub use state::{SourceHealth, State};
 pub(crate) use upstream::{Met, Offer, Upstream};
 
@@ -76,6 +78,9 @@ struct Background {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BuildError {
+    /// There is nothing to serve.
+    #[error("no source is configured, so there is nothing to serve: add a `[sources.NAME]`")]
+    NoSources,
     /// A plugin cannot be loaded, or rejects its settings.
     #[error(transparent)]
     Plugin(#[from] PluginError),
@@ -124,6 +129,9 @@ impl Broker {
     /// # Errors
     /// [`BuildError`]: the first thing that cannot be used. Nothing keeps running then.
     pub async fn build(config: Config, launcher: Launcher) -> Result<Self, BuildError> {
+        if config.sources.is_empty() {
+            return Err(BuildError::NoSources);
+        }
         let lock = Lock::load(&config.data_dir)?;
         let plugins = Plugins::with_origin(Some(&config.data_dir.join("cache")), Origin::new(&config.data_dir, &lock))?;
         let (policies, transforms, approvals) = tokio::try_join!(
@@ -306,9 +314,10 @@ impl Broker {
         Ok(self.identity(&tool.source).map_or(Acceptance::Unknown, |identity| lock.of(tool, identity)))
     }
 
-    /// Ends it: sessions are closed in the ledger, sources ended (a process within
-    /// [`CLOSE_DEADLINE`](crate::source::CLOSE_DEADLINE)), sinks fed to the last record, the chain closed. Idempotent.
-    pub async fn close(&self) {
+    /// Ends it: sessions are closed in the ledger, sources ended (after answers that are almost there, within
+    /// [`DRAIN_DEADLINE`](crate::source::DRAIN_DEADLINE), a process within [`CLOSE_DEADLINE`](crate::source::CLOSE_DEADLINE)), sinks
+    /// fed to the last record, the chain closed. Idempotent.
+    pub async fn shutdown(&self) {
         drop(self.background.control.lock().await.take());
         let sessions: Vec<_> = {
             let sessions = self.inner.sessions.lock().unwrap_or_else(PoisonError::into_inner);

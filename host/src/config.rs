@@ -4,9 +4,11 @@
 //! files, programs and hosts exist is not asked here.
 
 mod build;
+mod builder;
 mod callers;
 mod cell;
 mod error;
+mod group;
 pub mod import;
 mod oauth;
 mod plugin;
@@ -26,7 +28,9 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+pub use builder::Builder;
 pub use error::{ConfigError, Problem};
+pub use group::Membership;
 pub use plugin::PluginRef;
 pub use search::user_data_dir;
 pub(crate) use source::{TIMEOUT, TIMEOUT_MOST};
@@ -204,6 +208,10 @@ pub struct SourceConfig {
     pub names: Naming,
     /// Facts for policies.
     pub tags: Vec<String>,
+    /// The group under whose name its tools are offered.
+    pub group: Option<Membership>,
+    /// Of the members of a group those with a higher one go first; 0 to 100.
+    pub priority: u8,
     /// Whether a session fails if this source does.
     pub required: bool,
     /// Whether it starts with the broker instead of with the first session.

@@ -229,7 +229,7 @@ impl Gate {
 
     /// What every record of a call says of it.
     fn describe(&self, call: &Call, around: &Circumstances<'_>, trail: Vec<serde_json::Value>) -> serde_json::Value {
-        json!({
+        let mut body = json!({
             "method": &*call.method,
             call.item.kind.as_str(): &*call.item.exposed,
             "source": call.source(),
@@ -244,7 +244,12 @@ impl Gate {
             "policies": self.policies_digest,
             "verdicts": trail,
             "arguments": self.payload(&call.arguments, around.record),
-        })
+        });
+        if let Some(attempt) = call.attempt {
+            put(&mut body, "group", json!(call.item.group));
+            put(&mut body, "attempt", json!(attempt.number));
+        }
+        body
     }
 
     fn payload(&self, json: &Json, detail: Detail) -> serde_json::Value {

@@ -6,8 +6,10 @@ mod call;
 mod carry;
 mod client;
 mod deferred;
+mod direct;
 mod expose;
 mod follows;
+mod group;
 mod listen;
 mod listing;
 mod ongoing;
@@ -35,6 +37,7 @@ use crate::source::{Client, Onlooker};
 
 pub use agent::{Agent, Contact, Elicitation, Era, Nobody};
 use client::Outlet;
+pub use direct::Tool;
 use follows::Follows;
 use listen::Listeners;
 use listing::Listing;
@@ -165,11 +168,6 @@ impl Session {
             _ => self.call(method, params, &contact).await,
         };
         answered.unwrap_or_else(|error| Answer::Error(Json::of(&error)))
-    }
-
-    /// [`Session::request`] for `tools/call`.
-    pub async fn call_tool(&self, params: Json, contact: Arc<dyn Contact>) -> Answer {
-        self.request("tools/call", params, contact).await
     }
 
     /// From now on the agent can be told what belongs to no call, and asked, until it goes or another way is given.

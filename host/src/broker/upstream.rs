@@ -270,6 +270,8 @@ impl Upstream {
         json!({
             "name": self.config.name,
             "kind": kind,
+            "group": self.config.group.as_ref().map(|member| &member.group),
+            "priority": self.config.priority,
             "state": status.as_str(),
             "connected": known.connected,
             "last_ping": known.last_ping,

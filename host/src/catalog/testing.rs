@@ -15,6 +15,8 @@ pub(crate) fn source(name: &str, names: Naming) -> SourceConfig {
         },
         names,
         tags: vec![],
+        group: None,
+        priority: 50,
         required: true,
         eager: false,
         discovery: crate::config::Follow::Snapshot,

@@ -9,7 +9,8 @@ use super::cell;
 use super::error::{Fault, suggest};
 use super::raw::{At, RawConfig, RawMode, RawProfile, RawServe};
 use super::{
-    Approve, Config, Detail, PluginConfig, ProfileConfig, ServeConfig, SourceConfig, callers, plugin, source, value,
+    Approve, Config, Detail, PluginConfig, ProfileConfig, ServeConfig, SourceConfig, callers, group, plugin, source,
+    value,
 };
 use crate::call::{Phase, Trust};
 use crate::message::MAX_MESSAGE_BYTES;
@@ -57,6 +58,7 @@ pub(super) fn build(raw: &RawConfig, file: Option<PathBuf>, base: &Path) -> Resu
         .unwrap_or(ASK_TIMEOUT);
     let own = cell::Own { file: file.as_deref(), data_dir: &data_dir };
     let mut sources = sources(raw, base, &own, &mut faults);
+    group::build(raw, &mut sources, &mut faults);
     let max_message = raw.broker.max_message.as_ref().and_then(|at| max_message(at, &mut faults));
     let max_message = max_message.unwrap_or(MAX_MESSAGE_BYTES);
     sources.values_mut().for_each(|source| source.max_message = max_message);
@@ -74,7 +76,14 @@ pub(super) fn build(raw: &RawConfig, file: Option<PathBuf>, base: &Path) -> Resu
         data_dir,
         file,
     };
-    let counts = [raw.profiles.len(), raw.policies.len(), raw.transforms.len(), raw.approvals.len(), raw.sinks.len()];
+    let counts = [
+        raw.groups.len(),
+        raw.profiles.len(),
+        raw.policies.len(),
+        raw.transforms.len(),
+        raw.approvals.len(),
+        raw.sinks.len(),
+    ];
     let most = [(raw.sources.len(), MAX_SOURCES)].into_iter().chain(counts.map(|count| (count, MAX_ENTRIES)));
     for (_, most) in most.filter(|(count, most)| count > most).take(1) {
         faults.0.push(Fault::new(0..0, format!("more than {most} entries of one kind")).help("use several brokers"));
@@ -268,9 +277,9 @@ fn profile(raw: &RawProfile, sources: &BTreeMap<SourceName, SourceConfig>, fault
     for at in raw.sources.iter().flatten() {
         if let Some(matcher) = faults.keep(value::glob(at))
             && at.as_str() != "*"
-            && !sources.keys().any(|name| matcher.is_match(name.as_str()))
+            && !sources.values().any(|source| source.names().any(|name| matcher.is_match(name.as_str())))
         {
-            let known: Vec<&str> = sources.keys().map(SourceName::as_str).collect();
+            let known: Vec<&str> = sources.values().flat_map(SourceConfig::names).map(SourceName::as_str).collect();
             faults.0.push(Fault::new(at.span(), format!("{:?} matches no source", at.as_str())).help(suggest(
                 at,
                 &known,

@@ -84,6 +84,9 @@ pub(super) struct RawConfig {
     /// The sources by name: ASCII letters, digits, `-` and `_`, without `__`.
     #[serde(default)]
     pub sources: BTreeMap<At<String>, RawSource>,
+    /// Groups of sources that stand in for each other, by name: as for sources.
+    #[serde(default)]
+    pub groups: BTreeMap<At<String>, RawGroup>,
     /// Policy plugins. Any deny denies, else any ask asks; their order changes no verdict.
     #[serde(default)]
     pub policies: Vec<RawPolicy>,
@@ -172,6 +175,20 @@ pub(super) struct RawJwt {
     pub profiles: Option<At<BTreeMap<At<String>, At<String>>>>,
     /// The keys may be at a loopback or private address.
     pub dangerous_allow_private: Option<bool>,
+}
+
+/// Sources that offer the same tools, as `GROUP__tool`: a call goes to the best of them that is well, and to the next if it
+/// surely did not reach that one. At least one of `sources` and `tags`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+#[schemars(rename = "Group")]
+pub(super) struct RawGroup {
+    /// Its members by name. Of several with the same `priority`, the first that is well is called.
+    #[serde(default)]
+    pub sources: Vec<At<String>>,
+    /// Every source with one of these tags is a member, too.
+    #[serde(default)]
+    pub tags: Vec<At<String>>,
 }
 
 /// A policy plugin.

@@ -42,12 +42,13 @@ pub(super) struct RawSource {
     pub grant: Option<At<Vec<At<String>>>>,
     /// For `command` and `component`: what it may touch. What is not named does not exist for it.
     pub cell: Option<At<RawCell>>,
-    /// How its tools are named: "source" (`source__tool`, the default), "mcp" (`mcp__source__tool`), "plain", or a prefix.
+    /// How its tools are named: "source" (`source__tool`, the default), "mcp" (`mcp__source__tool`), "plain", or a prefix. Not for
+    /// a member of a group, whose tools are named after that.
     pub names: Option<At<RawNames>>,
     /// Facts for policies.
     #[serde(default)]
     pub tags: Vec<At<String>>,
-    /// Whether a session fails if this source does. Default true.
+    /// Whether a session fails if this source does. Default true; never for a member of a group.
     pub required: Option<bool>,
     /// "eager" starts it with the broker, "lazy" (the default) with the first session.
     pub start: Option<RawStart>,
@@ -60,8 +61,8 @@ pub(super) struct RawSource {
     pub deny: Vec<At<String>>,
     /// How long one call may take. Default "60s".
     pub timeout: Option<At<String>>,
-    /// Only 50 in this version.
-    #[schemars(extend("const" = 50))]
+    /// In a group: members with a higher one are called first, from 0 to 100. Default 50.
+    #[schemars(extend("minimum" = 0, "maximum" = 100))]
     pub priority: Option<At<i64>>,
     /// "warm" (the default) keeps a connection open between calls, "per-call" makes one for each; then nothing that a source says
     /// between calls is heard.

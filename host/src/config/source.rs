@@ -20,6 +20,10 @@ pub(crate) const TIMEOUT_MOST: Duration = Duration::from_secs(60 * 60);
 const IDLE: Duration = Duration::from_secs(10 * 60);
 const IDLE_MOST: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
+/// What a member of a group has that says nothing, and the most (product.md, U3).
+const PRIORITY: u8 = 50;
+const MAX_PRIORITY: u8 = 100;
+
 /// Headers that the transport makes itself.
 const OWN_HEADERS: [&str; 14] = [
     "accept",
@@ -47,7 +51,6 @@ pub(super) fn build(
     own: &Own<'_>,
     faults: &mut Faults,
 ) -> Option<SourceConfig> {
-    only_in_this_version(raw, faults);
     let endpoint = endpoint(at, raw, base, faults);
     let mut cell = raw.cell.as_ref().map(|raw| cell::cell(raw, base, own, faults)).unwrap_or_default();
     cell.dangerous_allow_private = raw.dangerous_allow_private.as_ref().is_some_and(|at| **at);
@@ -56,6 +59,8 @@ pub(super) fn build(
     let idle = raw.idle.as_ref().and_then(|at| faults.keep(value::duration_within(at, TIMEOUT_LEAST, IDLE_MOST)));
     Some(SourceConfig {
         names: raw.names.as_ref().and_then(|at| faults.keep(value::names(at))).unwrap_or_default(),
+        group: None,
+        priority: raw.priority.as_ref().and_then(|at| priority(at, faults)).unwrap_or(PRIORITY),
         tags: raw.tags.iter().filter_map(|at| faults.keep(value::tag(at))).collect(),
         required: raw.required.unwrap_or(true),
         eager: raw.start == Some(RawStart::Eager),
@@ -79,15 +84,16 @@ pub(super) fn build(
     })
 }
 
-/// Keys whose other values come later: only the documented default is taken, so that nobody relies on what is not there.
-fn only_in_this_version(raw: &RawSource, faults: &mut Faults) {
-    let later = |span, key: &str, shown: &str, default: &str| {
-        Fault::new(span, format!("`{key} = {shown}` is not available in this version"))
-            .help(format!("leave `{key}` out, or write {default}"))
-    };
-    if let Some(at) = raw.priority.as_ref().filter(|at| ***at != 50) {
-        faults.0.push(later(at.span(), "priority", &at.to_string(), "50"));
-    }
+fn priority(at: &At<i64>, faults: &mut Faults) -> Option<u8> {
+    let priority = u8::try_from(**at).ok().filter(|priority| *priority <= MAX_PRIORITY);
+    within(
+        priority.is_some(),
+        at,
+        "priority",
+        "from 0 to 100 are possible; members with a higher one go first",
+        faults,
+    );
+    priority
 }
 
 fn endpoint(at: &At<String>, raw: &RawSource, base: &Path, faults: &mut Faults) -> Option<Endpoint> {

@@ -134,10 +134,12 @@ impl<D: Dial> Source for Supervised<D> {
             core.close_later(single.end());
             return outcome;
         }
+        let others = permit.call().attempt.is_some_and(|attempt| attempt.others);
+        let patience = if others { Patience::Elsewhere } else { Patience::Reconnect };
         let deadline = Instant::now() + core.timeout;
         let mut first = true;
         loop {
-            let connection = match timeout_at(deadline, self.connect(client, Patience::Reconnect)).await {
+            let connection = match timeout_at(deadline, self.connect(client, patience)).await {
                 Ok(Ok((connection, _))) => connection,
                 Ok(Err(error)) => return Outcome::NotSent(error.to_string()),
                 Err(_) => {

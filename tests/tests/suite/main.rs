@@ -22,6 +22,7 @@ mod components;
 mod crash;
 mod deferred;
 mod fidelity;
+mod groups;
 mod healing;
 mod logins;
 mod memory;
