@@ -25,6 +25,7 @@ mod fidelity;
 mod healing;
 mod logins;
 mod memory;
+mod observed;
 mod pages;
 mod place;
 mod plugins;

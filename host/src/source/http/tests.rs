@@ -390,6 +390,7 @@ fn source(address: SocketAddr, headers: &[(&str, &str)], private: bool) -> Resul
         required: false,
         eager: false,
         trust_annotations: false,
+        context: Vec::new(),
         allow: None,
         deny: Vec::new(),
         cell: CellConfig::default(),

@@ -64,6 +64,7 @@ impl Bench {
             required: true,
             eager: false,
             trust_annotations: false,
+            context: Vec::new(),
             allow: None,
             deny: Vec::new(),
             cell: CellConfig { write: vec![dir.path().join("open")], ..CellConfig::default() },
