@@ -156,6 +156,8 @@ pub struct ServeConfig {
     pub callers: BTreeMap<String, CallerConfig>,
     /// Whose tokens count too.
     pub jwt: Option<JwtConfig>,
+    /// The bearer token that reads `/metrics`, and does nothing else; None means that there are no metrics to read.
+    pub metrics_token: Option<Value>,
     /// No token is asked for.
     pub dangerous_no_token: bool,
 }
@@ -218,6 +220,8 @@ pub struct SourceConfig {
     pub eager: bool,
     /// Whether the source's own hints may lower risk.
     pub trust_annotations: bool,
+    /// What of the `_meta` of an agent's requests reaches it: keys, and `user_context` and `request_id` of `deps`.
+    pub context: Vec<String>,
     /// Which tools are shown, by glob over the exposed name; None means all, as far as the profile's trust goes.
     pub allow: Option<Vec<String>>,
     /// Which tools are not shown; wins over `allow`.

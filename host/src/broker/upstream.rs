@@ -17,6 +17,7 @@ use crate::config::{Endpoint, SourceConfig, Value};
 use crate::digest::Digest;
 use crate::key_value::KeyValue;
 use crate::message::Json;
+use crate::metrics::Traffic;
 use crate::plugin::{self, Access, Plugins, limits};
 use crate::secret::Secrets;
 use crate::session::Era;
@@ -41,6 +42,8 @@ pub(crate) struct Upstream {
     pub(super) cage: Option<Arc<Cage>>,
     /// Of a component source.
     pub(super) enclosed: Option<Arc<Enclosed>>,
+    /// The calls to it, counted.
+    pub(crate) traffic: Traffic,
     last: Mutex<Last>,
 }
 
@@ -184,6 +187,7 @@ impl Upstream {
             #[cfg(feature = "process")]
             cage,
             enclosed,
+            traffic: Traffic::default(),
             last: Mutex::default(),
         })
     }
@@ -207,7 +211,11 @@ impl Upstream {
             let known = last.tools.clone().filter(|_| last.definitions == listed.items);
             let items = match known {
                 Some(items) => items,
-                None => self.named(Kind::Tool, &listed.items)?,
+                None => {
+                    let items = self.named(Kind::Tool, &listed.items)?;
+                    self.traffic.keep_tools(items.iter().map(|item| &item.exposed));
+                    items
+                }
             };
             // A component speaks no revision, and keeps no stream open.
             let revision = discovery.protocol.starts_with("20").then_some(discovery.protocol.as_str());
@@ -281,6 +289,7 @@ impl Upstream {
             "protocol": last.protocol,
             "server": last.server.as_ref().map(Json::to_value),
             "error": error.as_ref().or(last.error.as_ref()),
+            "calls": self.traffic.totals(),
             "required": self.config.required,
             "cell": self.cell(),
         })

@@ -126,7 +126,20 @@ fn serve(raw: &RawServe, profiles: &BTreeMap<ProfileName, ProfileConfig>, faults
     let hosts = hosts.collect();
     let origins = raw.origins.iter().filter_map(|at| faults.keep(origin(at))).collect();
     let (callers, jwt) = callers::callers(raw, profiles, faults);
-    ServeConfig { listen: listen.unwrap_or(LISTEN), token, hosts, origins, callers, jwt, dangerous_no_token }
+    let metrics_token = raw
+        .metrics_token
+        .as_ref()
+        .and_then(|at| faults.keep(callers::token(at, "name a secret: `metrics-token = { secret = \"metrics\" }`")));
+    ServeConfig {
+        listen: listen.unwrap_or(LISTEN),
+        token,
+        hosts,
+        origins,
+        callers,
+        jwt,
+        metrics_token,
+        dangerous_no_token,
+    }
 }
 
 /// A web origin as browsers send it.

@@ -54,6 +54,11 @@ pub(super) struct RawSource {
     pub start: Option<RawStart>,
     /// Whether the source's own hints may lower risk. Default false.
     pub trust_annotations: Option<bool>,
+    /// What of the `_meta` of an agent's requests reaches it: "user_context" and "request_id", which are members of `deps`, and
+    /// keys by their names, such as "traceparent", "tracestate", "baggage" or "com.example/tenant". Components of tools are told
+    /// nothing of it. Default none; what the protocol itself keeps there is not asked about.
+    #[serde(default)]
+    pub context: Vec<At<String>>,
     /// Globs over exposed tool names: which are shown. Default all, as far as the profile's trust goes.
     pub allow: Option<Vec<At<String>>>,
     /// Globs over exposed tool names: which are not shown; wins over `allow`.

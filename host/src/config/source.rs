@@ -65,6 +65,7 @@ pub(super) fn build(
         required: raw.required.unwrap_or(true),
         eager: raw.start == Some(RawStart::Eager),
         trust_annotations: raw.trust_annotations.unwrap_or(false),
+        context: raw.context.iter().filter_map(|at| faults.keep(value::meta_key(at))).collect(),
         allow: raw.allow.as_ref().and_then(|list| faults.keep(value::globs(list))),
         deny: faults.keep(value::globs(&raw.deny)).unwrap_or_default(),
         cell,

@@ -110,6 +110,7 @@ impl Session {
             record: self.profile.record,
             acceptance: &Acceptance::Unknown,
             identity: upstream.identity,
+            traffic: &upstream.traffic,
             contact,
             resumed: false,
         };
