@@ -144,8 +144,7 @@ async fn what_came_of_each_call_is_counted_once() {
     let broker = broker(folder.path(), &[deny, SHADOW]).await;
     let session = session(&broker).await;
     for (tool, b) in [("add", 2), ("add", 3), ("divide", 0), ("multiply", 1), ("power", 1)] {
-        let params = json!({ "name": format!("calc__{tool}"), "arguments": { "a": 1, "b": b } });
-        session.call_tool(Json::of(&params), Arc::new(Nobody)).await;
+        let _ = session.call_tool(&format!("calc__{tool}"), &json!({ "a": 1, "b": b })).await;
     }
     session.close().await;
     let text = broker.metrics();
@@ -168,5 +167,5 @@ async fn what_came_of_each_call_is_counted_once() {
     assert!(!text.contains("calc__power") && !text.contains(r#"method="tools/list""#), "{text}");
     let appended = text.lines().find_map(|line| line.strip_prefix("portcullis_ledger_append_duration_seconds_count "));
     assert!(appended.unwrap().parse::<u64>().unwrap() >= 4, "{text}");
-    broker.close().await;
+    broker.shutdown().await;
 }

@@ -47,6 +47,14 @@ impl Faults {
     }
 }
 
+/// Notes what is not `good`, and gives it back.
+pub(super) fn within<T: std::fmt::Debug>(good: bool, at: &At<T>, what: &str, help: &str, faults: &mut Faults) -> bool {
+    if !good {
+        faults.0.push(Fault::new(at.span(), format!("{what} {:?} is out of range", **at)).help(help));
+    }
+    good
+}
+
 /// The configuration, with its paths relative to `base`, or everything that is wrong with it.
 pub(super) fn build(raw: &RawConfig, file: Option<PathBuf>, base: &Path) -> Result<Config, Vec<Fault>> {
     let mut faults = Faults::default();

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::build::Faults;
+use super::build::{Faults, within};
 use super::error::Fault;
 use super::raw::{At, RawCell};
 use super::{CellConfig, value};
@@ -95,13 +95,6 @@ pub(super) fn of_another<'a>(raw: &'a RawCell, kind: &'a str) -> impl Iterator<I
             Fault::new(span?, format!("`{key}` belongs to the cell of a `{belongs}`, and this source has `{kind}`"));
         Some(fault.help(format!("take `{key}` out: {why}")))
     })
-}
-
-fn within<T: std::fmt::Debug>(good: bool, at: &At<T>, what: &str, help: &str, faults: &mut Faults) -> bool {
-    if !good {
-        faults.0.push(Fault::new(at.span(), format!("{what} {:?} is out of range", **at)).help(help));
-    }
-    good
 }
 
 #[derive(Clone, Copy, PartialEq)]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use super::build::{Faults, grant_list, json_settings};
+use super::build::{Faults, grant_list, json_settings, within};
 use super::cell::{self, Own};
 use super::error::{Fault, suggest};
 use super::raw::{At, RawCommand, RawDiscovery, RawLifecycle, RawSource, RawStart, RawValue};
