@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::build::{Faults, grant_list, json_settings};
 use super::error::{Fault, suggest};
 use super::raw::{At, RawCell, RawCommand, RawDiscovery, RawLifecycle, RawSource, RawStart, RawValue};
-use super::{Carrier, CellConfig, Endpoint, Follow, Lifecycle, SourceConfig, Value, plugin, value, variable};
+use super::{Carrier, CellConfig, Endpoint, Follow, Lifecycle, SourceConfig, Value, plugin, share, value, variable};
 use crate::name::SourceName;
 
 /// How long a call may take: what MCP's own SDKs wait, and the limits of that.
@@ -86,6 +86,7 @@ pub(super) fn build(
         deny: faults.keep(value::globs(&raw.deny)).unwrap_or_default(),
         cell,
         timeout: timeout.unwrap_or(TIMEOUT),
+        places: share::places(raw, faults),
         discovery: match raw.discovery {
             Some(RawDiscovery::Live) => Follow::Live,
             Some(RawDiscovery::Snapshot) | None => Follow::Snapshot,

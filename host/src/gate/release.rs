@@ -6,7 +6,7 @@ use std::time::Instant;
 use serde_json::{Value, json};
 
 use super::approval::INPUT;
-use super::{Gate, Refusal, SessionVault, judge, payload, put};
+use super::{Budget, Circumstances, Gate, Refusal, SessionVault, judge, payload, put};
 use crate::call::{Call, Outcome, Phase, View, may_be_retried};
 use crate::config::Detail;
 use crate::ledger::{Event, Kind, Ledger};
@@ -24,6 +24,8 @@ pub struct Ticket {
     vault: Arc<SessionVault>,
     ledger: Ledger,
     started: Instant,
+    /// What is to be paid when it has ended.
+    budget: Option<Arc<Budget>>,
     state: State,
 }
 
@@ -39,8 +41,16 @@ enum State {
 }
 
 impl Ticket {
-    pub(super) fn new(call: Arc<Call>, record: Detail, vault: Arc<SessionVault>, ledger: Ledger) -> Self {
-        Self { call, record, vault, ledger, started: Instant::now(), state: State::Intending }
+    pub(super) fn new(call: Arc<Call>, around: &Circumstances<'_>, ledger: Ledger) -> Self {
+        let (record, vault, budget) = (around.record, Arc::clone(around.vault), around.budget.cloned());
+        Self { call, record, vault, ledger, started: Instant::now(), budget, state: State::Intending }
+    }
+
+    /// Pays for the call, once.
+    fn pay(&mut self, bytes: usize) {
+        if let Some(budget) = self.budget.take() {
+            budget.spend(bytes, self.started.elapsed());
+        }
     }
 
     /// From here on a source may be called.
@@ -69,6 +79,7 @@ impl Ticket {
 
 impl Drop for Ticket {
     fn drop(&mut self) {
+        self.pay(0);
         let (outcome, error) = match self.state {
             State::Settled => return,
             State::Intending => ("not-sent", "the caller went away before the call was sent"),
@@ -85,6 +96,10 @@ impl Gate {
     ///
     /// Cancellation: the outcome is recorded as unknown.
     pub async fn release(&self, mut ticket: Ticket, outcome: Outcome) -> Answer {
+        ticket.pay(match &outcome {
+            Outcome::Answered(Answer::Result(json) | Answer::Error(json)) => json.as_bytes().len(),
+            Outcome::Unknown(_) | Outcome::NotSent(_) => 0,
+        });
         let (answer, word, body) = match outcome {
             Outcome::Answered(answer) => self.judge_result(&ticket, answer).await,
             Outcome::Unknown(cause) => self.judge_failure(&ticket, &cause, "unknown", "outcome-unknown").await,

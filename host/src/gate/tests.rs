@@ -74,6 +74,7 @@ impl Bench {
                 record: Detail::Full,
                 acceptance: &acceptance,
                 identity: Digest::of(b"source"),
+                budget: None,
                 contact: &contact,
                 resumed: false,
             };
