@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use portcullis::call::{Call, CallId, Caller, Phase, Risk, SessionId, Trust, View};
-use portcullis::catalog::{Hints, Item, Kind};
+use portcullis::catalog::{Hints, Item, Kind, Tally};
 use portcullis::config::{PluginConfig, PluginRef};
 use portcullis::digest::Digest;
 use portcullis::message::Json;
@@ -66,6 +66,7 @@ fn config(plugin: PluginRef, settings: serde_json::Value) -> PluginConfig {
 fn view() -> View {
     let definition = Json::parse(r#"{"name":"read","inputSchema":{"type":"object"}}"#).unwrap();
     let tool = Item {
+        tally: Tally::default(),
         kind: Kind::Tool,
         source: "files".parse().unwrap(),
         group: None,

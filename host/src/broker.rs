@@ -7,6 +7,7 @@ mod cells;
 mod components;
 mod connect;
 mod feed;
+mod metrics;
 mod operator;
 mod state;
 mod upstream;
@@ -29,6 +30,7 @@ use crate::digest::Digest;
 use crate::gate::{Budget, Gate, Inbox};
 use crate::ledger::{Event, Kind, Ledger, LedgerError, Started};
 use crate::message::RpcError;
+use crate::metrics::{Histogram, OPERATION};
 use crate::name::{ProfileName, SourceName};
 use crate::plugin::{Identity, Origin, PluginError, Plugins};
 use crate::secret::{SecretError, Secrets};
@@ -59,6 +61,8 @@ pub(crate) struct Inner {
     sessions: Mutex<HashMap<SessionId, Weak<Session>>>,
     pub(crate) ongoing: OngoingOfAll,
     started: Instant,
+    /// Of sessions that have ended.
+    pub(crate) session_durations: Histogram,
 }
 
 #[derive(Debug)]
@@ -175,6 +179,7 @@ impl Broker {
             sessions: Mutex::default(),
             ongoing: OngoingOfAll::default(),
             started: Instant::now(),
+            session_durations: Histogram::new(OPERATION),
         });
         let control = operator::listen(&inner);
         let control = match control {

@@ -14,6 +14,7 @@ use crate::digest::{CanonicalError, Digest};
 use crate::message::Json;
 use crate::name::SourceName;
 
+pub use crate::metrics::Tally;
 pub use filter::{Filter, FilterError};
 pub use item::{Hints, Item, Kind};
 pub use lock::{Acceptance, Lock, LockError, Locked, LockedPackage};
@@ -174,6 +175,7 @@ pub fn items_of(kind: Kind, config: &SourceConfig, definitions: &[Json]) -> Resu
             digest,
             hints: Hints::of(definition),
             tags: tags.clone(),
+            tally: Tally::default(),
         }));
     }
     Ok(items)

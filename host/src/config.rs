@@ -6,6 +6,7 @@
 mod build;
 mod builder;
 mod callers;
+mod cell;
 mod error;
 mod group;
 pub mod import;
@@ -157,6 +158,8 @@ pub struct ServeConfig {
     pub callers: BTreeMap<String, CallerConfig>,
     /// Whose tokens count too.
     pub jwt: Option<JwtConfig>,
+    /// The bearer token that reads `/metrics`, and does nothing else; None means that there are no metrics to read.
+    pub metrics_token: Option<Value>,
     /// No token is asked for.
     pub dangerous_no_token: bool,
 }
@@ -219,6 +222,8 @@ pub struct SourceConfig {
     pub eager: bool,
     /// Whether the source's own hints may lower risk.
     pub trust_annotations: bool,
+    /// What of the `_meta` of an agent's requests reaches it: keys, and `user_context` and `request_id` of `deps`.
+    pub context: Vec<String>,
     /// Which tools are shown, by glob over the exposed name; None means all, as far as the profile's trust goes.
     pub allow: Option<Vec<String>>,
     /// Which tools are not shown; wins over `allow`.
@@ -355,6 +360,10 @@ pub struct CellConfig {
     pub files: Option<u32>,
     /// Bytes under `/tmp`.
     pub tmp: Option<u64>,
+    /// Instances of a component that work at once.
+    pub instances: Option<u32>,
+    /// Bytes that one call of a component may pass.
+    pub output: Option<u64>,
     /// A weaker cell is accepted where the platform has no full one.
     pub dangerous_allow_reduced: bool,
     /// `dangerous-allow-private` of the source: what it may reach may be on this machine or near it.

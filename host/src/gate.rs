@@ -25,6 +25,7 @@ use crate::config::{Approve, Detail};
 use crate::digest::{Digest, canonical};
 use crate::ledger::{Event, Kind, Ledger, shape};
 use crate::message::Json;
+use crate::metrics::{Decisions, Series, Traffic};
 use crate::plugin::{Approval, Change, Identity, Policy, Transform};
 use crate::session::Contact;
 
@@ -67,6 +68,8 @@ pub struct Circumstances<'a> {
     pub identity: Digest,
     /// What the profile may spend, if that is bounded. Paid from the intent on; nothing for what was let through before.
     pub budget: Option<&'a Arc<Budget>>,
+    /// Where the calls of the source count.
+    pub(crate) traffic: &'a Traffic,
     /// The way back to the agent.
     pub contact: &'a Arc<dyn Contact>,
     /// The call was let through before, and comes again with answers to what its source asked. Nobody is asked twice; what
@@ -104,14 +107,15 @@ impl Gate {
     /// [`Refusal`]: denied, waiting for a person, or not recordable.
     pub async fn admit(&self, call: Call, around: &Circumstances<'_>) -> Result<(Permit, Ticket), Refusal> {
         let mut trail = Vec::new();
+        let series = around.traffic.of(&call);
         let mut call = Arc::new(call);
-        let mut undecided = Undecided { call: call.clone(), ledger: &self.ledger, decided: false };
+        let mut undecided = Undecided { call: call.clone(), series: &series, ledger: &self.ledger, decided: false };
         let outcome = self.pass_within_budget(&mut call, around, &mut trail).await;
         let approved = match outcome {
             Ok(approved) => approved,
             Err(refusal) => {
                 undecided.decided = true;
-                self.record_refusal(&call, around, &refusal, trail).await?;
+                self.record_refusal(&call, around, &series, &refusal, trail).await?;
                 return Err(refusal);
             }
         };
@@ -120,12 +124,12 @@ impl Gate {
         let event =
             Event { kind: Kind::CallIntent, run: Some(call.caller.session.clone()), call: Some(call.id.clone()), body };
         // Made before the intent, so that an intent whose caller goes away while it is written gets an outcome too.
-        let mut ticket = Ticket::new(call.clone(), around, self.ledger.clone());
         undecided.decided = true;
+        let mut ticket = Ticket::new(call.clone(), series.clone(), around, self.ledger.clone());
         if let Err(error) = self.ledger.intent(event, approved.consume).await {
             ticket.void();
             let refusal = Refusal::from_ledger(error);
-            self.record_refusal(&call, around, &refusal, Vec::new()).await?;
+            self.record_refusal(&call, around, &series, &refusal, Vec::new()).await?;
             return Err(refusal);
         }
         ticket.intent_is_durable();
@@ -140,9 +144,15 @@ impl Gate {
 
     /// The plugins by role, in the order in which they are asked.
     pub fn plugins(&self) -> impl Iterator<Item = (&'static str, &Identity)> {
-        let policies = self.policies.iter().map(|plugin| ("policy", plugin.identity()));
-        let transforms = self.transforms.iter().map(|plugin| ("transform", plugin.identity()));
-        policies.chain(transforms).chain(self.approvals.plugins().map(|identity| ("approval", identity)))
+        self.decisions().map(|(role, identity, _)| (role, identity))
+    }
+
+    /// The same with what they have decided.
+    pub(crate) fn decisions(&self) -> impl Iterator<Item = (&'static str, &Identity, &Decisions)> {
+        let policies = self.policies.iter().map(|plugin| ("policy", plugin.identity(), plugin.decisions()));
+        let transforms = self.transforms.iter().map(|plugin| ("transform", plugin.identity(), plugin.decisions()));
+        let approvals = self.approvals.plugins().map(|plugin| ("approval", plugin.identity(), plugin.decisions()));
+        policies.chain(transforms).chain(approvals)
     }
 
     /// Whether the item may be shown: policies of the `list` phase. The outcome is not recorded call by call; the caller
@@ -234,11 +244,13 @@ impl Gate {
         &self,
         call: &Call,
         around: &Circumstances<'_>,
+        series: &Series,
         refusal: &Refusal,
         trail: Vec<serde_json::Value>,
     ) -> Result<(), Refusal> {
         // A question that is still open is recorded as asked, by the inbox; its call has not ended.
         let Refusal::Denied { code, message, .. } = refusal else { return Ok(()) };
+        series.denied();
         let mut body = self.describe(call, around, trail);
         put(&mut body, "code", json!(code));
         put(&mut body, "message", json!(message));
@@ -280,6 +292,7 @@ impl Gate {
 /// A call that the gate has taken and not decided. Dropped so, its caller went away.
 struct Undecided<'a> {
     call: Arc<Call>,
+    series: &'a Series,
     ledger: &'a Ledger,
     decided: bool,
 }
@@ -289,6 +302,7 @@ impl Drop for Undecided<'_> {
         if self.decided {
             return;
         }
+        self.series.denied();
         let body = json!({
             "code": "cancelled",
             "message": "the caller went away before the call was decided",

@@ -27,6 +27,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -39,6 +40,7 @@ pub use shape::shape;
 pub use verify::{ChainReport, Verdict, Verification, verify};
 
 use crate::digest::Digest;
+use crate::metrics::{DECISION, Histogram};
 use store::Limits;
 use writer::{Item, Side, Work};
 
@@ -61,6 +63,8 @@ struct Inner {
     /// Notes that found the queue full; the writer turns them into a `ledger.gap`.
     lost: Arc<AtomicU64>,
     tip: watch::Receiver<u64>,
+    /// How long those waited that waited for a record.
+    appended: Histogram,
 }
 
 /// What the first record of a chain says of its broker.
@@ -97,7 +101,8 @@ impl Ledger {
             let lost = Arc::new(AtomicU64::new(0));
             let (queue, work) = mpsc::channel(QUEUE);
             let tip = writer::start(conn, lock, data_dir.clone(), &started, Arc::clone(&lost), work)?;
-            Ok(Self(Arc::new(Inner { data_dir, chain, queue, reader: Mutex::new(Some(reader)), key, lost, tip })))
+            let (reader, appended) = (Mutex::new(Some(reader)), Histogram::new(DECISION));
+            Ok(Self(Arc::new(Inner { data_dir, chain, queue, reader, key, lost, tip, appended })))
         })
         .await
     }
@@ -178,6 +183,11 @@ impl Ledger {
         self.0.tip.clone()
     }
 
+    /// How long appended records took to become durable, or to fail.
+    pub(crate) fn appended(&self) -> &Histogram {
+        &self.0.appended
+    }
+
     /// Waits until everything that was recorded so far, notes too, is on disk.
     ///
     /// # Errors
@@ -199,11 +209,14 @@ impl Ledger {
     }
 
     async fn write(&self, event: Option<Event>, side: Side) -> Result<u64, LedgerError> {
+        let asked = Instant::now();
         let draft = event.map(Event::draft).transpose()?;
         let (reply, answer) = oneshot::channel();
         let item = Item { draft, side, reply: Some(reply) };
         self.0.queue.send(Work::Item(item)).await.map_err(|_| LedgerError::Closed)?;
-        answer.await.unwrap_or(Err(LedgerError::Closed))
+        let answer = answer.await.unwrap_or(Err(LedgerError::Closed));
+        self.0.appended.record(asked.elapsed());
+        answer
     }
 
     async fn read<T: Send + 'static>(

@@ -79,6 +79,7 @@ mod seal;
 pub mod egress;
 mod header;
 mod key_value;
+mod metrics;
 pub mod oauth;
 pub mod oci;
 pub mod source;

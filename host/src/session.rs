@@ -23,6 +23,7 @@ mod tasks;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Instant;
 
 use serde_json::json;
 use tokio::sync::OnceCell;
@@ -70,6 +71,7 @@ pub struct Session {
     said: Waiting,
     asking: Asking,
     ended: AtomicBool,
+    began: Instant,
 }
 
 /// The tools, or why there are none.
@@ -106,6 +108,7 @@ impl Session {
             said: Waiting::default(),
             asking: Asking::default(),
             ended: AtomicBool::new(false),
+            began: Instant::now(),
         })
     }
 
@@ -269,6 +272,7 @@ impl Session {
 
     fn end(&self, body: serde_json::Value) {
         if !self.ended.swap(true, Ordering::SeqCst) {
+            self.broker.session_durations.record(self.began.elapsed());
             self.record(ledger::Kind::RunCompleted, body);
         }
         self.ongoing.rounds.end(&self.caller.session);

@@ -29,7 +29,7 @@ pub use component::ComponentSource;
 pub(crate) use component::{CommandSource, Program};
 pub(crate) use http::HttpSource;
 pub(crate) use lane::{Lane, is_work};
-pub(crate) use link::{LOG_LEVEL, pages_needed};
+pub(crate) use link::{LOG_LEVEL, RESERVED_META, pages_needed};
 pub(crate) use pipe::Wire;
 #[cfg(feature = "process")]
 pub(crate) use process::{ProcessSource, run_to_end};
@@ -102,6 +102,10 @@ pub enum Status {
 }
 
 impl Status {
+    /// Every one.
+    pub(crate) const ALL: [Self; 7] =
+        [Self::Idle, Self::Starting, Self::Ready, Self::Degraded, Self::BackingOff, Self::Failed, Self::Stopped];
+
     /// The word that the ledger and `portcullis status` use.
     #[must_use]
     pub fn as_str(self) -> &'static str {

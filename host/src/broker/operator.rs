@@ -58,6 +58,6 @@ fn status(inner: &Inner) -> Value {
         "total_tools": state.total_tools,
         "last_discovery": state.last_discovery,
         "sessions": sessions,
-        "asks": inner.inbox.list().len(),
+        "asks": inner.inbox.len(),
     })
 }

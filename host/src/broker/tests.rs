@@ -136,3 +136,37 @@ async fn every_call_is_in_the_ledger_before_and_after_it_is_made() {
     assert!(!all.contains(r#""a":1"#), "arguments are kept as shape and hash: {all}");
     assert_eq!(ledger::verify(&data_dir).unwrap().verdict, Verdict::Good);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_came_of_each_call_is_counted_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let deny = r#"{ plugin = "builtin:rules", settings = { deny = ["calc__multiply"] } }"#;
+    let broker = broker(folder.path(), &[deny, SHADOW]).await;
+    let session = session(&broker).await;
+    for (tool, b) in [("add", 2), ("add", 3), ("divide", 0), ("multiply", 1), ("power", 1)] {
+        let params = json!({ "name": format!("calc__{tool}"), "arguments": { "a": 1, "b": b } });
+        session.request("tools/call", Json::of(&params), Arc::new(Nobody)).await;
+    }
+    session.close().await;
+    let text = broker.metrics();
+    for line in [
+        r#"mcp_client_operation_duration_seconds_count{source="calc",method="tools/call",tool="calc__add",outcome="ok"} 2"#,
+        r#"mcp_client_operation_duration_seconds_count{source="calc",method="tools/call",tool="calc__divide",outcome="tool_error"} 1"#,
+        r#"portcullis_calls_denied_total{source="calc",method="tools/call",tool="calc__multiply"} 1"#,
+        r#"portcullis_calls_denied_total{source="calc",method="tools/call",tool="calc__add"} 0"#,
+        r#"portcullis_plugin_decision_duration_seconds_count{role="policy",plugin="builtin:rules",place="1",verdict="deny"} 1"#,
+        r#"portcullis_plugin_decision_duration_seconds_count{role="policy",plugin="builtin:rules",place="2",verdict="deny"} 2"#,
+        r#"mcp_server_session_duration_seconds_count 1"#,
+        r#"portcullis_source_tools{source="calc"} 4"#,
+        r#"portcullis_source_state{source="calc",state="ready"} 1"#,
+        r#"portcullis_source_state{source="calc",state="failed"} 0"#,
+        r#"portcullis_open_approvals 0"#,
+        r#"portcullis_sessions 0"#,
+    ] {
+        assert!(text.lines().any(|other| other == line), "{line} is not in\n{text}");
+    }
+    assert!(!text.contains("calc__power") && !text.contains(r#"method="tools/list""#), "{text}");
+    let appended = text.lines().find_map(|line| line.strip_prefix("portcullis_ledger_append_duration_seconds_count "));
+    assert!(appended.unwrap().parse::<u64>().unwrap() >= 4, "{text}");
+    broker.shutdown().await;
+}

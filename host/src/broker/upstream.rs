@@ -17,7 +17,8 @@ use crate::config::{Endpoint, SourceConfig, Value};
 use crate::digest::Digest;
 use crate::key_value::KeyValue;
 use crate::message::Json;
-use crate::plugin::{self, Access, Plugins};
+use crate::metrics::Traffic;
+use crate::plugin::{self, Access, Plugins, limits};
 use crate::secret::Secrets;
 use crate::session::Era;
 #[cfg(feature = "process")]
@@ -41,6 +42,8 @@ pub(crate) struct Upstream {
     pub(super) cage: Option<Arc<Cage>>,
     /// Of a component source.
     pub(super) enclosed: Option<Arc<Enclosed>>,
+    /// The calls to it, counted.
+    pub(crate) traffic: Traffic,
     last: Mutex<Last>,
 }
 
@@ -119,6 +122,7 @@ impl Upstream {
                 (Box::new(source), json!({ "url": url.as_str(), "headers": pairs(headers) }))
             }
             Endpoint::Component { component, settings, grant, env } => {
+                let bytes = |bytes| usize::try_from(bytes).unwrap_or(usize::MAX);
                 let variables = variables(env)?;
                 let cell =
                     Grant::of(config, &cells.own).map_err(|error| failed(SourceError::Start(error.to_string())))?;
@@ -129,8 +133,10 @@ impl Upstream {
                     timeout: config.timeout,
                     passage: cells.passage(&config.name, &config.cell),
                     key_value: keeps.then(|| Arc::new(KeyValue::new(data_dir, &config.name))),
+                    instances: config.cell.instances.unwrap_or(limits::SOURCE_INSTANCES),
+                    output: config.cell.output.map_or(limits::PAYLOAD_OUTPUT_BYTES, bytes),
                 };
-                let processor_time = access.processor_time();
+                let (processor_time, instances, output) = (access.processor_time(), access.instances, access.output);
                 let loaded = plugins.component(component, settings, grant, access).await?;
                 let id = loaded.kind.identity();
                 let identity =
@@ -142,6 +148,8 @@ impl Upstream {
                     imports: loaded.imports,
                     grant: cell,
                     processor_time,
+                    instances,
+                    output,
                     keeps: loaded.keeps,
                 }));
                 let source: Box<dyn Source> = match loaded.kind {
@@ -153,7 +161,7 @@ impl Upstream {
                         let care = Care::of(config, cells.recorder());
                         let (cells, enclosed, name) = (Arc::clone(cells), Arc::clone(own), config.name.clone());
                         let wire = Wire {
-                            limit: config.max_message,
+                            limit: config.cell.output.map_or(config.max_message, bytes),
                             log: cells.data_dir.join("logs").join(format!("{name}.log")),
                             secrets: secrets.map(|(_, value)| value).collect(),
                         };
@@ -177,6 +185,7 @@ impl Upstream {
             #[cfg(feature = "process")]
             cage,
             enclosed,
+            traffic: Traffic::default(),
             last: Mutex::default(),
         })
     }
@@ -200,7 +209,11 @@ impl Upstream {
             let known = last.tools.clone().filter(|_| last.definitions == listed.items);
             let items = match known {
                 Some(items) => items,
-                None => self.named(Kind::Tool, &listed.items)?,
+                None => {
+                    let items = self.named(Kind::Tool, &listed.items)?;
+                    self.traffic.keep_tools(items.iter().map(|item| &item.exposed));
+                    items
+                }
             };
             // A component speaks no revision, and keeps no stream open.
             let revision = discovery.protocol.starts_with("20").then_some(discovery.protocol.as_str());
@@ -274,6 +287,7 @@ impl Upstream {
             "protocol": last.protocol,
             "server": last.server.as_ref().map(Json::to_value),
             "error": error.as_ref().or(last.error.as_ref()),
+            "calls": self.traffic.totals(),
             "required": self.config.required,
             "cell": self.cell(),
         })

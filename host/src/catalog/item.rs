@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::config::SourceConfig;
 use crate::digest::Digest;
 use crate::message::Json;
+use crate::metrics::Tally;
 use crate::name::SourceName;
 
 /// What an [`Item`] is.
@@ -102,6 +103,8 @@ pub struct Item {
     pub hints: Hints,
     /// The source's tags.
     pub tags: Arc<[String]>,
+    /// Where its calls are counted.
+    pub tally: Tally,
 }
 
 impl Item {
@@ -135,6 +138,7 @@ impl Item {
             definition,
             hints: Hints::default(),
             tags: config.tags.clone().into(),
+            tally: Tally::default(),
         }
     }
 

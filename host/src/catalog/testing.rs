@@ -23,6 +23,7 @@ pub(crate) fn source(name: &str, names: Naming) -> SourceConfig {
         lifecycle: crate::config::Lifecycle::Warm,
         idle: std::time::Duration::from_secs(600),
         trust_annotations: false,
+        context: vec![],
         allow: None,
         deny: vec![],
         cell: CellConfig::default(),

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use super::cell;
 use super::error::{Fault, suggest};
 use super::raw::{At, RawConfig, RawMode, RawProfile, RawServe};
 use super::{
@@ -55,7 +56,7 @@ pub(super) fn build(raw: &RawConfig, file: Option<PathBuf>, base: &Path) -> Resu
     let ask_timeout = ask_timeout
         .and_then(|at| faults.keep(value::duration_within(at, ASK_TIMEOUT_LEAST, ASK_TIMEOUT_MOST)))
         .unwrap_or(ASK_TIMEOUT);
-    let own = source::Own { file: file.as_deref(), data_dir: &data_dir };
+    let own = cell::Own { file: file.as_deref(), data_dir: &data_dir };
     let mut sources = sources(raw, base, &own, &mut faults);
     group::build(raw, &mut sources, &mut faults);
     let max_message = raw.broker.max_message.as_ref().and_then(|at| max_message(at, &mut faults));
@@ -125,7 +126,20 @@ fn serve(raw: &RawServe, profiles: &BTreeMap<ProfileName, ProfileConfig>, faults
     let hosts = hosts.collect();
     let origins = raw.origins.iter().filter_map(|at| faults.keep(origin(at))).collect();
     let (callers, jwt) = callers::callers(raw, profiles, faults);
-    ServeConfig { listen: listen.unwrap_or(LISTEN), token, hosts, origins, callers, jwt, dangerous_no_token }
+    let metrics_token = raw
+        .metrics_token
+        .as_ref()
+        .and_then(|at| faults.keep(callers::token(at, "name a secret: `metrics-token = { secret = \"metrics\" }`")));
+    ServeConfig {
+        listen: listen.unwrap_or(LISTEN),
+        token,
+        hosts,
+        origins,
+        callers,
+        jwt,
+        metrics_token,
+        dangerous_no_token,
+    }
 }
 
 /// A web origin as browsers send it.
@@ -141,7 +155,7 @@ fn origin(at: &At<String>) -> Result<String, Fault> {
 fn sources(
     raw: &RawConfig,
     base: &Path,
-    own: &source::Own<'_>,
+    own: &cell::Own<'_>,
     faults: &mut Faults,
 ) -> BTreeMap<SourceName, SourceConfig> {
     let mut sources = BTreeMap::new();

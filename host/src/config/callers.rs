@@ -22,7 +22,8 @@ pub(super) fn callers(
     let open = raw.dangerous_no_token.as_ref().is_some_and(|at| **at);
     let named = raw.callers.keys().next().map(|at| (at.span(), "callers"));
     let issued = raw.jwt.as_ref().map(|at| (at.span(), "jwt"));
-    for (span, what) in [named, issued].into_iter().flatten().filter(|_| open) {
+    let metrics = raw.metrics_token.as_ref().map(|at| (at.span(), "metrics-token"));
+    for (span, what) in [named, issued, metrics].into_iter().flatten().filter(|_| open) {
         faults.0.push(
             Fault::new(span, format!("`{what}` and `dangerous-no-token` exclude each other"))
                 .help("take one of them out"),

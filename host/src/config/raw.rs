@@ -138,6 +138,9 @@ pub(super) struct RawServe {
     pub callers: BTreeMap<At<String>, RawCaller>,
     /// Whose tokens (JWT) count too.
     pub jwt: Option<At<RawJwt>>,
+    /// The bearer token with which a monitoring system reads `/metrics`, and nothing else. Metrics name all sources and tools that
+    /// were called, so no token of an agent reads them. Default: there is no `/metrics`.
+    pub metrics_token: Option<At<RawValue>>,
     /// Ask callers for no token: whoever reaches the port may call.
     pub dangerous_no_token: Option<At<bool>>,
 }

@@ -54,6 +54,11 @@ pub(super) struct RawSource {
     pub start: Option<RawStart>,
     /// Whether the source's own hints may lower risk. Default false.
     pub trust_annotations: Option<bool>,
+    /// What of the `_meta` of an agent's requests reaches it: "user_context" and "request_id", which are members of `deps`, and
+    /// keys by their names, such as "traceparent", "tracestate", "baggage" or "com.example/tenant". Components of tools are told
+    /// nothing of it. Default none; what the protocol itself keeps there is not asked about.
+    #[serde(default)]
+    pub context: Vec<At<String>>,
     /// Globs over exposed tool names: which are shown. Default all, as far as the profile's trust goes.
     pub allow: Option<Vec<At<String>>>,
     /// Globs over exposed tool names: which are not shown; wins over `allow`.
@@ -135,7 +140,8 @@ pub(super) enum RawLifecycle {
     PerCall,
 }
 
-/// What a source may touch. A component has `read`, `write`, `network`, `memory` and `cpu`.
+/// What a source may touch. A component has `read`, `write`, `network`, `memory`, `cpu`,
+/// `instances` and `output`.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 #[schemars(rename = "Cell")]
@@ -159,6 +165,12 @@ pub(super) struct RawCell {
     pub files: Option<At<u32>>,
     /// What fits into its /tmp, such as "64MiB".
     pub tmp: Option<At<String>>,
+    /// For a component: how many instances work at once, from 1 to 256. Default 128; further calls wait. Of one that keeps state,
+    /// also how many sessions it keeps.
+    pub instances: Option<At<u32>>,
+    /// For a component: what may pass between it and the broker in one call, from "1KiB" to "1GiB". Default "8MiB"; of a program,
+    /// what one message may have.
+    pub output: Option<At<String>>,
     /// Accept a weaker cell where the platform has no full one.
     pub dangerous_allow_reduced: Option<At<bool>>,
 }

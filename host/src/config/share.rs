@@ -1,5 +1,6 @@
 //! What a source and a profile may have of what all share: places, calls, bytes, time.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use super::build::Faults;
@@ -9,6 +10,9 @@ use super::value;
 
 /// What a source can be given: no more calls than its table of pending ones holds.
 const MOST: i64 = 1024;
+
+/// What a member of a group has that says nothing (product.md, U3).
+const PRIORITY: u8 = 50;
 
 /// How many calls wait for a source that is busy, where nothing is said: a burst, and less than would take their time to wait.
 const QUEUE: usize = 64;
@@ -44,22 +48,27 @@ pub struct Rate {
 
 /// The places of a source. None means as many as there are.
 pub(super) fn places(raw: &RawSource, faults: &mut Faults) -> Option<Places> {
-    let mut number = |at: &At<i64>, key: &str, least: i64| {
-        let good = Some(**at).filter(|number| (least..=MOST).contains(number));
-        if good.is_none() {
-            let fault = Fault::new(at.span(), format!("`{key} = {}` is out of range", **at));
-            faults.0.push(fault.help(format!("from {least} to {MOST} are possible")));
-        }
-        good.and_then(|number| usize::try_from(number).ok())
-    };
-    let concurrency = raw.concurrency.as_ref().and_then(|at| number(at, "concurrency", 1));
-    let queue = raw.queue.as_ref().and_then(|at| number(at, "queue", 0));
+    let concurrency = raw.concurrency.as_ref().and_then(|at| faults.keep(number(at, "concurrency", 1..=MOST)));
+    let queue = raw.queue.as_ref().and_then(|at| faults.keep(number(at, "queue", 0..=MOST)));
     if let (None, Some(at)) = (&raw.concurrency, &raw.queue) {
         let fault =
             Fault::new(at.span(), "`queue` without `concurrency` means nothing: nobody waits for such a source");
         faults.0.push(fault.help("say how many calls it has at once, such as `concurrency = 8`"));
     }
     Some(Places { concurrency: concurrency?, queue: queue.unwrap_or(QUEUE) })
+}
+
+/// Which members of a group go first.
+pub(super) fn priority(raw: &RawSource, faults: &mut Faults) -> u8 {
+    raw.priority.as_ref().and_then(|at| faults.keep(number(at, "priority", 0..=100))).unwrap_or(PRIORITY)
+}
+
+fn number<T: TryFrom<i64>>(at: &At<i64>, key: &str, possible: RangeInclusive<i64>) -> Result<T, Fault> {
+    let number = possible.contains(&**at).then(|| T::try_from(**at).ok()).flatten();
+    number.ok_or_else(|| {
+        let help = format!("from {} to {} are possible", possible.start(), possible.end());
+        Fault::new(at.span(), format!("`{key} = {}` is out of range", **at)).help(help)
+    })
 }
 
 /// The budget of a profile.

@@ -7,6 +7,9 @@ use super::error::{Fault, suggest};
 use super::raw::{At, RawNames, RawValue};
 use super::{Naming, Value};
 
+/// The longest key of `_meta` that `context` may name, in bytes: longer ones are not in use.
+const MAX_META_BYTES: usize = 128;
+
 /// The longest glob: tool names have 64 characters.
 const MAX_GLOB_BYTES: usize = 256;
 
@@ -167,6 +170,25 @@ pub(super) fn tag(at: &At<String>) -> Result<String, Fault> {
     good.then(|| at.to_string()).ok_or_else(|| {
         Fault::new(at.span(), format!("tag {:?} is not possible", at.as_str())).help("1 to 64 visible characters")
     })
+}
+
+/// A key of `_meta` that an agent may fill, or a part of its `deps`.
+pub(super) fn meta_key(at: &At<String>) -> Result<String, Fault> {
+    let refuse =
+        |why: &str, help: &str| Err(Fault::new(at.span(), format!("context {:?} {why}", at.as_str())).help(help));
+    if !(1..=MAX_META_BYTES).contains(&at.len()) || !at.bytes().all(|b| b.is_ascii_graphic()) {
+        return refuse("is no key of `_meta`", "write 1 to 128 visible ASCII characters, without a wildcard");
+    }
+    if at.contains('*') {
+        return refuse("has a wildcard", "name each key: an agent can say anything under one that nobody thought of");
+    }
+    match at.as_str() {
+        "deps" => refuse("is not passed whole", "name the parts: \"user_context\", \"request_id\""),
+        key if key == "progressToken" || key.starts_with(crate::source::RESERVED_META) => {
+            refuse("belongs to the protocol, which passes what it needs", "leave it out")
+        }
+        key => Ok(key.to_owned()),
+    }
 }
 
 /// A value, or a well-formed name of a secret.

@@ -15,6 +15,9 @@ use crate::session::{Agent, Contact, Offers, Session, Shelf};
 pub(crate) trait Backend: Send + Sync {
     /// See [`Broker::open_session_of`].
     async fn open(&self, profile: &ProfileName, principal: &str, agent: Agent) -> Result<Arc<dyn Run>, RpcError>;
+
+    /// See [`Broker::metrics`].
+    fn metrics(&self) -> String;
 }
 
 /// One open session; a *run* in the ledger.
@@ -52,6 +55,10 @@ impl Backend for Broker {
     async fn open(&self, profile: &ProfileName, principal: &str, agent: Agent) -> Result<Arc<dyn Run>, RpcError> {
         let session: Arc<dyn Run> = self.open_session_of(profile, principal, agent).await?;
         Ok(session)
+    }
+
+    fn metrics(&self) -> String {
+        Self::metrics(self)
     }
 }
 

@@ -46,6 +46,12 @@ use crate::name::ProfileName;
 /// Where the protocol is served.
 pub const MCP_PATH: &str = "/mcp";
 
+/// Where what was counted is read, with a token of its own, if one is configured.
+pub const METRICS_PATH: &str = "/metrics";
+
+/// The text format that metrics are in.
+const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
 /// Answers `ok` without a token, for whoever watches that the broker runs.
 pub const HEALTH_PATH: &str = "/healthz";
 
@@ -186,6 +192,14 @@ async fn route(shared: &Arc<Shared>, request: Request) -> Result<Response, Refus
     match parts.uri.path() {
         HEALTH_PATH => return Ok((StatusCode::OK, "ok\n").into_response()),
         MCP_PATH => {}
+        METRICS_PATH if let Some(admitted) = shared.admission.admit_to_metrics(&parts.headers) => {
+            shared.guard.check_origin(&parts.headers)?;
+            admitted?;
+            return match parts.method {
+                Method::GET => Ok(([(CONTENT_TYPE, METRICS_TYPE)], shared.backend.metrics()).into_response()),
+                _ => Err(Refusal::method_not_allowed("GET")),
+            };
+        }
         path => {
             if let Some(description) = shared.admission.describes(path) {
                 return Ok(([(CONTENT_TYPE, "application/json")], description.to_string()).into_response());

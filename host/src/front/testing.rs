@@ -48,6 +48,10 @@ impl Backend for Fake {
         self.say(format!("open {profile} {principal} {}", agent.name));
         Ok(Arc::new(self.clone()))
     }
+
+    fn metrics(&self) -> String {
+        "calls_total 7\n# EOF\n".to_owned()
+    }
 }
 
 /// A tool as the fake shows it: with a field and a spelling that a typed model would lose.

@@ -12,7 +12,7 @@ use crate::catalog::Kind;
 use crate::digest::Digest;
 use crate::ledger::{Binding, Consume, Ledger};
 use crate::message::{Answer, Json, Notification};
-use crate::plugin::{Approval, AskFacts, GrantFacts, Identity, Offer, Scope, Settlement};
+use crate::plugin::{Approval, AskFacts, GrantFacts, Offer, Scope, Settlement};
 use crate::seal::Seal;
 use crate::session::{Contact, Elicitation};
 use crate::visible::visible;
@@ -74,8 +74,8 @@ impl Approvals {
         Self { plugins, inbox, ledger, policies, seal: Seal::new("approval") }
     }
 
-    pub(super) fn plugins(&self) -> impl Iterator<Item = &Identity> {
-        self.plugins.iter().map(Approval::identity)
+    pub(super) fn plugins(&self) -> impl Iterator<Item = &Approval> {
+        self.plugins.iter()
     }
 
     pub(super) async fn settle(&self, question: Question<'_>, contact: &Arc<dyn Contact>) -> Result<Approved, Refusal> {

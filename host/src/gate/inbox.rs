@@ -175,6 +175,12 @@ impl Inbox {
         asks
     }
 
+    /// How many questions are open.
+    pub(crate) fn len(&self) -> usize {
+        self.sweep();
+        self.lock().len()
+    }
+
     /// Answers a question by its id or a unique prefix. `by` says who, for the ledger. The answer is durable before the call
     /// that waits for it goes on.
     ///

@@ -1,7 +1,7 @@
 //! The way back: what a source answered passes the gate too.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -11,6 +11,7 @@ use crate::call::{Call, Outcome, Phase, View, may_be_retried};
 use crate::config::Detail;
 use crate::ledger::{Event, Kind, Ledger};
 use crate::message::{Answer, Json, Members, RpcError};
+use crate::metrics::{Ending, Series};
 use crate::plugin::Change;
 use crate::source::{SourceError, without_last_words};
 
@@ -20,12 +21,15 @@ use crate::source::{SourceError, without_last_words};
 #[must_use = "a call that was admitted must be released"]
 pub struct Ticket {
     call: Arc<Call>,
+    series: Arc<Series>,
     record: Detail,
     vault: Arc<SessionVault>,
     ledger: Ledger,
     started: Instant,
     /// What is to be paid when it has ended.
     budget: Option<Arc<Budget>>,
+    /// When the source could be called.
+    opened: Instant,
     state: State,
 }
 
@@ -41,26 +45,35 @@ enum State {
 }
 
 impl Ticket {
-    pub(super) fn new(call: Arc<Call>, around: &Circumstances<'_>, ledger: Ledger) -> Self {
+    pub(super) fn new(call: Arc<Call>, series: Arc<Series>, around: &Circumstances<'_>, ledger: Ledger) -> Self {
         let (record, vault, budget) = (around.record, Arc::clone(around.vault), around.budget.cloned());
-        Self { call, record, vault, ledger, started: Instant::now(), budget, state: State::Intending }
+        let started = Instant::now();
+        Self { call, series, record, vault, ledger, started, opened: started, budget, state: State::Intending }
     }
 
     /// Pays for the call, once.
     fn pay(&mut self, bytes: usize) {
         if let Some(budget) = self.budget.take() {
-            budget.spend(bytes, self.started.elapsed());
+            budget.spend(bytes, self.opened.elapsed());
         }
     }
 
     /// From here on a source may be called.
     pub(super) fn intent_is_durable(&mut self) {
-        self.state = State::Open;
+        (self.state, self.opened) = (State::Open, Instant::now());
     }
 
     /// There is no intent, and so no outcome.
     pub(super) fn void(&mut self) {
         self.state = State::Settled;
+    }
+
+    /// Counts the call and records what came of it. Not awaited: a second wait for the disk would double what durability costs a
+    /// call. A crash in the moments between makes an answered call read `unknown`, which is never less than what happened.
+    fn settle(&mut self, ending: Ending, took: Duration, body: Value) {
+        self.state = State::Settled;
+        self.series.ended(ending, took);
+        self.ledger.note(self.event(ending.as_str(), body));
     }
 
     fn event(&self, outcome: &str, mut body: Value) -> Event {
@@ -80,12 +93,12 @@ impl Ticket {
 impl Drop for Ticket {
     fn drop(&mut self) {
         self.pay(0);
-        let (outcome, error) = match self.state {
+        let (ending, error) = match self.state {
             State::Settled => return,
-            State::Intending => ("not-sent", "the caller went away before the call was sent"),
-            State::Open => ("unknown", "the caller went away before the source answered"),
+            State::Intending => (Ending::NotSent, "the caller went away before the call was sent"),
+            State::Open => (Ending::Unknown, "the caller went away before the source answered"),
         };
-        self.ledger.note(self.event(outcome, json!({ "error": error })));
+        self.settle(ending, self.opened.elapsed(), json!({ "error": error }));
     }
 }
 
@@ -100,29 +113,27 @@ impl Gate {
             Outcome::Answered(Answer::Result(json) | Answer::Error(json)) => json.as_bytes().len(),
             Outcome::Unknown(_) | Outcome::NotSent(_) => 0,
         });
-        let (answer, word, body) = match outcome {
+        let took = ticket.opened.elapsed();
+        let (answer, ending, body) = match outcome {
             Outcome::Answered(answer) => self.judge_result(&ticket, answer).await,
-            Outcome::Unknown(cause) => self.judge_failure(&ticket, &cause, "unknown", "outcome-unknown").await,
-            Outcome::NotSent(cause) => self.judge_failure(&ticket, &cause, "not-sent", "not-sent").await,
+            Outcome::Unknown(cause) => self.judge_failure(&ticket, &cause, Ending::Unknown, "outcome-unknown").await,
+            Outcome::NotSent(cause) => self.judge_failure(&ticket, &cause, Ending::NotSent, "not-sent").await,
         };
-        ticket.state = State::Settled;
-        // Not awaited: a second wait for the disk would double what durability costs a call. A crash in the moments between
-        // makes an answered call read `unknown`, which is never less than what happened.
-        self.ledger.note(ticket.event(word, body));
+        ticket.settle(ending, took, body);
         answer
     }
 
     /// Records what became of an admitted notification: it has no answer that could be judged.
     pub(crate) fn sent(&self, mut ticket: Ticket, sent: Result<(), SourceError>) {
-        let (word, body) = match sent {
-            Ok(()) => ("sent", json!({})),
+        let (ending, body) = match sent {
+            Ok(()) => (Ending::Sent, json!({})),
             Err(error) => {
-                let word = if matches!(error, SourceError::Timeout { .. }) { "unknown" } else { "not-sent" };
-                (word, json!({ "error": without_last_words(&error.to_string()) }))
+                let late = matches!(error, SourceError::Timeout { .. });
+                let ending = if late { Ending::Unknown } else { Ending::NotSent };
+                (ending, json!({ "error": without_last_words(&error.to_string()) }))
             }
         };
-        ticket.state = State::Settled;
-        self.ledger.note(ticket.event(word, body));
+        ticket.settle(ending, ticket.opened.elapsed(), body);
     }
 
     /// What a source says beside an answer, in the words of `params`: to the agent it is data as much as an answer is, and
@@ -143,19 +154,13 @@ impl Gate {
 
     /// There is no answer. What is told of it may repeat what the source said last, so it passes like an answer; the
     /// ledger keeps only the broker's own words.
-    async fn judge_failure(
-        &self,
-        ticket: &Ticket,
-        cause: &str,
-        word: &'static str,
-        code: &str,
-    ) -> (Answer, &'static str, Value) {
+    async fn judge_failure(&self, ticket: &Ticket, cause: &str, ending: Ending, code: &str) -> (Answer, Ending, Value) {
         let (answer, _, mut body) = self.judge_result(ticket, source_error(cause, code)).await;
         put(&mut body, "error", json!(without_last_words(cause)));
-        (answer, word, body)
+        (answer, ending, body)
     }
 
-    async fn judge_result(&self, ticket: &Ticket, answer: Answer) -> (Answer, &'static str, Value) {
+    async fn judge_result(&self, ticket: &Ticket, answer: Answer) -> (Answer, Ending, Value) {
         let received = match &answer {
             Answer::Result(json) | Answer::Error(json) => json.clone(),
         };
@@ -167,26 +172,26 @@ impl Gate {
             self.pass_result(&ticket.call, &ticket.vault, &answer, &mut trail).await
         };
         let mut body = json!({ "result": payload(&self.ledger, &received, ticket.record), "verdicts": trail });
-        let word = match &answer {
-            Answer::Error(_) => "error",
-            Answer::Result(_) if said.failed => "tool_error",
-            Answer::Result(_) => "ok",
+        let ending = match &answer {
+            Answer::Error(_) => Ending::Error,
+            Answer::Result(_) if said.failed => Ending::ToolError,
+            Answer::Result(_) => Ending::Ok,
         };
         match passed {
-            Ok(None) => (answer, word, body),
+            Ok(None) => (answer, ending, body),
             Ok(Some(replaced)) => {
                 put(&mut body, "replaced", payload(&self.ledger, &replaced, ticket.record));
                 let answer = match answer {
                     Answer::Result(_) => Answer::Result(replaced),
                     Answer::Error(_) => Answer::Error(replaced),
                 };
-                (answer, word, body)
+                (answer, ending, body)
             }
             Err(refusal) => {
                 if let Refusal::Denied { code, message } = &refusal {
                     put(&mut body, "withheld", json!({ "code": code, "message": message }));
                 }
-                (refusal.to_answer(), "withheld", body)
+                (refusal.to_answer(), Ending::Withheld, body)
             }
         }
     }

@@ -75,6 +75,7 @@ impl Bench {
                 acceptance: &acceptance,
                 identity: Digest::of(b"source"),
                 budget: None,
+                traffic: &Traffic::default(),
                 contact: &contact,
                 resumed: false,
             };

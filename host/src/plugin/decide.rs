@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::error::Failure;
 use super::stock::Stock;
@@ -9,6 +10,7 @@ use super::v0_1::{ApprovalWorld, PolicyWorld, TransformWorld};
 use super::{AskFacts, Change, Identity, Settlement, Vault, Verdict};
 use crate::call::{Phase, View};
 use crate::config::PluginConfig;
+use crate::metrics::{Decided, Decisions};
 
 macro_rules! decider {
     ($(#[$doc:meta])* $name:ident, $world:ident) => {
@@ -19,12 +21,13 @@ macro_rules! decider {
             on: Arc<[Phase]>,
             shadow: bool,
             stock: Stock<$world>,
+            decisions: Arc<Decisions>,
         }
 
         impl $name {
             pub(super) fn new(identity: Identity, config: &PluginConfig, stock: Stock<$world>) -> Self {
                 let (identity, on) = (Arc::new(identity), config.on.as_slice().into());
-                Self { identity, on, shadow: config.shadow, stock }
+                Self { identity, on, shadow: config.shadow, stock, decisions: Arc::default() }
             }
 
             /// Which plugin it is.
@@ -37,6 +40,16 @@ macro_rules! decider {
             #[must_use]
             pub fn on(&self, phase: Phase) -> bool {
                 self.on.contains(&phase)
+            }
+
+            /// What it has decided so far.
+            pub(crate) fn decisions(&self) -> &Decisions {
+                &self.decisions
+            }
+
+            /// Counts a decision that was asked for at `asked`.
+            fn count<T>(&self, asked: Instant, said: &Result<T, Failure>, word: impl Fn(&T) -> Decided) {
+                self.decisions.record(said.as_ref().map_or(Decided::Failed, word), asked.elapsed());
             }
 
             /// Whether what it says is recorded and never applied.
@@ -73,9 +86,19 @@ impl Policy {
     /// # Errors
     /// [`Failure`], on which the caller must deny.
     pub async fn check(&self, view: &View) -> Result<Verdict, Failure> {
-        let mut live = self.stock.take().await?;
-        live.store.data_mut().facts.view = Some(view.clone());
-        live.check().await
+        let asked = Instant::now();
+        let said = async {
+            let mut live = self.stock.take().await?;
+            live.store.data_mut().facts.view = Some(view.clone());
+            live.check().await
+        };
+        let said = said.await;
+        self.count(asked, &said, |verdict| match verdict {
+            Verdict::Pass => Decided::Pass,
+            Verdict::Ask(_) => Decided::Ask,
+            Verdict::Deny(_) => Decided::Deny,
+        });
+        said
     }
 }
 
@@ -86,10 +109,20 @@ impl Transform {
     /// # Errors
     /// [`Failure`], on which the caller must deny.
     pub async fn rewrite(&self, view: &View, vault: Arc<dyn Vault>) -> Result<Change, Failure> {
-        let mut live = self.stock.take().await?;
-        let facts = &mut live.store.data_mut().facts;
-        (facts.view, facts.vault) = (Some(view.clone()), Some(vault));
-        live.rewrite().await
+        let asked = Instant::now();
+        let said = async {
+            let mut live = self.stock.take().await?;
+            let facts = &mut live.store.data_mut().facts;
+            (facts.view, facts.vault) = (Some(view.clone()), Some(vault));
+            live.rewrite().await
+        };
+        let said = said.await;
+        self.count(asked, &said, |change| match change {
+            Change::Keep => Decided::Keep,
+            Change::Replace(_) => Decided::Replace,
+            Change::Refuse(_) => Decided::Deny,
+        });
+        said
     }
 }
 
@@ -99,9 +132,19 @@ impl Approval {
     /// # Errors
     /// [`Failure`], on which the caller must deny.
     pub async fn settle(&self, view: &View, ask: AskFacts) -> Result<Settlement, Failure> {
-        let mut live = self.stock.take().await?;
-        let facts = &mut live.store.data_mut().facts;
-        (facts.view, facts.ask) = (Some(view.clone()), Some(ask));
-        live.settle().await
+        let asked = Instant::now();
+        let said = async {
+            let mut live = self.stock.take().await?;
+            let facts = &mut live.store.data_mut().facts;
+            (facts.view, facts.ask) = (Some(view.clone()), Some(ask));
+            live.settle().await
+        };
+        let said = said.await;
+        self.count(asked, &said, |settlement| match settlement {
+            Settlement::Question(_) => Decided::Ask,
+            Settlement::Remembered(_) => Decided::Remembered,
+            Settlement::Refuse(_) => Decided::Deny,
+        });
+        said
     }
 }

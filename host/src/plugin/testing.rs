@@ -63,6 +63,7 @@ pub(crate) fn view(arguments: &str) -> View {
         definition,
         hints: Default::default(),
         tags: Arc::from([]),
+        tally: Default::default(),
     };
     let caller = Caller {
         principal: "local".into(),

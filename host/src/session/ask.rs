@@ -111,6 +111,7 @@ impl Session {
             acceptance: &Acceptance::Unknown,
             identity: upstream.identity,
             budget: None,
+            traffic: &upstream.traffic,
             contact,
             resumed: false,
         };

@@ -202,6 +202,7 @@ impl Session {
             record: self.profile.record,
             acceptance: &target.acceptance,
             identity: target.upstream.identity,
+            traffic: &target.upstream.traffic,
             contact,
             resumed,
         };

@@ -28,7 +28,7 @@ mod route;
 pub(crate) use handshake::Deadlines;
 use handshake::{Agreed, Era};
 use meta::Hop;
-pub(crate) use meta::LOG_LEVEL;
+pub(crate) use meta::{LOG_LEVEL, RESERVED as RESERVED_META};
 pub(crate) use pages::needed as pages_needed;
 use pending::{Caller, Lost, Shared};
 
@@ -68,6 +68,8 @@ pub(crate) struct Party {
     pub(crate) source: SourceName,
     /// What is declared to a legacy source.
     pub(crate) capabilities: Json,
+    /// What of an agent's `_meta` the source may have.
+    pub(crate) context: Arc<[String]>,
     /// Whose the connection becomes if it cannot be shared.
     pub(crate) client: Option<Weak<dyn Client>>,
     /// Who is told of changes where it is shared.
@@ -220,7 +222,8 @@ impl Link {
         let (capabilities, level) = (client.capabilities(), client.log_level());
         let progress = relay.token.is_some();
         let dress = |id| {
-            let hop = Hop { era: self.agreed.era, capabilities: &capabilities, level: level.as_ref() };
+            let context = &self.shared.party.context;
+            let hop = Hop { era: self.agreed.era, capabilities: &capabilities, level: level.as_ref(), context };
             meta::dress(params, &hop, progress.then_some(id))
         };
         let timeout = if method == "subscriptions/listen" { FOR_GOOD } else { timeout };
@@ -259,7 +262,8 @@ impl Link {
         timeout: Duration,
     ) -> Result<(), SourceError> {
         let capabilities = client.capabilities();
-        let hop = Hop { era: self.agreed.era, capabilities: &capabilities, level: None };
+        let context = &self.shared.party.context;
+        let hop = Hop { era: self.agreed.era, capabilities: &capabilities, level: None, context };
         let params = Some(meta::dress(params, &hop, None));
         let message = Message::Notification(Notification { method: method.to_owned(), params });
         let sent = tokio::time::timeout(timeout, self.shared.transport.send(&message)).await;

@@ -53,6 +53,8 @@ pub(crate) struct Care {
     pub(crate) eager: bool,
     /// Behind a network, which forgets connections that are silent.
     pub(crate) remote: bool,
+    /// What of an agent's `_meta` it may have.
+    pub(crate) context: Arc<[String]>,
     /// Takes what happens, for the ledger.
     pub(crate) record: Record,
 }
@@ -67,6 +69,7 @@ impl Care {
             idle: config.idle,
             eager: config.eager,
             remote: matches!(config.endpoint, crate::config::Endpoint::Url { .. }),
+            context: config.context.as_slice().into(),
             record,
         }
     }

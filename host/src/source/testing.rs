@@ -31,6 +31,7 @@ pub(crate) fn care(timeout: Duration) -> Care {
         idle: Duration::from_secs(24 * 60 * 60),
         eager: false,
         remote: false,
+        context: Arc::default(),
         record: Arc::new(|_| {}),
     }
 }

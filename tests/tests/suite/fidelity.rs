@@ -14,6 +14,7 @@ const CONFIG: &str = r#"
 approve = "never"
 [sources.far]
 command = ["@source@", "mirror"]
+context = ["vendor.example/f"]
 "#;
 
 #[test]
@@ -98,7 +99,7 @@ fn icons_titles_and_meta_pass_both_ways_in_both_eras() {
             let listed = line(method, json!({}));
             assert!(listed.contains(&format!("[{definition}]")), "{era:?}: {listed}");
         }
-        // What a caller says of its request reaches the source, but for what one hop says to the next.
+        // Of what a caller says of its request reaches the source what the configuration lists.
         let called = line("tools/call", json!({ "name": "far__mirror", "_meta": { "vendor.example/f": "\u{e9}" } }));
         assert!(called.contains(r#""_meta":{"vendor.example/e":5.50}"#), "{era:?}: {called}");
         assert!(called.contains("{\"vendor.example/f\":\"\u{e9}\""), "{era:?}: {called}");

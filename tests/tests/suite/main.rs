@@ -27,6 +27,7 @@ mod groups;
 mod healing;
 mod logins;
 mod memory;
+mod observed;
 mod pages;
 mod place;
 mod plugins;

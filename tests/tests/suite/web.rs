@@ -56,6 +56,18 @@ impl Door {
         self.send("POST", body, headers)
     }
 
+    /// Reads another page than `/mcp`: the status, and the whole answer.
+    pub(crate) fn get(&self, path: &str) -> (String, String) {
+        let mut stream = TcpStream::connect(&self.address).unwrap();
+        stream.set_read_timeout(Some(DEADLINE)).unwrap();
+        let (host, token) = (&self.address, &self.token);
+        let request = format!("GET {path} HTTP/1.0\r\nHost: {host}\r\nAuthorization: Bearer {token}\r\n\r\n");
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        (answer.split(' ').nth(1).unwrap().to_owned(), answer)
+    }
+
     fn send(&self, method: &str, body: &str, headers: &[(&str, &str)]) -> Option<Reply> {
         let mut stream = TcpStream::connect(&self.address).ok()?;
         stream.set_read_timeout(Some(DEADLINE)).unwrap();

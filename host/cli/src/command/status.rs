@@ -63,6 +63,9 @@ async fn watch(folders: &[PathBuf], mut brokers: Vec<Value>, json: bool) -> anyh
         // What always changes is no change.
         let still = brokers.iter().cloned().map(|mut broker| {
             broker.as_object_mut().and_then(|broker| broker.remove("uptimeSeconds"));
+            for source in broker["sources"].as_array_mut().into_iter().flatten() {
+                source.as_object_mut().and_then(|source| source.remove("calls"));
+            }
             broker
         });
         let still: Vec<_> = still.collect();

@@ -62,8 +62,7 @@ impl Admission {
         let Some(tokens) = &self.tokens else {
             return Ok(Admitted { principal: ANYBODY.into(), profile: self.profile.clone() });
         };
-        let mut given = headers.get_all(AUTHORIZATION).iter();
-        let Some(bearer) = given.next().filter(|_| given.next().is_none()).and_then(bearer) else {
+        let Some(bearer) = bearer(headers) else {
             return Err(self.refuse("this server needs `Authorization: Bearer TOKEN` with its token", None));
         };
         if let Some((principal, profile)) = tokens.holder(bearer) {
@@ -83,6 +82,14 @@ impl Admission {
                 Refusal::new(StatusCode::SERVICE_UNAVAILABLE, RpcError::INTERNAL, message).because("token")
             }
         })
+    }
+
+    /// Whether a caller may read metrics, where anybody may. Whoever may call tools may not: there stand those of other profiles.
+    pub(crate) fn admit_to_metrics(&self, headers: &HeaderMap) -> Option<Result<(), Refusal>> {
+        let tokens = self.tokens.as_ref()?;
+        let reads = tokens.reads_metrics(bearer(headers).unwrap_or_default())?;
+        let refusal = || self.refuse("metrics need `Authorization: Bearer TOKEN` with the `metrics-token`", None);
+        Some(if reads { Ok(()) } else { Err(refusal()) })
     }
 
     /// What is served at a path about who issues tokens for us, if anything.
@@ -116,7 +123,10 @@ impl Admission {
     }
 }
 
-fn bearer(value: &HeaderValue) -> Option<&[u8]> {
+/// The one token that a caller brings.
+fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
+    let mut given = headers.get_all(AUTHORIZATION).iter();
+    let value = given.next().filter(|_| given.next().is_none())?;
     let (scheme, token) = value.as_bytes().split_at_checked(7)?;
     scheme.eq_ignore_ascii_case(b"bearer ").then(|| token.trim_ascii())
 }

@@ -18,6 +18,7 @@ use super::*;
 use crate::front::testing::{Events, Fake, profile};
 
 const TOKEN: &str = "s3cret";
+const METRICS: &str = "scr4pe";
 const MAX_BODY: usize = 4096;
 
 /// A front that serves on the loopback.
@@ -39,6 +40,7 @@ fn config(listen: &str) -> ServeConfig {
         origins: vec!["https://app.example".to_owned()],
         callers: std::collections::BTreeMap::new(),
         jwt: None,
+        metrics_token: None,
         dangerous_no_token: false,
     }
 }
@@ -53,7 +55,9 @@ impl Server {
         let rejected: Arc<Mutex<Vec<_>>> = Arc::default();
         let seen = rejected.clone();
         let on_rejected: OnRejected = Arc::new(move |reason, _peer| seen.lock().unwrap().push(reason));
-        let (backend, token) = (Arc::new(fake.clone()), Some(Tokens::one(TOKEN.into())));
+        let tokens = Tokens::one(TOKEN.into());
+        let tokens = if serve.metrics_token.is_some() { tokens.with_metrics(METRICS.into()) } else { tokens };
+        let (backend, token) = (Arc::new(fake.clone()), Some(tokens));
         let front = HttpFront::bind_with(backend, &serve, profile(), token, on_rejected, MAX_BODY).await.unwrap();
         let address = front.address();
         let (stop, stopped) = oneshot::channel();
@@ -166,6 +170,30 @@ async fn each_thing_that_is_wrong_with_a_request_has_its_status() {
     for (name, value) in [("host", "broker.example"), ("origin", "https://app.example"), ("accept", "*/*")] {
         assert_eq!(status(with(name, value)).await, 400, "past the guard, and without a session: {name}");
     }
+}
+
+#[tokio::test]
+async fn metrics_are_for_the_holder_of_their_own_token_who_may_do_nothing_else() {
+    let closed = Server::new().await;
+    let at = |server: &Server| format!("http://{}{METRICS_PATH}", server.address);
+    let get = |server: &Server, token: &str| server.client.get(at(server)).bearer_auth(token);
+    let status = async |request: reqwest::RequestBuilder| request.send().await.unwrap().status().as_u16();
+    assert_eq!(status(get(&closed, TOKEN)).await, 404, "there are none unless somebody wants them");
+    assert_eq!(status(get(&closed, "")).await, 404);
+
+    let token = Some(crate::config::Value::Plain(METRICS.to_owned()));
+    let server = Server::serving(ServeConfig { metrics_token: token, ..config("127.0.0.1:0") }).await;
+    let read = get(&server, METRICS).send().await.unwrap();
+    assert_eq!(read.headers()["content-type"], METRICS_TYPE);
+    assert_eq!((read.status().as_u16(), read.text().await.unwrap().as_str()), (200, "calls_total 7\n# EOF\n"));
+    for other in [TOKEN, "", "guess"] {
+        assert_eq!(status(get(&server, other)).await, 401, "{other:?}");
+    }
+    assert_eq!(status(server.client.get(at(&server))).await, 401);
+    assert_eq!(status(get(&server, METRICS).header("host", "evil.example")).await, 403);
+    assert_eq!(status(get(&server, METRICS).header("origin", "https://evil.example")).await, 403);
+    assert_eq!(status(server.client.post(at(&server)).bearer_auth(METRICS)).await, 405);
+    assert_eq!(status(server.client.get(server.url()).bearer_auth(METRICS)).await, 401, "it calls no tool");
 }
 
 #[tokio::test]

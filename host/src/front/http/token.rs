@@ -33,6 +33,9 @@ pub enum TokenError {
     /// Two would be one.
     #[error("caller `{0}` under [serve] has the token of another; give each their own")]
     Shared(String),
+    /// Who may call would read them.
+    #[error("`metrics-token` under [serve] is the token of a caller too; give it one of its own")]
+    Metrics,
     /// The generated token cannot be kept or read.
     #[error("{path}: {error}; remove the file to get a new token")]
     File {
@@ -45,7 +48,11 @@ pub enum TokenError {
 
 /// The tokens, and whose they are.
 #[derive(Debug)]
-pub struct Tokens(Vec<Holder>);
+pub struct Tokens {
+    holders: Vec<Holder>,
+    /// What reads `/metrics`, and nothing else.
+    metrics: Option<SecretString>,
+}
 
 #[derive(Debug)]
 struct Holder {
@@ -58,19 +65,31 @@ impl Tokens {
     /// The one token of the broker, whose holder is the principal `token`.
     #[must_use]
     pub fn one(token: SecretString) -> Self {
-        Self(vec![Holder { token, principal: TOKEN_HOLDER.into(), profile: None }])
+        Self { holders: vec![Holder { token, principal: TOKEN_HOLDER.into(), profile: None }], metrics: None }
+    }
+
+    /// With a token that reads `/metrics`, and nothing else.
+    #[must_use]
+    pub fn with_metrics(self, token: SecretString) -> Self {
+        Self { metrics: Some(token), ..self }
     }
 
     /// The principal that brings this token, and the profile that is theirs. In a time that tells nothing of the tokens.
     pub(super) fn holder(&self, given: &[u8]) -> Option<(Arc<str>, Option<ProfileName>)> {
-        let is_it = |holder: &Holder| bool::from(given.ct_eq(holder.token.expose_secret().as_bytes()));
-        let found = self.0.iter().fold(None, |found, holder| if is_it(holder) { Some(holder) } else { found })?;
+        let is_it = |holder: &Holder| is(&holder.token, given);
+        let found = self.holders.iter().fold(None, |found, holder| if is_it(holder) { Some(holder) } else { found })?;
         Some((found.principal.clone(), found.profile.clone()))
+    }
+
+    /// Whether this token reads metrics; None if no token does.
+    pub(super) fn reads_metrics(&self, given: &[u8]) -> Option<bool> {
+        Some(is(self.metrics.as_ref()?, given))
     }
 
     /// Whether one of them is none: it would let everybody in who sends an empty one.
     pub(super) fn any_empty(&self) -> bool {
-        self.0.iter().any(|holder| holder.token.expose_secret().is_empty())
+        let holders = self.holders.iter().map(|holder| &holder.token);
+        holders.chain(&self.metrics).any(|token| token.expose_secret().is_empty())
     }
 }
 
@@ -80,8 +99,8 @@ pub fn file(data_dir: &Path) -> PathBuf {
     data_dir.join("token")
 }
 
-/// The token that `[serve]` names, or else the generated one of the data folder, which is made on first use; and those of the
-/// callers that are named there.
+/// The token that `[serve]` names, or else the generated one of the data folder, which is made on first use; those of the callers
+/// that are named there, and the one for metrics.
 ///
 /// # Errors
 /// See [`TokenError`].
@@ -98,9 +117,20 @@ pub fn of(config: &Config) -> Result<Tokens, TokenError> {
             return Err(TokenError::Shared(name.clone()));
         }
         let principal = format!("{TOKEN_HOLDER}:{name}").into();
-        tokens.0.push(Holder { token, principal, profile: Some(caller.profile.clone()) });
+        tokens.holders.push(Holder { token, principal, profile: Some(caller.profile.clone()) });
+    }
+    if let Some(value) = &config.serve.metrics_token {
+        let token = secrets.resolve(value)?;
+        if tokens.holder(token.expose_secret().as_bytes()).is_some() {
+            return Err(TokenError::Metrics);
+        }
+        tokens = tokens.with_metrics(token);
     }
     Ok(tokens)
+}
+
+fn is(token: &SecretString, given: &[u8]) -> bool {
+    given.ct_eq(token.expose_secret().as_bytes()).into()
 }
 
 fn generated(path: &Path) -> std::io::Result<SecretString> {

@@ -56,6 +56,7 @@ async fn an_intent_whose_caller_goes_away_has_an_outcome() {
         acceptance: &Acceptance::Unknown,
         identity: Digest::of(b"source"),
         budget: None,
+        traffic: &Traffic::default(),
         contact: &contact,
         resumed: false,
     };

@@ -1,17 +1,25 @@
-//! What a connection puts into the `_meta` of the caller's parameters, and what it takes out. All else keeps its bytes.
+//! `_meta` on its way to a source: what of the caller's goes on, and what a connection puts in itself.
+//!
+//! Of the caller's goes on what the protocol keeps for itself, but for the facts of one hop, and what the source's `context`
+//! lists: who a user is and which request it was is nothing that every source should know. What goes on keeps its bytes.
 
 use crate::message::{Json, Members};
 
 use super::handshake::{Era, MODERN};
 
 /// Keys that the protocol keeps for itself.
-const RESERVED: &str = "io.modelcontextprotocol/";
+pub(crate) const RESERVED: &str = "io.modelcontextprotocol/";
 
 /// `_meta` key of the least grave log messages that are wanted (2026-07-28).
 pub(crate) const LOG_LEVEL: &str = "io.modelcontextprotocol/logLevel";
 
 /// Facts of a single hop: they describe the caller's connection to the broker, not the broker's to the source.
 const PER_HOP: [&str; 4] = ["protocolVersion", "clientInfo", "clientCapabilities", "logLevel"];
+
+/// The member in which an agent says for whom it calls, and the parts of it that `context` lists by their own names
+/// (product.md, U4).
+const DEPS: &str = "deps";
+const PARTS_OF_DEPS: [&str; 2] = ["user_context", "request_id"];
 
 /// What a connection says of itself with each request.
 pub(super) struct Hop<'a> {
@@ -20,6 +28,8 @@ pub(super) struct Hop<'a> {
     pub(super) capabilities: &'a Json,
     /// The least grave log messages that the caller wants of all its calls.
     pub(super) level: Option<&'a Json>,
+    /// What of the caller's own words the source may have: `context` of its configuration.
+    pub(super) context: &'a [String],
 }
 
 /// `{}`, which lives long enough to be borrowed.
@@ -28,7 +38,7 @@ static NONE: Json = Json::empty_object();
 impl Hop<'_> {
     /// A request of the broker's own, which asks for nothing and offers nothing.
     pub(super) fn quiet(era: Era) -> Self {
-        Self { era, capabilities: &NONE, level: None }
+        Self { era, capabilities: &NONE, level: None, context: &[] }
     }
 }
 
@@ -36,10 +46,7 @@ impl Hop<'_> {
 pub(super) fn dress(params: &Json, hop: &Hop<'_>, progress: Option<u64>) -> Json {
     let before = params.get("_meta").filter(|meta| meta.read::<Members<'_>>().is_ok());
     let level = before.as_ref().and_then(|meta| meta.get(LOG_LEVEL)).or_else(|| hop.level.cloned());
-    let mut meta = before.clone().unwrap_or_else(Json::empty_object);
-    for key in per_hop(&meta) {
-        meta = meta.without(&key);
-    }
+    let mut meta = before.as_ref().map_or_else(Json::empty_object, |meta| admitted(meta, hop.context));
     if hop.era == Era::Modern {
         for (key, value) in facts(hop) {
             meta = meta.with(&format!("{RESERVED}{key}"), &value).unwrap_or(meta);
@@ -72,9 +79,29 @@ pub(super) fn client_info() -> Json {
     Json::of(&serde_json::json!({ "name": "portcullis", "version": env!("CARGO_PKG_VERSION") }))
 }
 
-/// The caller's keys that must not go on. The protocol's other keys (such as those of extensions) do.
-fn per_hop(meta: &Json) -> Vec<String> {
-    let Ok(members) = meta.read::<Members<'_>>() else { return Vec::new() };
-    let keys = members.0.into_iter().map(|(key, _)| key.into_owned());
-    keys.filter(|key| key.strip_prefix(RESERVED).is_some_and(|name| PER_HOP.contains(&name))).collect()
+/// What of the caller's `_meta` the source may have.
+fn admitted(meta: &Json, context: &[String]) -> Json {
+    let listed = |key: &str| context.iter().any(|listed| listed == key);
+    narrowed(meta, |key, value| match (key.strip_prefix(RESERVED), key) {
+        (Some(name), _) => (!PER_HOP.contains(&name)).then_some(value),
+        (None, DEPS) => {
+            let parts =
+                narrowed(&value, |part, value| (PARTS_OF_DEPS.contains(&part) && listed(part)).then_some(value));
+            (parts != NONE).then_some(parts)
+        }
+        (None, key) => (listed(key) && !PARTS_OF_DEPS.contains(&key)).then_some(value),
+    })
+}
+
+/// The object with what `pick` makes of its members; `{}` for other values. Byte for byte where nothing is left out.
+fn narrowed(object: &Json, pick: impl Fn(&str, Json) -> Option<Json>) -> Json {
+    let members = object.members().unwrap_or_default();
+    let picked: Vec<_> =
+        members.iter().filter_map(|(key, value)| Some((key.as_str(), pick(key, value.clone())?))).collect();
+    let whole = picked.len() == members.len() && picked.iter().zip(&members).all(|((_, new), (_, old))| new == old);
+    if whole && !members.is_empty() {
+        return object.clone();
+    }
+    let edits: Vec<_> = picked.iter().map(|(key, value)| (*key, Some(value))).collect();
+    NONE.edited(&edits).unwrap_or_else(Json::empty_object)
 }

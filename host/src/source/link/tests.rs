@@ -71,7 +71,13 @@ fn initialized(version: &str) -> Value {
 /// A party of nobody in particular.
 fn party() -> Party {
     let source = "far".parse().unwrap();
-    Party { source, capabilities: Json::empty_object(), client: None, audience: Arc::default() }
+    Party {
+        source,
+        capabilities: Json::empty_object(),
+        context: ["x", "a", "vendor/y"].map(str::to_owned).into(),
+        client: None,
+        audience: Arc::default(),
+    }
 }
 
 /// An open legacy link.
@@ -199,9 +205,11 @@ fn meta_is_spliced_and_all_else_keeps_its_bytes() {
         &br#"{ "name":"a", "n": 1.0,"_meta":{"x":1e2,"progressToken":7,"io.modelcontextprotocol/logLevel":"debug","io.modelcontextprotocol/task":1} }"#[..],
     )
     .unwrap();
-    let legacy = meta::dress(&params, &Hop::quiet(Era::Legacy), None);
+    let context = ["x".to_owned(), "a".to_owned()];
+    let hop = |era| Hop { context: &context, ..Hop::quiet(era) };
+    let legacy = meta::dress(&params, &hop(Era::Legacy), None);
     assert_eq!(legacy.as_str(), r#"{ "name":"a", "n": 1.0,"_meta":{"x":1e2,"io.modelcontextprotocol/task":1} }"#);
-    let modern = meta::dress(&params, &Hop::quiet(Era::Modern), None);
+    let modern = meta::dress(&params, &hop(Era::Modern), None);
     assert!(
         modern.as_str().starts_with(
             r#"{ "name":"a", "n": 1.0,"_meta":{"x":1e2,"io.modelcontextprotocol/task":1,"io.modelcontextprotocol/protocolVersion":"2026-07-28","#
@@ -213,7 +221,32 @@ fn meta_is_spliced_and_all_else_keeps_its_bytes() {
     let relayed = meta::dress(&Json::empty_object(), &Hop::quiet(Era::Legacy), Some(5));
     assert_eq!(relayed.as_str(), r#"{"_meta":{"progressToken":5}}"#);
     let untouched = Json::parse(&br#"{"_meta":{"a":1}, "b":2}"#[..]).unwrap();
-    assert_eq!(meta::dress(&untouched, &Hop::quiet(Era::Legacy), None), untouched);
+    assert_eq!(meta::dress(&untouched, &hop(Era::Legacy), None), untouched);
+}
+
+#[test]
+fn of_what_an_agent_says_of_itself_goes_on_what_is_listed() {
+    let said = r#"{"name":"a","_meta":{"deps":{"user_context":{"id": 1.0},"request_id":"r","cookie":"c"},"traceparent":"t","baggage":"b","user_context":"u","com.example/x":1,"io.modelcontextprotocol/related-task":{}}}"#;
+    let params = Json::parse(said).unwrap();
+    let passed = |context: &[&str]| {
+        let context: Vec<_> = context.iter().map(|&key| key.to_owned()).collect();
+        let dressed = meta::dress(&params, &Hop { context: &context, ..Hop::quiet(Era::Legacy) }, None);
+        dressed.get("_meta").unwrap().as_str().to_owned()
+    };
+    let task = r#""io.modelcontextprotocol/related-task":{}"#;
+    assert_eq!(passed(&[]), format!("{{{task}}}"), "the protocol's own words alone");
+    assert_eq!(passed(&["user_context"]), format!(r#"{{"deps":{{"user_context":{{"id": 1.0}}}},{task}}}"#));
+    let some = ["request_id", "traceparent", "com.example/x", "never-said"];
+    assert_eq!(passed(&some), format!(r#"{{"deps":{{"request_id":"r"}},"traceparent":"t","com.example/x":1,{task}}}"#));
+    assert_eq!(passed(&["cookie", "deps"]), format!("{{{task}}}"), "parts are listed, not the whole");
+    for odd in
+        [r#"{"_meta":{"deps":"user_context"}}"#, r#"{"_meta":{"deps":["user_context"]}}"#, r#"{"_meta":{"deps":{}}}"#]
+    {
+        let context = ["user_context".to_owned()];
+        let dressed =
+            meta::dress(&Json::parse(odd).unwrap(), &Hop { context: &context, ..Hop::quiet(Era::Legacy) }, None);
+        assert_eq!(dressed.as_str(), r#"{"_meta":{}}"#, "{odd}");
+    }
 }
 
 /// A session that keeps what it is told.

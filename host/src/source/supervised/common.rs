@@ -112,6 +112,7 @@ impl<D: Dial> Core<D> {
         let party = Party {
             source: self.vitals.name.clone(),
             capabilities: client.capabilities(),
+            context: Arc::clone(&self.care.context),
             client: client.session().is_some().then(|| Arc::downgrade(client)),
             audience: Arc::clone(&self.audience),
         };

@@ -1,0 +1,106 @@
+//! What the broker has counted, for a monitoring system (product.md, M9). Names follow OpenTelemetry's conventions for MCP where
+//! those have one, as Prometheus writes them.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::{Broker, Inner, SourceHealth};
+use crate::metrics::{Families, Labels, text};
+use crate::source::Status;
+
+impl Broker {
+    /// All metrics in OpenMetrics' text format 1.0, which Prometheus reads. Durations are in seconds. Names of sources and exposed
+    /// names of their tools stand in it, and nothing of any payload. Asks nobody.
+    #[must_use]
+    pub fn metrics(&self) -> String {
+        let inner = Arc::clone(&self.inner);
+        text(move |families| inner.describe(families))
+    }
+}
+
+impl Inner {
+    fn describe(&self, families: &mut Families<'_>) -> fmt::Result {
+        let version = vec![("version", env!("CARGO_PKG_VERSION"))];
+        families.gauge("portcullis_build_info", "The broker that runs", [(version, 1)])?;
+        self.describe_calls(families)?;
+        self.describe_sources(families)?;
+        // The same plugin may stand there twice, with other settings.
+        let places: Vec<_> = (1..=self.gate.decisions().count()).map(|place| place.to_string()).collect();
+        let decisions = self.gate.decisions().zip(&places).flat_map(|((role, identity, decisions), place)| {
+            let labels = move |verdict| {
+                vec![("role", role), ("plugin", identity.name.as_str()), ("place", place), ("verdict", verdict)]
+            };
+            decisions.all().map(move |(decided, histogram)| (labels(decided.as_str()), histogram))
+        });
+        families.durations("portcullis_plugin_decision_duration", "Decisions of plugins", decisions)?;
+        let appended = [(Labels::new(), self.ledger.appended())];
+        families.durations(
+            "portcullis_ledger_append_duration",
+            "Records that somebody waited for, until durable",
+            appended,
+        )?;
+        families.gauge(
+            "portcullis_open_approvals",
+            "Questions that wait for a person",
+            [(Labels::new(), self.inbox.len())],
+        )?;
+        families.gauge(
+            "portcullis_sessions",
+            "Open sessions of agents",
+            [(Labels::new(), self.live_sessions().len())],
+        )?;
+        let lasted = [(Labels::new(), &self.session_durations)];
+        families.durations("mcp_server_session_duration", "Sessions of agents that have ended", lasted)
+    }
+
+    fn describe_calls(&self, families: &mut Families<'_>) -> fmt::Result {
+        let series: Vec<_> = self
+            .upstreams
+            .iter()
+            .flat_map(|(name, upstream)| upstream.traffic.series().into_iter().map(move |one| (name.as_str(), one)))
+            .collect();
+        families.durations(
+            "mcp_client_operation_duration",
+            "Requests to sources, from the intent on disk to the answer, by what came of them",
+            series.iter().flat_map(|(source, (method, tool, series))| {
+                series.endings().map(move |(ending, histogram)| {
+                    let mut labels = of_call(source, method, tool);
+                    labels.push(("outcome", ending.as_str()));
+                    (labels, histogram)
+                })
+            }),
+        )?;
+        families.counter(
+            "portcullis_calls_denied",
+            "Calls that were refused before their source could see them",
+            series.iter().map(|(source, (method, tool, series))| (of_call(source, method, tool), series.denials())),
+        )
+    }
+
+    fn describe_sources(&self, families: &mut Families<'_>) -> fmt::Result {
+        let known: Vec<_> =
+            self.upstreams.values().map(|upstream| (upstream.health().0, upstream.source.health())).collect();
+        let states = known.iter().flat_map(|(source, health)| {
+            let is = |status| usize::from(health.status == status);
+            Status::ALL.map(|status| (vec![("source", source.name.as_str()), ("state", status.as_str())], is(status)))
+        });
+        families.gauge("portcullis_source_state", "1 for the state that the source is in", states)?;
+        let tools = known.iter().map(|(source, _)| (of_source(source), source.tools_available));
+        families.gauge("portcullis_source_tools", "Tools that the source listed last", tools)?;
+        let errors = known.iter().map(|(source, _)| (of_source(source), source.error_count));
+        families.counter(
+            "portcullis_source_errors",
+            "Connections that broke or could not be made, and lost pings",
+            errors,
+        )
+    }
+}
+
+fn of_call<'a>(source: &'a str, method: &'static str, tool: &'a Option<Arc<str>>) -> Labels<'a> {
+    let tool = tool.as_deref().map(|tool| ("tool", tool));
+    [("source", source), ("method", method)].into_iter().chain(tool).collect()
+}
+
+fn of_source(source: &SourceHealth) -> Labels<'_> {
+    vec![("source", source.name.as_str())]
+}
