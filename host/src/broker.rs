@@ -27,7 +27,7 @@ use crate::cell::Cells;
 use crate::config::{Config, PluginConfig, ProfileConfig};
 use crate::control::Control;
 use crate::digest::Digest;
-use crate::gate::{Gate, Inbox};
+use crate::gate::{Budget, Gate, Inbox};
 use crate::ledger::{Event, Kind, Ledger, LedgerError, Started};
 use crate::message::RpcError;
 use crate::metrics::{Histogram, OPERATION};
@@ -69,6 +69,7 @@ pub(crate) struct Inner {
 struct Profile {
     config: Arc<ProfileConfig>,
     filters: BTreeMap<SourceName, Filter>,
+    budget: Option<Arc<Budget>>,
 }
 
 /// What runs beside the sessions.
@@ -360,6 +361,11 @@ impl Inner {
         admitted.filter_map(|(name, filter)| Some((self.upstreams.get(name)?.clone(), filter)))
     }
 
+    /// What all who call under a profile may spend, if that is bounded.
+    pub(crate) fn budget(&self, profile: &ProfileName) -> Option<&Arc<Budget>> {
+        self.profiles.get(profile)?.budget.as_ref()
+    }
+
     /// Whether every caller sees and gets the same: there is one profile, and no plugin that could tell callers apart.
     pub(crate) fn serves_all_alike(&self) -> bool {
         self.profiles.len() == 1 && self.config.policies.is_empty() && self.config.transforms.is_empty()
@@ -388,7 +394,11 @@ async fn upstreams(
 fn profiles(config: &Config) -> Result<BTreeMap<ProfileName, Profile>, FilterError> {
     let of = |profile: &ProfileConfig| -> Result<Profile, FilterError> {
         let filters = config.sources.values().map(|source| Ok((source.name.clone(), Filter::new(profile, source)?)));
-        Ok(Profile { config: Arc::new(profile.clone()), filters: filters.collect::<Result<_, FilterError>>()? })
+        Ok(Profile {
+            config: Arc::new(profile.clone()),
+            filters: filters.collect::<Result<_, FilterError>>()?,
+            budget: profile.budget.as_ref().map(|budget| Arc::new(Budget::new(budget))),
+        })
     };
     config.profiles.iter().map(|(name, profile)| Ok((name.clone(), of(profile)?))).collect()
 }

@@ -15,6 +15,7 @@ mod plugin;
 mod raw;
 mod raw_source;
 mod search;
+mod share;
 mod source;
 #[cfg(test)]
 mod tests;
@@ -33,6 +34,7 @@ pub use error::{ConfigError, Problem};
 pub use group::Membership;
 pub use plugin::PluginRef;
 pub use search::user_data_dir;
+pub use share::{BudgetConfig, Places, Rate};
 pub(crate) use source::{TIMEOUT, TIMEOUT_MOST};
 pub(crate) use value::is_host;
 pub use wrap::Wrap;
@@ -228,8 +230,10 @@ pub struct SourceConfig {
     pub deny: Vec<String>,
     /// What the source may touch.
     pub cell: CellConfig,
-    /// How long one call may take.
+    /// How long one call may take, waiting for its turn and all.
     pub timeout: Duration,
+    /// How many calls it has at once; None means as many as come.
+    pub places: Option<Places>,
     /// Whether sessions follow its changes.
     pub discovery: Follow,
     /// Whether a connection outlives a call.
@@ -409,6 +413,8 @@ pub struct ProfileConfig {
     pub sampling: bool,
     /// How much of a call the ledger keeps.
     pub record: Detail,
+    /// What all who call under it may spend together.
+    pub budget: Option<BudgetConfig>,
 }
 
 /// How an agent learns of the tools that it may use.

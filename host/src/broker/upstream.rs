@@ -153,10 +153,8 @@ impl Upstream {
                     keeps: loaded.keeps,
                 }));
                 let source: Box<dyn Source> = match loaded.kind {
-                    plugin::Kind::Tools(tools) => Box::new(ComponentSource::new(tools, config.timeout)),
-                    plugin::Kind::Functions(functions) => {
-                        Box::new(ComponentSource::of_functions(functions, config.timeout))
-                    }
+                    plugin::Kind::Tools(tools) => Box::new(ComponentSource::new(tools, config)),
+                    plugin::Kind::Functions(functions) => Box::new(ComponentSource::of_functions(functions, config)),
                     plugin::Kind::Command(command) => {
                         let is_secret = |name: &String| matches!(env.get(name), Some(Value::Secret(_)));
                         let secrets = variables.into_iter().filter(|(name, _)| is_secret(name));

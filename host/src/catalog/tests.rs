@@ -16,6 +16,7 @@ fn profile(trust: Trust) -> ProfileConfig {
         approve: Approve::Risky,
         sampling: false,
         record: Detail::Shape,
+        budget: None,
     }
 }
 

@@ -9,8 +9,8 @@ use super::cell;
 use super::error::{Fault, suggest};
 use super::raw::{At, RawConfig, RawMode, RawProfile, RawServe};
 use super::{
-    Approve, Config, Detail, PluginConfig, ProfileConfig, ServeConfig, SourceConfig, callers, group, plugin, source,
-    value,
+    Approve, Config, Detail, PluginConfig, ProfileConfig, ServeConfig, SourceConfig, callers, group, plugin, share,
+    source, value,
 };
 use crate::call::{Phase, Trust};
 use crate::message::MAX_MESSAGE_BYTES;
@@ -320,5 +320,6 @@ fn profile(raw: &RawProfile, sources: &BTreeMap<SourceName, SourceConfig>, fault
         approve: raw.approve.unwrap_or(Approve::Risky),
         sampling: raw.sampling.unwrap_or(false),
         record: raw.record.unwrap_or(Detail::Shape),
+        budget: raw.budget.as_ref().map(|at| share::budget(at, faults)),
     }
 }

@@ -297,4 +297,20 @@ pub(super) struct RawProfile {
     pub sampling: Option<bool>,
     /// How much of arguments and results the ledger keeps. Default "shape".
     pub record: Option<Detail>,
+    /// What all who call under it may spend together. Default: no bound.
+    pub budget: Option<At<RawBudget>>,
+}
+
+/// What all who call under a profile may spend together: an amount for each `s`, `m`, `h` or `d`, which may be spent at once and
+/// comes back at an even rate. At least one of the three.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+#[schemars(rename = "Budget")]
+pub(super) struct RawBudget {
+    /// Calls, such as "1000/h".
+    pub calls: Option<At<String>>,
+    /// Bytes of arguments and results, such as "100MiB/h".
+    pub bytes: Option<At<String>>,
+    /// Time that calls take at their sources, such as "30m/h".
+    pub time: Option<At<String>>,
 }

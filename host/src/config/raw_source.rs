@@ -66,6 +66,13 @@ pub(super) struct RawSource {
     pub deny: Vec<At<String>>,
     /// How long one call may take. Default "60s".
     pub timeout: Option<At<String>>,
+    /// How many calls it has at once, from 1 to 1024. Default: as many as come.
+    #[schemars(extend("minimum" = 1, "maximum" = 1024))]
+    pub concurrency: Option<At<i64>>,
+    /// With `concurrency`: how many calls wait for their turn, within their time; one more is told that the source is busy. From 0
+    /// to 1024, default 64.
+    #[schemars(extend("minimum" = 0, "maximum" = 1024))]
+    pub queue: Option<At<i64>>,
     /// In a group: members with a higher one are called first, from 0 to 100. Default 50.
     #[schemars(extend("minimum" = 0, "maximum" = 100))]
     pub priority: Option<At<i64>>,

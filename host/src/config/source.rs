@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use super::build::{Faults, grant_list, json_settings, within};
+use super::build::{Faults, grant_list, json_settings};
 use super::cell::{self, Own};
 use super::error::{Fault, suggest};
 use super::raw::{At, RawCommand, RawDiscovery, RawLifecycle, RawSource, RawStart, RawValue};
-use super::{Carrier, Endpoint, Follow, Lifecycle, SourceConfig, Value, plugin, value, variable};
+use super::{Carrier, Endpoint, Follow, Lifecycle, SourceConfig, Value, plugin, share, value, variable};
 use crate::name::SourceName;
 
 /// How long a call may take: what MCP's own SDKs wait, and the limits of that.
@@ -19,10 +19,6 @@ pub(crate) const TIMEOUT_MOST: Duration = Duration::from_secs(60 * 60);
 /// How long a connection is kept that nobody uses: over a pause for thought, and not over lunch.
 const IDLE: Duration = Duration::from_secs(10 * 60);
 const IDLE_MOST: Duration = Duration::from_secs(7 * 24 * 60 * 60);
-
-/// What a member of a group has that says nothing, and the most (product.md, U3).
-const PRIORITY: u8 = 50;
-const MAX_PRIORITY: u8 = 100;
 
 /// Headers that the transport makes itself.
 const OWN_HEADERS: [&str; 14] = [
@@ -60,7 +56,7 @@ pub(super) fn build(
     Some(SourceConfig {
         names: raw.names.as_ref().and_then(|at| faults.keep(value::names(at))).unwrap_or_default(),
         group: None,
-        priority: raw.priority.as_ref().and_then(|at| priority(at, faults)).unwrap_or(PRIORITY),
+        priority: share::priority(raw, faults),
         tags: raw.tags.iter().filter_map(|at| faults.keep(value::tag(at))).collect(),
         required: raw.required.unwrap_or(true),
         eager: raw.start == Some(RawStart::Eager),
@@ -70,6 +66,7 @@ pub(super) fn build(
         deny: faults.keep(value::globs(&raw.deny)).unwrap_or_default(),
         cell,
         timeout: timeout.unwrap_or(TIMEOUT),
+        places: share::places(raw, faults),
         discovery: match raw.discovery {
             Some(RawDiscovery::Live) => Follow::Live,
             Some(RawDiscovery::Snapshot) | None => Follow::Snapshot,
@@ -83,18 +80,6 @@ pub(super) fn build(
         name: name?.clone(),
         endpoint: endpoint?,
     })
-}
-
-fn priority(at: &At<i64>, faults: &mut Faults) -> Option<u8> {
-    let priority = u8::try_from(**at).ok().filter(|priority| *priority <= MAX_PRIORITY);
-    within(
-        priority.is_some(),
-        at,
-        "priority",
-        "from 0 to 100 are possible; members with a higher one go first",
-        faults,
-    );
-    priority
 }
 
 fn endpoint(at: &At<String>, raw: &RawSource, base: &Path, faults: &mut Faults) -> Option<Endpoint> {

@@ -7,11 +7,11 @@ use crate::agent::{Agent, Era, outcome};
 use crate::healing::write;
 use crate::place::{Place, signal, until};
 
-const NEVER: &str = "[profiles.default]\napprove = \"never\"\n";
+pub(crate) const NEVER: &str = "[profiles.default]\napprove = \"never\"\n";
 const GROUP: &str = "[groups.search]\nsources = [\"a\", \"b\"]\n";
 
 /// Sources `a` and `b`, each of which does what its script says.
-fn members(more: &str) -> String {
+pub(crate) fn members(more: &str) -> String {
     let member = |name: &str| {
         format!("[sources.{name}]\ncommand = [\"@source@\", \"faulty\", \"@dir@/open/{name}\"]\n@cell@\n{more}\n")
     };
@@ -22,7 +22,7 @@ fn grouped(more: &str, a: &str, b: &str) -> Place {
     scripted(&format!("{}{GROUP}{NEVER}", members(more)), a, b)
 }
 
-fn scripted(config: &str, a: &str, b: &str) -> Place {
+pub(crate) fn scripted(config: &str, a: &str, b: &str) -> Place {
     let place = Place::new(config);
     write(&place, "a", a);
     write(&place, "b", b);

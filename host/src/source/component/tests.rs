@@ -15,14 +15,14 @@ use crate::source::testing::{nobody, silent};
 
 async fn source(settings: serde_json::Value) -> ComponentSource {
     let tools = tools(plugins(), &PluginRef::Path(guest("counter")), &settings).await.unwrap();
-    ComponentSource::new(tools, Duration::from_secs(60))
+    ComponentSource::new(tools, &of(Duration::from_secs(60)))
 }
 
 /// The guest `explorer` with what it may touch.
 async fn explorer(access: Access) -> ComponentSource {
     let plugin = PluginRef::Path(guest("explorer"));
     match plugins().component(&plugin, &json!({}), &[], access).await.unwrap().kind {
-        crate::plugin::Kind::Tools(tools) => ComponentSource::new(tools, Duration::from_secs(600)),
+        crate::plugin::Kind::Tools(tools) => ComponentSource::new(tools, &of(Duration::from_secs(600))),
         other => panic!("{other:?}"),
     }
 }
@@ -54,6 +54,10 @@ fn text(answer: &Answer) -> (bool, String) {
 fn code(answer: &Answer) -> i64 {
     let Answer::Error(error) = answer else { panic!("{answer:?}") };
     error.read::<serde_json::Value>().unwrap()["code"].as_i64().unwrap()
+}
+
+fn of(timeout: Duration) -> crate::config::SourceConfig {
+    crate::config::SourceConfig { timeout, ..crate::catalog::testing::source("test", crate::config::Naming::Source) }
 }
 
 #[tokio::test]
@@ -210,7 +214,7 @@ async fn a_call_that_waits_too_long_names_its_timeout() {
     else {
         panic!()
     };
-    let source = ComponentSource::new(tools, Duration::from_millis(50));
+    let source = ComponentSource::new(tools, &of(Duration::from_millis(50)));
     let (is_error, said) = text(&call(&source, "sleep").await);
     assert!(is_error && said.contains("within 0.05 s; to wait longer, raise `timeout` in its source"), "{said}");
 }
@@ -225,7 +229,7 @@ async fn a_store_is_the_profiles_own_and_outlives_the_source() {
         let loaded = plugins().component(&plugin, &json!({}), &grant, access).await.unwrap();
         assert!(loaded.keeps);
         match loaded.kind {
-            crate::plugin::Kind::Tools(tools) => ComponentSource::new(tools, Duration::from_secs(600)),
+            crate::plugin::Kind::Tools(tools) => ComponentSource::new(tools, &of(Duration::from_secs(600))),
             other => panic!("{other:?}"),
         }
     };
