@@ -2,17 +2,21 @@
 //! ready.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, reason = "a bench")]
 
+use std::path::Path;
+use std::time::Instant;
+
 use criterion::{Criterion, criterion_group, criterion_main};
 use portcullis::call::{Caller, SessionId, Trust};
 use portcullis::config::PluginRef;
 use portcullis::message::Json;
 use portcullis::plugin::{Access, Kind, Plugins};
-use portcullis_test_support::guest;
+use portcullis_test_support::{guest, outside};
 use serde_json::json;
 
 fn component(criterion: &mut Criterion) {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
-    let plugins = Plugins::new(None).unwrap();
+    let cache = tempfile::tempdir().unwrap();
+    let plugins = Plugins::new(Some(cache.path())).unwrap();
     let caller = Caller {
         principal: "bench".into(),
         profile: "default".parse().unwrap(),
@@ -22,12 +26,26 @@ fn component(criterion: &mut Criterion) {
     };
     let sum = Json::of(&json!({ "a": 20, "b": 22 }));
     let nothing = Json::empty_object();
-    for (name, plugin, tool, arguments) in [
+    let text = Json::of(&json!({ "text": "one two three" }));
+    let mut components = vec![
         ("calculator", PluginRef::Builtin("calculator".to_owned()), "add", &sum),
         ("filesystem", PluginRef::Builtin("filesystem".to_owned()), "list", &nothing),
         ("functions", PluginRef::Path(guest("shapes")), "nothing", &nothing),
-    ] {
-        let loaded = runtime.block_on(plugins.component(&plugin, &json!({}), &[], Access::default())).unwrap();
+        ("in Rust", PluginRef::Path(outside("tool-in-rust", "words")), "count", &text),
+    ];
+    // Where tests/interop/setup.sh has built them.
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/interop/examples");
+    for (name, example) in [("in JavaScript", "tool-in-javascript"), ("in Python", "tool-in-python")] {
+        let component = examples.join(example).join("words.wasm");
+        components.extend(component.is_file().then_some((name, PluginRef::Path(component), "count", &text)));
+    }
+    for (name, plugin, tool, arguments) in components {
+        let load = || runtime.block_on(plugins.component(&plugin, &json!({}), &["log".to_owned()], Access::default()));
+        let begin = Instant::now();
+        let loaded = load().unwrap();
+        let (compiled, begin) = (begin.elapsed(), Instant::now());
+        load().unwrap();
+        println!("{name}: compiled in {compiled:?}, loaded compiled in {:?}", begin.elapsed());
         criterion.bench_function(&format!("component/{name}"), |bencher| {
             bencher.iter(|| match &loaded.kind {
                 Kind::Tools(tools) => runtime.block_on(tools.call(&caller, tool, arguments)).unwrap().unwrap(),

@@ -73,6 +73,11 @@ pub(crate) fn tool(language: &str) -> PathBuf {
     root().join("examples").join(format!("tool-in-{language}")).join("words.wasm")
 }
 
+/// The functions of `tests/interop/text`.
+pub(crate) fn text_component() -> PathBuf {
+    root().join("text.wasm")
+}
+
 /// The MCP Inspector, a script for [`node`].
 pub(crate) fn inspector() -> PathBuf {
     node_modules().join(".bin/mcp-inspector")

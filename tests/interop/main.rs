@@ -15,6 +15,7 @@ mod caged;
 mod conformance;
 mod edge;
 mod fidelity;
+mod foreign;
 mod inspector;
 mod installed;
 mod languages;

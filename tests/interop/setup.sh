@@ -4,6 +4,7 @@
 #   target/interop/python   a virtual environment
 #   target/interop/old      another, for the one server that wants the protocol's older library
 #   target/interop/examples the components of examples/tool-in-javascript and -python
+#   target/interop/text.wasm  functions of nobody's contract, in JavaScript
 #   target/interop/debian   Debian's docker-registry, unpacked and not installed; left out where there is no apt-get
 # Needs npm (any version that understands the lock file) and python3 with venv. Does nothing when nothing has changed.
 set -euo pipefail
@@ -12,7 +13,7 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$here/../.." && pwd)
 into=${CARGO_TARGET_DIR:-$root/target}/interop
 wanted=$(cat "$here/package.json" "$here/package-lock.json" "$here/"requirements*.txt "${BASH_SOURCE[0]}" \
-    "$root/examples/tool-in-javascript/"*.js* "$root/examples/tool-in-python/"*.py "$root/wit/"*.wit | sha256sum)
+    "$root/examples/tool-in-javascript/"*.js* "$root/examples/tool-in-python/"*.py "$root/wit/"*.wit "$here/text/"* | sha256sum)
 
 if [[ -f $into/installed && $(<"$into/installed") == "$wanted" ]]; then
     echo "interop: servers are installed in $into"
@@ -40,6 +41,8 @@ cp -r "$root/examples/tool-in-javascript" "$root/examples/tool-in-python" "$into
 ln -s "$root/wit" "$into/wit"
 (cd "$into/examples/tool-in-javascript" &&
     npm ci --ignore-scripts --no-audit --no-fund --no-update-notifier && npm run --silent build)
+"$into/examples/tool-in-javascript/node_modules/.bin/componentize-qjs" --js "$here/text/text.js" --wit "$here/text" \
+    --sync --stub-wasi --opt-size --output "$into/text.wasm"
 (cd "$into/examples/tool-in-python" &&
     "$into/python/bin/componentize-py" -d ../../wit -w tools-plugin componentize words -o words.wasm --stub-wasi)
 

@@ -1,9 +1,16 @@
 //! A component of tools, with the SDK: one tool that counts words.
 
-use portcullis_plugin::{Failure, Tools};
-use serde_json::{Value, json};
+use portcullis_plugin::{Effect, Failure, Tools, arguments, text_result, tool};
+use serde::Deserialize;
+use serde_json::json;
 
 struct Words;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Count {
+    text: String,
+}
 
 impl Tools for Words {
     type Session = ();
@@ -14,13 +21,8 @@ impl Tools for Words {
     }
 
     fn definitions(&self) -> String {
-        json!([{
-            "name": "count",
-            "description": "Counts the words of a text.",
-            "inputSchema": { "type": "object", "properties": { "text": { "type": "string" } }, "required": ["text"] },
-            "annotations": { "readOnlyHint": true },
-        }])
-        .to_string()
+        let properties = json!({ "text": { "type": "string" } });
+        json!([tool("count", "Counts the words of a text.", properties, &["text"], Effect::Reads)]).to_string()
     }
 
     fn open(&self) {}
@@ -29,10 +31,8 @@ impl Tools for Words {
         if tool != "count" {
             return Err(Failure::UnknownTool);
         }
-        let arguments: Value = serde_json::from_str(arguments).map_err(|why| Failure::InvalidArguments(why.to_string()))?;
-        let text = arguments["text"].as_str().ok_or_else(|| Failure::InvalidArguments("`text` must be a string".into()))?;
-        let words = text.split_whitespace().count().to_string();
-        Ok(json!({ "content": [{ "type": "text", "text": words }] }).to_string())
+        let Count { text } = self::arguments(arguments)?;
+        Ok(text_result(&text.split_whitespace().count().to_string()))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use wasmparser::{Parser, Payload};
+use wasmparser::{ComponentTypeRef, Parser, Payload, TypeBounds};
 use wasmtime::component::Component;
 
 use super::bake::{Unbaked, bake};
@@ -129,7 +129,11 @@ pub(super) fn manifest(plugin: &str, bytes: &[u8]) -> Result<Manifest, PluginErr
             Payload::End(_) => depth -= 1,
             Payload::ComponentImportSection(section) if depth == 1 => {
                 for import in section {
-                    manifest.imports.push(import?.name.name.to_owned());
+                    let import = import?;
+                    // A name for a type asks for nothing.
+                    if !matches!(import.ty, ComponentTypeRef::Type(TypeBounds::Eq(_))) {
+                        manifest.imports.push(import.name.name.to_owned());
+                    }
                 }
             }
             Payload::ComponentExportSection(section) if depth == 1 => {

@@ -8,7 +8,7 @@ use std::fs;
 use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
 
-use portcullis_plugin::{Failure, Tools, arguments, settings, text_result};
+use portcullis_plugin::{Effect, Failure, Tools, arguments, settings, text_result, tool};
 use serde_json::json;
 
 mod search;
@@ -56,20 +56,14 @@ impl Tools for Filesystem {
     fn definitions(&self) -> String {
         let path = json!({ "type": "string", "description": "An absolute path, within a granted folder." });
         let number = |text| json!({ "type": "integer", "minimum": 0, "description": text });
-        let tool = |name: &str, description: &str, properties, required: &[&str], writes: bool| {
-            json!({
-                "name": name,
-                "description": description,
-                "inputSchema": {
-                    "type": "object", "properties": properties, "required": required, "additionalProperties": false,
-                },
-                "annotations": {
-                    "readOnlyHint": !writes, "destructiveHint": writes, "idempotentHint": true, "openWorldHint": false,
-                },
-            })
-        };
         json!([
-            tool("list", "Lists a folder; without a path, the granted folders.", json!({ "path": path }), &[], false),
+            tool(
+                "list",
+                "Lists a folder; without a path, the granted folders.",
+                json!({ "path": path }),
+                &[],
+                Effect::Reads
+            ),
             tool(
                 "read",
                 "Reads a text file.",
@@ -79,14 +73,14 @@ impl Tools for Filesystem {
                     "limit": number("Bytes to read at most; 262144 unless less."),
                 }),
                 &["path"],
-                false,
+                Effect::Reads,
             ),
             tool(
                 "write",
                 "Writes a text file; one of that name is replaced. Missing folders are made.",
                 json!({ "path": path, "text": { "type": "string" } }),
                 &["path", "text"],
-                true,
+                Effect::Overwrites,
             ),
             tool(
                 "search",
@@ -97,7 +91,7 @@ impl Tools for Filesystem {
                     "text": { "type": "string", "description": "What a line holds, whatever its case." },
                 }),
                 &[],
-                false,
+                Effect::Reads,
             ),
         ])
         .to_string()

@@ -5,8 +5,8 @@
 //! `e NAME` → kind, `o NAME hash` → observation, `r NAME relation OTHER` → nothing, with a unit separator in between.
 
 use portcullis_plugin::key_value::{self, Change};
-use portcullis_plugin::{Failure, Resources, Tools, arguments, settings, text_result};
-use serde_json::{Value, json};
+use portcullis_plugin::{Effect, Failure, Resources, Tools, arguments, settings, text_result, tool};
+use serde_json::json;
 
 mod entity;
 
@@ -65,40 +65,27 @@ impl Tools for Memory {
         let text = |description: &str| json!({ "type": "string", "description": description });
         let name = text("The name of an entity, such as \"Ada Lovelace\".");
         let list = json!({ "type": "array", "items": { "type": "string" }, "description": "Facts, each a sentence of its own." });
-        let tool = |name: &str, description: &str, properties: Value, required: &[&str], hints: [bool; 2]| {
-            let [reads, destroys] = hints;
-            json!({
-                "name": name,
-                "description": description,
-                "inputSchema": {
-                    "type": "object", "properties": properties, "required": required, "additionalProperties": false,
-                },
-                "annotations": {
-                    "readOnlyHint": reads, "destructiveHint": destroys, "idempotentHint": true, "openWorldHint": false,
-                },
-            })
-        };
         json!([
             tool(
                 "remember",
                 "Remembers facts about an entity, beside those that are known already.",
                 json!({ "entity": name, "kind": text("What it is, such as person or project."), "observations": list }),
                 &["entity"],
-                [false, false],
+                Effect::Adds,
             ),
             tool(
                 "relate",
                 "Remembers how one entity is related to another.",
                 json!({ "from": name, "relation": text("In the active voice, such as \"works on\"."), "to": name }),
                 &["from", "relation", "to"],
-                [false, false],
+                Effect::Adds,
             ),
             tool(
                 "recall",
                 "Tells what is known: of one entity, of those whose facts hold all the words, or which entities there are.",
                 json!({ "words": text("Words that the facts hold, whatever their case."), "entity": name }),
                 &[],
-                [true, false],
+                Effect::Reads,
             ),
             tool(
                 "forget",
@@ -108,7 +95,7 @@ impl Tools for Memory {
                     "to": name,
                 }),
                 &["entity"],
-                [false, true],
+                Effect::Overwrites,
             ),
         ])
         .to_string()

@@ -1,5 +1,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
+use serde_json::Value;
+
 use super::*;
 
 fn call(tool: &str, arguments: Value) -> String {

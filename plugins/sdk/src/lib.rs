@@ -58,7 +58,7 @@ pub use glob::{Glob, NameGlob};
 pub use instance::{Instance, Opened};
 pub use log::{Level, log};
 pub use policy::{Policy, Verdict};
-pub use tools::{Failure, Resources, Tools, arguments, text_result};
+pub use tools::{Effect, Failure, Resources, Tools, arguments, text_result, tool};
 #[doc(hidden)]
 pub use transform::HostVault;
 pub use transform::{Change, Transform, Vault};

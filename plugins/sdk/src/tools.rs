@@ -1,5 +1,7 @@
 //! Tools: a component that is a source.
 
+use serde_json::{Value, json};
+
 pub use crate::bindings::tools::exports::portcullis::plugin::tools::Failure;
 
 /// A tool source.
@@ -50,6 +52,36 @@ pub trait Resources: Tools {
 /// [`Failure::InvalidArguments`]: the first argument that does not fit, as `arguments.path: …`.
 pub fn arguments<T: serde::de::DeserializeOwned>(arguments: &str) -> Result<T, Failure> {
     crate::settings::read("arguments", arguments).map_err(Failure::InvalidArguments)
+}
+
+/// What a tool does to what was there before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Effect {
+    /// Nothing.
+    Reads,
+    /// It adds to it.
+    Adds,
+    /// It may overwrite or remove it.
+    Overwrites,
+}
+
+/// A tool that takes these arguments and no others, as an MCP `Tool` object. `properties` is an object with the JSON Schema of
+/// each. Its hints say this effect, that doing it twice does nothing more, and that all it knows is its own.
+#[must_use]
+pub fn tool(name: &str, description: &str, properties: Value, required: &[&str], effect: Effect) -> Value {
+    json!({
+        "name": name,
+        "description": description,
+        "inputSchema": {
+            "type": "object", "properties": properties, "required": required, "additionalProperties": false,
+        },
+        "annotations": {
+            "readOnlyHint": effect == Effect::Reads,
+            "destructiveHint": effect == Effect::Overwrites,
+            "idempotentHint": true,
+            "openWorldHint": false,
+        },
+    })
 }
 
 /// An answer that is a text, as an MCP `CallToolResult`.

@@ -47,6 +47,17 @@ pub fn outside(example: &str, name: &str) -> PathBuf {
     target.join("wasm32-unknown-unknown/release").join(name).with_extension("wasm")
 }
 
+/// The server of `tests/calculator`, which is written with rmcp, as a component.
+///
+/// # Panics
+/// If it cannot be built, with what cargo says.
+#[must_use]
+pub fn rmcp_server() -> PathBuf {
+    let target = root().join("target/guests");
+    cargo(&root(), &target, ["--target", "wasm32-wasip2", "--package", "portcullis-test-calculator"]);
+    target.join("wasm32-wasip2/release/portcullis-test-calculator.wasm")
+}
+
 /// A program of the workspace, `portcullis` or `portcullis-test-source`, in the profile of the running test. `cargo test` in
 /// the workspace's root has built it; where it is missing, because only one package is tested, it is built here.
 ///

@@ -44,7 +44,7 @@ async fn refusal(functions: &Functions, tool: &str, arguments: Value) -> String 
 async fn each_function_is_a_tool_and_what_cannot_be_one_is_left_out() {
     let functions = functions().await;
     let names: Vec<_> = functions.definitions().iter().map(|tool| tool.get_str("name").unwrap()).collect();
-    assert_eq!(names.len(), 19, "{names:?}");
+    assert_eq!(names.len(), 20, "{names:?}");
     assert!(names.iter().any(|name| name == "divide") && names.iter().any(|name| name == "mirror_points"), "{names:?}");
     assert!(!names.iter().any(|name| name.contains("door") || name.contains("through")), "{names:?}");
 }

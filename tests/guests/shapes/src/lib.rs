@@ -57,6 +57,10 @@ impl Guest for Shapes {
         a.checked_div(b).ok_or_else(|| "division by zero".to_owned())
     }
 
+    fn count(text: String) -> Vec<Word> {
+        text.split_whitespace().map(|word| Word { text: word.to_owned(), times: 1 }).collect()
+    }
+
     fn greet(name: String, times: Option<u8>) -> String {
         format!("hello {name}").repeat(times.unwrap_or(1).into())
     }
