@@ -6,6 +6,7 @@
 mod cells;
 mod components;
 mod connect;
+mod error;
 mod feed;
 mod metrics;
 mod operator;
@@ -22,23 +23,24 @@ use portcullis_jail::Launcher;
 use serde_json::json;
 
 use crate::call::{Caller, SessionId};
-use crate::catalog::{Acceptance, Filter, FilterError, Item, Lock, LockError};
+use crate::catalog::{Acceptance, Filter, FilterError, Item, Lock};
 use crate::cell::Cells;
 use crate::config::{Config, PluginConfig, ProfileConfig};
 use crate::control::Control;
 use crate::digest::Digest;
 use crate::gate::{Budget, Gate, Inbox};
-use crate::ledger::{Event, Kind, Ledger, LedgerError, Started};
+use crate::ledger::{Event, Kind, Ledger, Started};
 use crate::message::RpcError;
 use crate::metrics::{Histogram, OPERATION};
 use crate::name::{ProfileName, SourceName};
 use crate::plugin::{Identity, Origin, PluginError, Plugins};
-use crate::secret::{SecretError, Secrets};
+use crate::secret::Secrets;
 use crate::session::{Agent, OngoingOfAll, Session};
 use crate::source::{Client, Onlooker, SourceError};
 
 pub use components::AcceptedComponent;
 pub use connect::NoneConnected;
+pub use error::BuildError;
 pub use state::{SourceHealth, State};
 pub(crate) use upstream::{Met, Offer, Upstream};
 
@@ -77,54 +79,6 @@ struct Profile {
 struct Background {
     feeds: tokio::sync::Mutex<Option<feed::Feeds>>,
     control: tokio::sync::Mutex<Option<Control>>,
-}
-
-/// Why a broker cannot be built.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum BuildError {
-    /// There is nothing to serve.
-    #[error("no source is configured, so there is nothing to serve: add a `[sources.NAME]`")]
-    NoSources,
-    /// A plugin cannot be loaded, or rejects its settings.
-    #[error(transparent)]
-    Plugin(#[from] PluginError),
-    /// The ledger cannot be opened.
-    #[error(transparent)]
-    Ledger(#[from] LedgerError),
-    /// A secret is missing, or its file cannot be read.
-    #[error("source `{source_name}`: {error}")]
-    Secret {
-        /// Which source wants it.
-        source_name: SourceName,
-        /// What is wrong.
-        error: SecretError,
-    },
-    /// The store of secrets cannot be opened.
-    #[error(transparent)]
-    Secrets(#[from] SecretError),
-    /// The lock is damaged.
-    #[error(transparent)]
-    Lock(#[from] LockError),
-    /// A list holds a glob that is none.
-    #[error(transparent)]
-    Filter(#[from] FilterError),
-    /// A source's configuration cannot be used.
-    #[error("source `{source_name}`: {error}")]
-    Source {
-        /// Which.
-        source_name: SourceName,
-        /// What is wrong.
-        error: SourceError,
-    },
-    /// The socket for the command line cannot be opened.
-    #[error("control socket in {folder:?}: {error}")]
-    Control {
-        /// The data folder.
-        folder: std::path::PathBuf,
-        /// What is wrong.
-        error: String,
-    },
 }
 
 impl Broker {

@@ -30,16 +30,18 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 pub use builder::Builder;
+pub use callers::{CallerConfig, JwtConfig};
 pub use error::{ConfigError, Problem};
 pub use group::Membership;
-pub use plugin::PluginRef;
+pub use oauth::OAuthConfig;
+pub use plugin::{PluginConfig, PluginRef};
 pub use search::user_data_dir;
 pub use share::{BudgetConfig, Places, Rate};
 pub(crate) use source::{TIMEOUT, TIMEOUT_MOST};
 pub(crate) use value::is_host;
 pub use wrap::Wrap;
 
-use crate::call::{Phase, Trust};
+use crate::call::Trust;
 use crate::egress::Reach;
 use crate::name::{ProfileName, SourceName};
 
@@ -164,34 +166,6 @@ pub struct ServeConfig {
     pub dangerous_no_token: bool,
 }
 
-/// `[serve.callers.NAME]`
-#[derive(Debug, Clone)]
-pub struct CallerConfig {
-    /// What the caller brings.
-    pub token: Value,
-    /// Under which profile the caller calls.
-    pub profile: ProfileName,
-}
-
-/// `[serve.jwt]`
-#[derive(Debug, Clone)]
-pub struct JwtConfig {
-    /// Who issues tokens, as in their `iss`.
-    pub issuer: String,
-    /// The address under which callers know `/mcp`.
-    pub resource: url::Url,
-    /// For whom tokens are, as in their `aud`.
-    pub audience: String,
-    /// Where the issuer publishes its keys (JWKS).
-    pub keys: url::Url,
-    /// The claim that says who calls.
-    pub principal: String,
-    /// The claim whose values lead to profiles; a caller whom it leads to none is refused. None means one profile for all.
-    pub profiles: Option<(String, BTreeMap<String, ProfileName>)>,
-    /// The keys may be at a loopback or private address.
-    pub dangerous_allow_private: bool,
-}
-
 /// A value that is written down, or kept by `portcullis secret`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Value {
@@ -302,19 +276,6 @@ pub enum Endpoint {
     },
 }
 
-/// `oauth` of a source with a `url`: what a login does not find out by itself.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct OAuthConfig {
-    /// The one authorization server that is trusted, by its issuer identifier; always there if `client` is.
-    pub issuer: Option<String>,
-    /// A client that was registered there by hand, and its secret.
-    pub client: Option<(String, Option<Value>)>,
-    /// Where a client id metadata document of ours is published; `https`, and with a path.
-    pub document: Option<url::Url>,
-    /// Asked for instead of what the source suggests.
-    pub scopes: Option<Vec<String>>,
-}
-
 /// How messages are carried to a `url`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Carrier {
@@ -375,23 +336,6 @@ impl CellConfig {
     pub(crate) fn reach(&self) -> Reach {
         if self.dangerous_allow_private { Reach::Private } else { Reach::Public }
     }
-}
-
-/// One entry of `[[policies]]`, `[[transforms]]`, `[[approvals]]` or `[[sinks]]`.
-#[derive(Debug, Clone)]
-pub struct PluginConfig {
-    /// The plugin.
-    pub plugin: PluginRef,
-    /// For its `configure`, an object.
-    pub settings: serde_json::Value,
-    /// Phases in which it is asked.
-    pub on: Vec<Phase>,
-    /// Its verdicts are recorded and never applied.
-    pub shadow: bool,
-    /// Capabilities it may import beside those of its world.
-    pub grant: Vec<String>,
-    /// Where the lines of a sink go; None means the data folder.
-    pub file: Option<PathBuf>,
 }
 
 /// `[profiles.NAME]`

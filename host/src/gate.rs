@@ -6,6 +6,7 @@
 
 mod approval;
 mod budget;
+mod form;
 mod inbox;
 mod judge;
 mod permit;

@@ -75,7 +75,7 @@ async fn a_program_writes_its_configuration_and_is_told_what_is_wrong_with_it() 
     let empty = Config::builder(folder.path()).build().unwrap();
     assert!(matches!(Broker::build(empty, Launcher::SelfExec).await, Err(BuildError::NoSources)));
     for (table, complaint) in [
-        (json!({ "component": "builtin:calculator", "priority": 101 }), "priority 101 is out of range"),
+        (json!({ "component": "builtin:calculator", "priority": 101 }), "`priority = 101` is out of range"),
         (json!({ "componet": "builtin:calculator" }), "componet"),
         (json!({ "component": null }), ""),
         (json!("calc"), "calc"),

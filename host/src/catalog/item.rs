@@ -142,6 +142,12 @@ impl Item {
         }
     }
 
+    /// By which name agents know who offers it: the source's, or that of the group.
+    #[must_use]
+    pub fn offered_by(&self) -> &SourceName {
+        self.group.as_ref().unwrap_or(&self.source)
+    }
+
     /// Whether both take the same arguments: their `inputSchema` is the same but for its spelling. Only then can one tool be
     /// called in the place of another that a caller was shown.
     #[must_use]

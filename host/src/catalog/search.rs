@@ -36,7 +36,7 @@ pub struct Wanted {
     /// What they do, in any words; the first 32 count. A tool that has one of them is found, one that has more of them, or
     /// rarer ones, is found first.
     pub query: Option<String>,
-    /// The name of their source.
+    /// The name of their source, or of their group.
     pub source: Option<String>,
     /// A tag of their source.
     pub tag: Option<String>,
@@ -70,7 +70,7 @@ impl Index {
                 let mut arguments = BTreeSet::new();
                 words_of_schema(&schema.unwrap_or_else(Json::null).to_value(), 0, &mut arguments);
                 let arguments = arguments.into_iter().collect::<Vec<_>>().join(" ");
-                let source = format!("{} {}", item.source, item.tags.join(" "));
+                let source = format!("{} {}", item.offered_by(), item.tags.join(" "));
                 insert.execute((
                     row,
                     spaced(&item.name),
@@ -90,7 +90,8 @@ impl Index {
     /// # Errors
     /// SQLite's own, for which there is no cause but memory.
     pub fn find(&self, wanted: &Wanted) -> rusqlite::Result<Vec<Arc<Item>>> {
-        let of_source = |item: &Arc<Item>| wanted.source.as_ref().is_none_or(|source| item.source.as_str() == source);
+        let of_source =
+            |item: &Arc<Item>| wanted.source.as_ref().is_none_or(|source| item.offered_by().as_str() == source);
         let tagged = |item: &Arc<Item>| wanted.tag.as_ref().is_none_or(|tag| item.tags.contains(tag));
         let rest = |item: &&Arc<Item>| of_source(item) && tagged(item);
         let Some(query) = wanted.query.as_deref().filter(|query| !query.trim().is_empty()) else {

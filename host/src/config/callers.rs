@@ -5,11 +5,39 @@ use std::collections::BTreeMap;
 use super::build::Faults;
 use super::error::{Fault, suggest};
 use super::raw::{At, RawJwt, RawServe, RawValue};
-use super::{CallerConfig, JwtConfig, ProfileConfig, Value, oauth, value};
+use super::{ProfileConfig, Value, oauth, value};
 use crate::name::ProfileName;
 
 /// The longest name of a caller, in bytes; it is part of what the ledger calls the principal.
 const MAX_NAME_BYTES: usize = 64;
+
+/// `[serve.callers.NAME]`
+#[derive(Debug, Clone)]
+pub struct CallerConfig {
+    /// What the caller brings.
+    pub token: Value,
+    /// Under which profile the caller calls.
+    pub profile: ProfileName,
+}
+
+/// `[serve.jwt]`
+#[derive(Debug, Clone)]
+pub struct JwtConfig {
+    /// Who issues tokens, as in their `iss`.
+    pub issuer: String,
+    /// The address under which callers know `/mcp`.
+    pub resource: url::Url,
+    /// For whom tokens are, as in their `aud`.
+    pub audience: String,
+    /// Where the issuer publishes its keys (JWKS).
+    pub keys: url::Url,
+    /// The claim that says who calls.
+    pub principal: String,
+    /// The claim whose values lead to profiles; a caller whom it leads to none is refused. None means one profile for all.
+    pub profiles: Option<(String, BTreeMap<String, ProfileName>)>,
+    /// The keys may be at a loopback or private address.
+    pub dangerous_allow_private: bool,
+}
 
 type Profiles = BTreeMap<ProfileName, ProfileConfig>;
 

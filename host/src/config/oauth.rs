@@ -3,7 +3,20 @@
 use super::build::Faults;
 use super::error::Fault;
 use super::raw::{At, RawOAuth};
-use super::{OAuthConfig, value};
+use super::{Value, value};
+
+/// `oauth` of a source with a `url`: what a login does not find out by itself.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct OAuthConfig {
+    /// The one authorization server that is trusted, by its issuer identifier; always there if `client` is.
+    pub issuer: Option<String>,
+    /// A client that was registered there by hand, and its secret.
+    pub client: Option<(String, Option<Value>)>,
+    /// Where a client id metadata document of ours is published; `https`, and with a path.
+    pub document: Option<url::Url>,
+    /// Asked for instead of what the source suggests.
+    pub scopes: Option<Vec<String>>,
+}
 
 /// The configuration of logins, as far as it is good; everything that is wrong goes to `faults`.
 pub(super) fn oauth(at: &At<RawOAuth>, has_header: bool, faults: &mut Faults) -> OAuthConfig {

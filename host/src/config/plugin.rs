@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use super::error::Fault;
 use super::raw::At;
 use super::{Config, Endpoint, value};
+use crate::call::Phase;
 use crate::digest::Digest;
 use crate::oci::{Reference, ReferenceError};
 
@@ -46,6 +47,23 @@ impl Config {
         });
         plugins.chain(components).collect()
     }
+}
+
+/// One entry of `[[policies]]`, `[[transforms]]`, `[[approvals]]` or `[[sinks]]`.
+#[derive(Debug, Clone)]
+pub struct PluginConfig {
+    /// The plugin.
+    pub plugin: PluginRef,
+    /// For its `configure`, an object.
+    pub settings: serde_json::Value,
+    /// Phases in which it is asked.
+    pub on: Vec<Phase>,
+    /// Its verdicts are recorded and never applied.
+    pub shadow: bool,
+    /// Capabilities it may import beside those of its world.
+    pub grant: Vec<String>,
+    /// Where the lines of a sink go; None means the data folder.
+    pub file: Option<PathBuf>,
 }
 
 /// `builtin:NAME`, `oci://…`, or the path of a `.wasm` or `.cwasm`, which may say what the file must hold.

@@ -4,6 +4,7 @@ mod cases;
 mod robust;
 
 use super::*;
+use crate::call::Phase;
 
 /// The example of the documentation.
 const DOCUMENTED: &str = include_str!("tests/documented.toml");
@@ -47,6 +48,16 @@ fn the_documented_example_means_what_the_documentation_says() {
     assert_eq!(rules.settings, serde_json::json!({ "deny": ["*__delete_*"], "ask": ["files__write_*"] }));
     assert_eq!((rules.on.as_slice(), rules.shadow), ([Phase::Call].as_slice(), false));
     assert_eq!((config.approvals.len(), config.sinks.len(), config.transforms.len()), (1, 1, 0));
+    let mirror = source(&config, "mirror");
+    assert_eq!((mirror.priority, mirror.required), (40, false));
+    assert_eq!(mirror.places, Some(Places { concurrency: 8, queue: 16 }));
+    let groups: Vec<_> = config.groups().into_iter().collect();
+    let [(name, members)] = groups.as_slice() else { panic!("{groups:?}") };
+    let members: Vec<_> = members.iter().map(|source| source.name.as_str()).collect();
+    assert_eq!((name.as_str(), members), ("search", vec!["archive", "mirror"]));
+    let hourly = |amount| Some(Rate { amount, per: Duration::from_secs(3600) });
+    let budget = BudgetConfig { calls: hourly(1000.0), bytes: hourly(104_857_600.0), time: hourly(1800.0) };
+    assert_eq!(config.profiles[&"review".parse::<ProfileName>().unwrap()].budget, Some(budget));
 }
 
 #[test]
@@ -162,6 +173,9 @@ fn the_schema_takes_what_the_parser_takes() {
         "[sources.a]\ncommand = ['x']\npriority = 101",
         "[sources.a]\ncommand = ['x']\nnames = 'plane'",
         "[sources.a]\ncommand = ['x']\nenv = { K = { sercet = 'x' } }",
+        "[sources.a]\ncommand = ['x']\nconcurrency = 0",
+        "[sources.a]\ncommand = ['x']\n[groups.b]\nsource = ['a']",
+        "[profiles.a]\nbudget = { call = '1/h' }",
         "[broker]\ndata_dir = 'x'",
         "[[policies]]\nmode = 'shadow'",
         "[profiles.a]\ntrust = 'total'",

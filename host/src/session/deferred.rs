@@ -175,7 +175,7 @@ fn summary(shown: &Shown) -> Value {
     json!({
         "name": &*item.exposed,
         "description": description,
-        "source": item.source,
+        "source": item.offered_by(),
         "tags": &*item.tags,
         "risk": shown.risk.as_str(),
     })

@@ -1,16 +1,19 @@
 //! What tests share: a caller who is nobody, and does not listen; a permit; what was answered.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use super::{Care, Client, Lane, Onlooker, Relay};
-use crate::call::{Call, Outcome};
+use async_trait::async_trait;
+use tokio::sync::Notify;
+
+use super::{Care, Client, Lane, Onlooker, Relay, nobody_to_ask};
+use crate::call::{Call, Outcome, SessionId};
 use crate::catalog::Item;
 use crate::config::Lifecycle;
 use crate::digest::Digest;
 use crate::gate::Permit;
-use crate::message::{Answer, Json};
+use crate::message::{Answer, Json, Notification, Request};
 use crate::plugin::testing::view;
 
 pub(crate) fn nobody() -> Arc<dyn Client> {
@@ -19,6 +22,57 @@ pub(crate) fn nobody() -> Arc<dyn Client> {
 
 pub(crate) fn silent() -> Relay {
     Relay { token: None, out: tokio::sync::mpsc::channel(1).0 }
+}
+
+/// A session that declares nothing and keeps what it is told.
+pub(crate) struct Ear {
+    pub(crate) session: SessionId,
+    told: Mutex<Vec<String>>,
+    news: Notify,
+}
+
+impl Ear {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self { session: SessionId::new(), told: Mutex::default(), news: Notify::new() })
+    }
+
+    /// As whom a source is spoken to.
+    pub(crate) fn client(self: &Arc<Self>) -> Arc<dyn Client> {
+        Arc::clone(self) as _
+    }
+
+    /// All that it was told.
+    pub(crate) fn heard(&self) -> Vec<String> {
+        self.told.lock().unwrap().clone()
+    }
+
+    /// Waits until it was told something.
+    pub(crate) async fn hears(&self) -> Vec<String> {
+        while self.heard().is_empty() {
+            self.news.notified().await;
+        }
+        self.heard()
+    }
+}
+
+#[async_trait]
+impl Client for Ear {
+    fn session(&self) -> Option<&SessionId> {
+        Some(&self.session)
+    }
+    fn capabilities(&self) -> Json {
+        Json::empty_object()
+    }
+    fn log_level(&self) -> Option<Json> {
+        None
+    }
+    async fn notify(&self, _: &str, notification: Notification) {
+        self.told.lock().unwrap().push(notification.method);
+        self.news.notify_one();
+    }
+    async fn request(&self, _: &str, _: Request) -> Answer {
+        nobody_to_ask()
+    }
 }
 
 /// Of a source `test` that is used for ever, and whose doings are no record.

@@ -3,9 +3,13 @@
 #![expect(clippy::disallowed_methods, reason = "tests build guests and programs with cargo")]
 #![allow(clippy::panic, reason = "a test without its guests has nothing to report but why")]
 
+mod chance;
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, OnceLock, PoisonError};
+
+pub use chance::Chance;
 
 /// The guests that need the standard library's WASI imports.
 const WASI_GUESTS: [&str; 4] = ["wasi-env", "server", "dialer", "explorer"];

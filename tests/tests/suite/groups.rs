@@ -245,6 +245,22 @@ fn a_member_that_takes_other_arguments_is_never_called_for_the_one_that_was_show
 }
 
 #[test]
+fn who_searches_finds_the_group_and_not_its_members() {
+    let deferred = "tools = \"deferred\"\n";
+    let place = scripted(&format!("{}{GROUP}{NEVER}{deferred}", members("")), "well", "well");
+    let mut agent = Agent::alone(&place, Era::Modern);
+    let found = agent.request("tools/call", json!({ "name": "find_tools", "arguments": { "source": "search" } }));
+    let found = &found["result"]["structuredContent"]["tools"];
+    assert_eq!((found[0]["name"].as_str(), found[0]["source"].as_str()), (Some("search__echo"), Some("search")));
+    assert_eq!(found.as_array().unwrap().len(), 1);
+    let inner = json!({ "name": "search__echo", "arguments": { "n": 1 } });
+    assert_eq!(agent.call("call_tool", &inner, None), echoed());
+    agent.leave();
+    assert_eq!(attempts(&place), json!([["a", 1]]));
+    place.assert_nothing_left();
+}
+
+#[test]
 fn one_call_has_fallbacks_by_name() {
     let call = |place: &Place, fallback: &[&str]| {
         let mut arguments = vec!["call", "a__echo", r#"{"n":1}"#];

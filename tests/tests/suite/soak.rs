@@ -9,6 +9,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
+use portcullis_test_support::Chance;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -39,18 +40,6 @@ const STORE: usize = 1000;
 
 /// Descriptors that may be open at one time and not at another: sockets of agents, of the ledger, a process that starts.
 const SLACK: usize = 16;
-
-/// Chance that can be repeated (xorshift).
-struct Chance(u64);
-
-impl Chance {
-    fn below(&mut self, end: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        usize::try_from(self.0 % end as u64).unwrap()
-    }
-}
 
 struct Size {
     sessions: usize,
@@ -92,7 +81,7 @@ fn under_faults_at_random_nothing_leaks_and_every_call_has_one_outcome() {
 
     let mut half = |number: u64| {
         for source in 0..size.sources {
-            let faults: Vec<_> = (0..STORE).map(|_| FAULTS[chance.below(FAULTS.len())]).collect();
+            let faults: Vec<_> = (0..STORE).map(|_| chance.of(&FAULTS)).collect();
             write(&place, &source.to_string(), &faults.join("\n"));
         }
         let end = Instant::now() + size.lasts;

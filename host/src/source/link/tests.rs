@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use super::*;
 use crate::message::Answer;
-use crate::source::testing::{nobody, silent};
+use crate::source::testing::{Ear, nobody, silent};
 use crate::source::transport::Received;
 use crate::source::transport::TransportError;
 
@@ -249,40 +249,17 @@ fn of_what_an_agent_says_of_itself_goes_on_what_is_listed() {
     }
 }
 
-/// A session that keeps what it is told.
-struct Listening(SessionId, mpsc::UnboundedSender<String>);
-
-#[async_trait::async_trait]
-impl Client for Listening {
-    fn session(&self) -> Option<&SessionId> {
-        Some(&self.0)
-    }
-    fn capabilities(&self) -> Json {
-        Json::empty_object()
-    }
-    fn log_level(&self) -> Option<Json> {
-        None
-    }
-    async fn notify(&self, _: &str, notification: Notification) {
-        self.1.send(notification.method).unwrap();
-    }
-    async fn request(&self, _: &str, _: crate::message::Request) -> Answer {
-        panic!("nobody asks")
-    }
-}
-
 #[tokio::test]
 async fn what_names_no_call_on_a_shared_connection_is_for_the_only_session_there_ever_was() {
     let (link, mut far) = linked().await;
     let audience = Arc::clone(&link.shared.party.audience);
-    let (told, mut heard) = mpsc::unbounded_channel();
-    let session = || Arc::new(Listening(SessionId::new(), told.clone())) as Arc<dyn Client>;
-    let (one, two) = (session(), session());
+    let (first, second) = (Ear::new(), Ear::new());
+    let (one, two) = (first.client(), second.client());
     let notice = |method: &str| json!({ "jsonrpc": "2.0", "method": method, "params": {} });
     audience.join(&one);
     audience.join(&one);
     far.say(notice("vendor/first")).await;
-    assert_eq!(heard.recv().await.unwrap(), "vendor/first");
+    assert_eq!(first.hears().await, ["vendor/first"]);
 
     // It may be about the one that has left.
     audience.join(&two);
@@ -299,8 +276,8 @@ async fn what_names_no_call_on_a_shared_connection_is_for_the_only_session_there
     far.answer(&request, json!({})).await;
     assert!(matches!(waiting.await.unwrap(), Outcome::Answered(_)));
     assert!(said.try_recv().is_err(), "nothing was said that is surely of this call");
-    assert_eq!(heard.recv().await.unwrap(), "notifications/tools/list_changed", "what changed concerns everybody");
-    assert!(heard.try_recv().is_err());
+    assert_eq!(second.hears().await, ["notifications/tools/list_changed"], "what changed concerns everybody");
+    assert_eq!(first.heard(), ["vendor/first"]);
     assert_eq!(link.shared.strays.load(Ordering::Relaxed), 1);
 }
 

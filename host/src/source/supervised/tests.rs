@@ -11,13 +11,13 @@ use super::machine::{COOL_DOWN, STABLE};
 use super::*;
 use crate::call::{Attempt, Call};
 use crate::config::Places;
-use crate::source::testing::{nobody, silent, text};
-use world::{Bench, Ear, Mood, client, shown};
+use crate::source::testing::{Ear, nobody, silent, text};
+use world::{Bench, Mood, shown};
 
 #[tokio::test(start_paused = true)]
 async fn a_lost_connection_is_made_again_and_only_the_call_in_flight_fails() {
     let bench = Bench::new(&[Mood::Dies, Mood::Well]);
-    let session = client(&Ear::new());
+    let session = Ear::new().client();
     let lost = bench.call(&session).await;
     assert!(matches!(lost, Outcome::Unknown(_)), "it may have acted: {lost:?}");
     assert_eq!(text(bench.call(&session).await), "ok");
@@ -33,7 +33,7 @@ async fn a_lost_connection_is_made_again_and_only_the_call_in_flight_fails() {
 async fn a_call_that_was_never_sent_waits_for_the_connection_within_its_deadline() {
     let moods = [Mood::Dies, Mood::Absent, Mood::Absent, Mood::Well];
     let bench = Bench::new(&moods);
-    let session = client(&Ear::new());
+    let session = Ear::new().client();
     bench.call(&session).await;
     assert_eq!(text(bench.call(&session).await), "ok", "it waited for three attempts");
     assert_eq!(bench.world.tried.lock().unwrap().len(), 4);
@@ -55,7 +55,7 @@ async fn a_call_waits_for_its_turn_and_for_its_answer_within_one_time() {
     let bench = Bench::with(&[Mood::Mute], |care| {
         (care.timeout, care.lane) = (Duration::from_secs(10), Lane::new(&care.name, places));
     });
-    let session = client(&Ear::new());
+    let session = Ear::new().client();
     let late = async {
         tokio::time::sleep(Duration::from_secs(4)).await;
         let begun = Instant::now();
@@ -70,7 +70,7 @@ async fn a_call_waits_for_its_turn_and_for_its_answer_within_one_time() {
 #[tokio::test(start_paused = true)]
 async fn where_another_can_be_asked_nobody_waits_for_a_source_that_is_down() {
     let bench = Bench::new(&[Mood::Dies, Mood::Absent, Mood::Well]);
-    let session = client(&Ear::new());
+    let session = Ear::new().client();
     let attempt = |others| {
         let call = Call { attempt: Some(Attempt { number: 1, others }), ..Call::clone(shown("a tool").call()) };
         bench.source.call(Permit::unchecked(call.into()), &session, silent())
@@ -90,7 +90,7 @@ async fn a_source_that_stays_away_is_left_alone_and_comes_back_by_itself() {
     moods.extend([Mood::Absent, Mood::Well]);
     let bench = Bench::new(&moods);
     let ear = Ear::new();
-    let session = client(&ear);
+    let session = ear.client();
     bench.call(&session).await;
     match bench.call(&session).await {
         Outcome::NotSent(why) => {
@@ -129,7 +129,7 @@ async fn nobody_reconnects_what_nobody_wants() {
 #[tokio::test(start_paused = true)]
 async fn a_source_that_was_never_met_says_so_at_once() {
     let bench = Bench::new(&[Mood::Absent]);
-    let session = client(&Ear::new());
+    let session = Ear::new().client();
     let begun = Instant::now();
     assert!(bench.source.discover(&session).await.is_err());
     assert_eq!(begun.elapsed(), Duration::ZERO);
@@ -141,9 +141,9 @@ async fn a_source_that_was_never_met_says_so_at_once() {
 async fn who_could_not_see_a_source_is_told_when_it_is_there() {
     let bench = Bench::new(&[Mood::Absent, Mood::Absent, Mood::Well]);
     let (ear, gone) = (Ear::new(), Ear::new());
-    assert!(bench.source.discover(&client(&ear)).await.is_err());
-    assert!(bench.source.discover(&client(&gone)).await.is_err());
-    bench.source.end_session(&gone.0);
+    assert!(bench.source.discover(&ear.client()).await.is_err());
+    assert!(bench.source.discover(&gone.client()).await.is_err());
+    bench.source.end_session(&gone.session);
     bench.comes_to(&["starting", "backing-off", "starting", "backing-off", "starting", "ready"]).await;
     tokio::time::sleep(Duration::from_millis(1)).await;
     assert_eq!(ear.heard(), ["notifications/tools/list_changed"]);
@@ -154,7 +154,7 @@ async fn who_could_not_see_a_source_is_told_when_it_is_there() {
 async fn who_knows_a_source_is_told_only_if_it_comes_back_as_another() {
     let bench = Bench::new(&[Mood::Dies, Mood::Dies, Mood::Changed]);
     let ear = Ear::new();
-    let session = client(&ear);
+    let session = ear.client();
     bench.call(&session).await;
     bench.call(&session).await;
     assert_eq!(ear.heard(), [""; 0], "it came back as it was");
@@ -170,7 +170,7 @@ async fn who_knows_a_source_is_told_only_if_it_comes_back_as_another() {
 async fn an_expired_session_is_opened_anew_and_the_call_goes_through() {
     let bench = Bench::new(&[Mood::Forgets, Mood::Well]);
     let begun = Instant::now();
-    assert_eq!(text(bench.call(&client(&Ear::new())).await), "ok");
+    assert_eq!(text(bench.call(&Ear::new().client()).await), "ok");
     assert_eq!(begun.elapsed(), Duration::ZERO, "that is no failure, and nothing is waited for");
     assert_eq!(bench.world.states(), ["starting", "ready", "idle", "starting", "ready"]);
     assert_eq!(bench.source.health().error_count, 0);
@@ -180,7 +180,7 @@ async fn an_expired_session_is_opened_anew_and_the_call_goes_through() {
 async fn a_connection_that_nobody_uses_rests_and_is_made_again_when_needed() {
     let minute = Duration::from_secs(60);
     let bench = Bench::with(&[Mood::Well], |care| care.idle = minute);
-    let session = client(&Ear::new());
+    let session = Ear::new().client();
     bench.call(&session).await;
     tokio::time::sleep(minute - Duration::from_secs(1)).await;
     bench.call(&session).await;
@@ -200,7 +200,7 @@ async fn a_connection_that_nobody_uses_rests_and_is_made_again_when_needed() {
 async fn remote_sources_are_pinged_and_given_up_when_silent_and_others_are_not() {
     let remote = |care: &mut Care| care.remote = true;
     let bench = Bench::with(&[Mood::Mute, Mood::Well], remote);
-    let session = client(&Ear::new());
+    let session = Ear::new().client();
     bench.source.discover(&session).await.unwrap();
     bench.comes_to(&["starting", "ready", "degraded", "backing-off", "starting", "ready"]).await;
     assert_eq!(bench.source.health().last_ping, None);
@@ -221,7 +221,7 @@ async fn remote_sources_are_pinged_and_given_up_when_silent_and_others_are_not()
 async fn closing_lets_calls_end_that_are_almost_done() {
     for (mood, done) in [(Mood::Slow, true), (Mood::Mute, false)] {
         let bench = Bench::new(&[mood]);
-        let session = client(&Ear::new());
+        let session = Ear::new().client();
         bench.source.discover(&session).await.unwrap();
         let closed = async {
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -239,7 +239,7 @@ async fn closing_lets_calls_end_that_are_almost_done() {
 #[tokio::test(start_paused = true)]
 async fn with_a_connection_for_each_call_nothing_is_kept() {
     let bench = Bench::with(&[Mood::Dies, Mood::Well], |care| care.lifecycle = Lifecycle::PerCall);
-    let session = client(&Ear::new());
+    let session = Ear::new().client();
     assert!(matches!(bench.call(&session).await, Outcome::Unknown(_)));
     for _ in 0..2 {
         assert_eq!(text(bench.call(&session).await), "ok");

@@ -3,6 +3,9 @@
 use super::*;
 use crate::front::testing::meta;
 
+/// Longer than anything takes on a slow machine.
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(120);
+
 impl Server {
     fn modern(&self, method: &str, mut params: Value, capabilities: &Value) -> reqwest::RequestBuilder {
         let name = params["name"].as_str().map(str::to_owned);
@@ -98,7 +101,8 @@ async fn leaving_cancels() {
     server.events.expect("open default token test/1").await;
     server.events.expect("slow").await;
     left.abort();
-    server.events.expect("dropped").await;
+    let dropped = server.events.expect("dropped");
+    tokio::time::timeout(PATIENCE, dropped).await.expect("nobody cancelled it");
 }
 
 #[tokio::test]

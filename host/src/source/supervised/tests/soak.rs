@@ -3,13 +3,15 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use portcullis_test_support::Chance;
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
-use super::world::{Bench, Ear, Mood, client};
+use super::world::{Bench, Mood};
 use crate::call::Outcome;
 use crate::config::Lifecycle;
 use crate::source::Source as _;
+use crate::source::testing::Ear;
 
 const MOODS: [Mood; 9] = [
     Mood::Well,
@@ -25,22 +27,6 @@ const MOODS: [Mood; 9] = [
 
 const SESSIONS: usize = 60;
 const SOURCES: usize = 20;
-
-/// Chance that can be repeated (xorshift).
-struct Chance(u64);
-
-impl Chance {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % end
-    }
-
-    fn of<T: Copy>(&mut self, all: &[T]) -> T {
-        all[usize::try_from(self.below(all.len() as u64)).unwrap()]
-    }
-}
 
 #[tokio::test(start_paused = true)]
 async fn after_ten_minutes_of_faults_no_task_and_no_connection_is_left() {
@@ -67,17 +53,17 @@ async fn after_ten_minutes_of_faults_no_task_and_no_connection_is_left() {
                 while Instant::now() < end {
                     let ear = Ear::new();
                     for _ in 0..10 {
-                        let bench = &benches[usize::try_from(chance.below(SOURCES as u64)).unwrap()];
-                        let patience = Duration::from_millis(100 + chance.below(10_000));
+                        let bench = &benches[chance.below(SOURCES)];
+                        let patience = Duration::from_millis(100 + chance.below(10_000) as u64);
                         // Some agents give up.
-                        match tokio::time::timeout(patience, bench.call(&client(&ear))).await {
+                        match tokio::time::timeout(patience, bench.call(&ear.client())).await {
                             Ok(Outcome::Answered(_)) => outcomes[0] += 1,
                             Ok(_) => outcomes[1] += 1,
                             Err(_) => outcomes[2] += 1,
                         }
-                        tokio::time::sleep(Duration::from_millis(chance.below(20_000))).await;
+                        tokio::time::sleep(Duration::from_millis(chance.below(20_000) as u64)).await;
                     }
-                    benches.iter().for_each(|bench| bench.source.end_session(&ear.0));
+                    benches.iter().for_each(|bench| bench.source.end_session(&ear.session));
                 }
                 outcomes
             }

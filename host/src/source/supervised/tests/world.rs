@@ -8,7 +8,7 @@ use serde_json::{Value as Data, json};
 use tokio::sync::mpsc;
 
 use crate::gate::Permit;
-use crate::message::{Answer, Json, Message, Request};
+use crate::message::{Message, Request};
 use crate::source::supervised::*;
 use crate::source::testing::{care, permit, silent};
 use crate::source::transport::{Received, Transport, TransportError};
@@ -204,40 +204,4 @@ impl Bench {
 
 pub(super) fn shown(described: &str) -> Permit {
     permit(&json!({ "name": "echo", "description": described }), json!({}))
-}
-
-/// A session that declares nothing and keeps what it is told.
-pub(super) struct Ear(pub(super) SessionId, Mutex<Vec<String>>);
-
-impl Ear {
-    pub(super) fn new() -> Arc<Self> {
-        Arc::new(Self(SessionId::new(), Mutex::default()))
-    }
-
-    pub(super) fn heard(&self) -> Vec<String> {
-        self.1.lock().unwrap().clone()
-    }
-}
-
-#[async_trait]
-impl Client for Ear {
-    fn session(&self) -> Option<&SessionId> {
-        Some(&self.0)
-    }
-    fn capabilities(&self) -> Json {
-        Json::empty_object()
-    }
-    fn log_level(&self) -> Option<Json> {
-        None
-    }
-    async fn notify(&self, _: &str, notification: Notification) {
-        self.1.lock().unwrap().push(notification.method);
-    }
-    async fn request(&self, _: &str, _: Request) -> Answer {
-        crate::source::nobody_to_ask()
-    }
-}
-
-pub(super) fn client(ear: &Arc<Ear>) -> Arc<dyn Client> {
-    Arc::clone(ear) as _
 }

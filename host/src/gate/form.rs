@@ -1,0 +1,91 @@
+//! The form that a person is shown at the agent's side, and what it says when it comes back.
+
+use serde_json::json;
+
+use super::inbox::Pending;
+use crate::message::Json;
+use crate::visible::visible;
+
+/// The most characters of arguments, and of reasons, that an elicitation shows; `portcullis approvals show` has them all.
+const MAX_SHOWN: usize = 2_000;
+
+/// The most characters of one string in them.
+const MAX_SHOWN_STRING: usize = 200;
+
+/// The parameters of `elicitation/create`: a form with one choice and no default.
+pub(super) fn elicitation(pending: &Pending) -> serde_json::Value {
+    let summary = pending.summary();
+    let (shown, cut) = show(&summary.arguments);
+    let notice = if cut { " (shortened: `portcullis approvals show` has all of them)" } else { "" };
+    // The arguments come last, so that nothing in them can pass for what follows them.
+    let message = format!(
+        "Portcullis: may `{}` of source `{}` run? Reasons: {}. Question {}. Arguments{notice}: {shown}",
+        visible(&summary.name),
+        summary.source,
+        excerpt(&summary.reasons.iter().map(|reason| visible(reason)).collect::<Vec<_>>().join("; "), MAX_SHOWN),
+        pending.id,
+    );
+    let (mut values, mut titles) = (vec!["refuse"], vec!["No"]);
+    for scope in pending.scopes() {
+        values.push(scope);
+        titles.push(match scope {
+            "once" => "Yes, this once",
+            "arguments" => "Yes, and once more with exactly these arguments",
+            "session" => "Yes, and this tool for the rest of this session",
+            _ => "Yes, and this tool until the answer expires",
+        });
+    }
+    json!({
+        "message": message,
+        "requestedSchema": {
+            "type": "object",
+            "properties": { "answer": { "type": "string", "title": "Answer", "enum": values, "enumNames": titles } },
+            "required": ["answer"],
+        },
+    })
+}
+
+/// Arguments for a person's eyes, and whether something was left out. Long strings are cut one by one, in their middle, so
+/// that none of them can push another argument out of sight.
+fn show(arguments: &serde_json::Value) -> (String, bool) {
+    let mut short = arguments.clone();
+    shorten(&mut short);
+    let text = short.to_string();
+    let text = visible(&text);
+    let shown = excerpt(&text, MAX_SHOWN);
+    let cut = short != *arguments || shown != text;
+    (shown, cut)
+}
+
+// Recursion is bounded: arguments are never nested deeper than `MAX_NESTING`.
+fn shorten(value: &mut serde_json::Value) {
+    match value {
+        serde_json::Value::String(text) => *text = excerpt(text, MAX_SHOWN_STRING),
+        serde_json::Value::Array(items) => items.iter_mut().for_each(shorten),
+        serde_json::Value::Object(members) => members.values_mut().for_each(shorten),
+        _ => {}
+    }
+}
+
+/// At most about `max` characters of a text: its two ends, and how much is missing between them.
+fn excerpt(text: &str, max: usize) -> String {
+    let count = text.chars().count();
+    if count <= max {
+        return text.to_owned();
+    }
+    let head: String = text.chars().take(max / 2).collect();
+    let tail: String = text.chars().skip(count - max / 2).collect();
+    format!("{head} …({} characters left out)… {tail}", count - max / 2 * 2)
+}
+
+/// Yes or no and how far, of an `ElicitResult`. None if the person gave no answer (`cancel`).
+pub(super) fn read_elicitation(result: &Json) -> Option<(bool, Option<String>)> {
+    match result.get_str("action")?.as_str() {
+        "accept" => match result.get("content")?.get_str("answer")?.as_str() {
+            "refuse" => Some((false, None)),
+            scope => Some((true, Some(scope.to_owned()))),
+        },
+        "decline" => Some((false, None)),
+        _ => None,
+    }
+}
