@@ -100,15 +100,22 @@ fn somebody_elses_functions_are_tools() {
 #[test]
 fn a_limit_that_a_component_meets_is_told_with_the_line_that_raises_it() {
     let place = Place::new(
-        "[sources.explorer]\ncomponent = \"@guest:explorer@\"\ntimeout = \"1s\"\ncell = { memory = \"8MiB\" }\n",
+        "[sources.explorer]\ncomponent = \"@guest:explorer@\"\ntimeout = \"1s\"\n\
+         cell = { memory = \"8MiB\", output = \"1KiB\", instances = 1, read = [\"open\"] }\n",
     );
+    let large = place.path("open/large.txt");
+    std::fs::write(&large, "x".repeat(4096)).unwrap();
+    let limits = serde_json::from_str::<Value>(&place.run(&["check", "--json"]).out).unwrap();
+    let limits = &limits["sources"][0]["cell"]["limits"];
+    assert_eq!((&limits["output"], &limits["instances"]), (&json!(1024), &json!(1)), "{limits}");
     let mut agent = Agent::start(&place, ERAS[0]);
-    for (tool, line) in [
-        ("explorer__grow", "cell = { memory = \"16MiB\" }"),
-        ("explorer__sleep", "raise `timeout` in its source"),
-        ("explorer__read", "os error"),
+    for (tool, path, line) in [
+        ("explorer__grow", "", "cell = { memory = \"16MiB\" }"),
+        ("explorer__sleep", "", "raise `timeout` in its source"),
+        ("explorer__read", "/etc/passwd", "os error"),
+        ("explorer__read", large.to_str().unwrap(), "cell = { output = \"1MiB\" }"),
     ] {
-        let answer = agent.call(tool, &json!({ "path": "/etc/passwd" }), None);
+        let answer = agent.call(tool, &json!({ "path": path }), None);
         assert!(answer["failed"].as_str().is_some_and(|text| text.contains(line)), "{tool}: {answer}");
         let answer = agent.call("explorer__look", &json!({}), None);
         assert!(answer["ok"].as_str().is_some_and(|text| text.contains("\"environment\":{}")), "{answer}");

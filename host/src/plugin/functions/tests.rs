@@ -50,6 +50,21 @@ async fn each_function_is_a_tool_and_what_cannot_be_one_is_left_out() {
 }
 
 #[tokio::test]
+async fn no_more_calls_work_at_once_than_the_source_may_have() {
+    let access = Access { instances: 1, timeout: std::time::Duration::from_millis(50), ..Access::default() };
+    let Kind::Functions(functions) = load(access).await.unwrap().kind else { panic!() };
+    let (profile, nothing) = ("default".parse().unwrap(), Json::empty_object());
+    let refused = tokio::select! {
+        biased;
+        spun = functions.call(&profile, "spin", &nothing) => panic!("{spun:?}"),
+        refused = functions.call(&profile, "nothing", &nothing) => refused.unwrap_err(),
+    };
+    assert_eq!(refused.code, FailureCode::Busy);
+    assert!(refused.detail.contains("write `cell = { instances = 2 }`"), "{refused}");
+    assert!(functions.call(&profile, "nothing", &nothing).await.is_ok());
+}
+
+#[tokio::test]
 async fn types_become_schemas() {
     let functions = functions().await;
     let schema = |tool: &str| definition(&functions, tool)["inputSchema"]["properties"]["v"].clone();

@@ -227,6 +227,18 @@ async fn a_command_ends_when_there_is_no_more_input() {
 }
 
 #[tokio::test]
+async fn no_more_of_a_command_run_at_once_than_the_source_may_have() {
+    let access = Access { instances: 1, timeout: Duration::from_millis(50), ..Access::default() };
+    let command = load("server", access).await.unwrap();
+    let (running, _streams) = command.start().await.unwrap();
+    let refused = command.start().await.map(drop).unwrap_err().to_string();
+    assert!(refused.contains("plugin-busy") && refused.contains("write `cell = { instances = 2 }`"), "{refused}");
+    running.stop();
+    running.wait().await;
+    assert!(command.start().await.is_ok());
+}
+
+#[tokio::test]
 async fn an_import_that_is_not_granted_is_refused_with_the_way_out() {
     let error = load("dialer", Access::default()).await.unwrap_err().to_string();
     assert!(error.contains("guest_dialer.wasm imports wasi:sockets/"), "{error}");
