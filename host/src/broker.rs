@@ -35,6 +35,7 @@ use crate::plugin::{Identity, Origin, PluginError, Plugins};
 use crate::secret::{SecretError, Secrets};
 use crate::session::{Agent, OngoingOfAll, Session};
 use crate::source::{Client, Onlooker, SourceError};
+use crate::telemetry::Telemetry;
 
 pub use components::AcceptedComponent;
 pub use state::{SourceHealth, State};
@@ -59,6 +60,7 @@ pub(crate) struct Inner {
     sessions: Mutex<HashMap<SessionId, Weak<Session>>>,
     pub(crate) ongoing: OngoingOfAll,
     started: Instant,
+    pub(crate) telemetry: Option<Telemetry>,
     /// Of sessions that have ended.
     pub(crate) session_durations: Histogram,
 }
@@ -111,6 +113,9 @@ pub enum BuildError {
         /// What is wrong.
         error: SourceError,
     },
+    /// Spans cannot be exported as configured.
+    #[error("`[telemetry]`: {0}")]
+    Telemetry(String),
     /// The socket for the command line cannot be opened.
     #[error("control socket in {folder:?}: {error}")]
     Control {
@@ -138,6 +143,8 @@ impl Broker {
         let sinks = feed::load(&plugins, &config).await?;
         let profiles = profiles(&config)?;
         let secrets = Secrets::open(&config.data_dir)?;
+        let telemetry = config.telemetry.as_ref().map(|config| Telemetry::start(config, &secrets)).transpose();
+        let telemetry = telemetry.map_err(BuildError::Telemetry)?;
 
         let ledger = Ledger::open(&config.data_dir, started(&config)).await?;
         let notes = ledger.clone();
@@ -170,6 +177,7 @@ impl Broker {
             sessions: Mutex::default(),
             ongoing: OngoingOfAll::default(),
             started: Instant::now(),
+            telemetry,
             session_durations: Histogram::new(OPERATION),
         });
         let control = operator::listen(&inner);
@@ -327,6 +335,9 @@ impl Broker {
                 tracing::error!(%error, "the last records may be missing, for the sinks too");
             }
             feeds.finish().await;
+        }
+        if let Some(telemetry) = &self.inner.telemetry {
+            telemetry.finish().await;
         }
         self.inner.ledger.close().await;
     }

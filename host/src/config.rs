@@ -13,6 +13,7 @@ mod raw;
 mod raw_source;
 mod search;
 mod source;
+mod telemetry;
 #[cfg(test)]
 mod tests;
 mod value;
@@ -48,6 +49,8 @@ pub struct Config {
     pub data_dir: PathBuf,
     /// The HTTP front.
     pub serve: ServeConfig,
+    /// Where spans go; None means that there are none.
+    pub telemetry: Option<TelemetryConfig>,
     /// How long an ask waits for a person before it is denied.
     pub ask_timeout: Duration,
     /// The largest message that is read, in bytes. A larger one fails its call, and the error names its size.
@@ -164,6 +167,15 @@ pub struct CallerConfig {
     pub token: Value,
     /// Under which profile the caller calls.
     pub profile: ProfileName,
+}
+
+/// `[telemetry]`
+#[derive(Debug, Clone)]
+pub struct TelemetryConfig {
+    /// The collector: `/v1/traces` below it takes spans (OTLP 1.x over HTTP, protobuf).
+    pub otlp: url::Url,
+    /// Sent with every request to it.
+    pub headers: BTreeMap<String, Value>,
 }
 
 /// `[serve.jwt]`
@@ -394,6 +406,8 @@ pub struct ProfileConfig {
     pub approve: Approve,
     /// Whether sources may use the agent's model.
     pub sampling: bool,
+    /// Whether an agent may read how its sources are.
+    pub status: bool,
     /// How much of a call the ledger keeps.
     pub record: Detail,
 }

@@ -7,7 +7,7 @@ use futures_util::future::join_all;
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
-use super::{Era, Offers, Shelf, deferred};
+use super::{Era, Offers, Shelf, deferred, health};
 use crate::broker::{Inner, Met, Offer, Upstream};
 use crate::call::{Call, Caller, Risk};
 use crate::catalog::{Acceptance, Catalog, Filter, Index, Item, Kind, Lock};
@@ -239,6 +239,9 @@ async fn gather(
         Catalog::merge(usable.iter().map(|(_, _, offer)| offer.items.to_vec())).map_err(|error| error.to_string())?;
     if kind == Kind::Tool && profile.tools == Exposure::Deferred {
         deferred::check(&catalog)?;
+    }
+    if kind == Kind::Resource && profile.status {
+        health::check(&catalog)?;
     }
     let offers = || usable.iter().map(|(_, _, offer)| offer).filter(|offer| !offer.items.is_empty());
     let ttl_ms = offers().map(|offer| offer.ttl_ms).min();
