@@ -69,6 +69,7 @@ fn view() -> View {
         tally: Tally::default(),
         kind: Kind::Tool,
         source: "files".parse().unwrap(),
+        group: None,
         name: "read".into(),
         exposed: "files__read".into(),
         digest: Digest::of_json(&definition).unwrap(),
@@ -90,6 +91,7 @@ fn view() -> View {
         caller: Arc::new(caller),
         item: Arc::new(tool),
         risk: Risk::Risky,
+        attempt: None,
         arguments: Json::of(&json!({ "text": "x".repeat(1000) })),
         params: Json::empty_object(),
     };

@@ -53,7 +53,7 @@ fn gate(criterion: &mut Criterion) {
             let session = session.clone();
             async move {
                 let params = Json::parse(r#"{"name":"calc__add","arguments":{"a":20,"b":22}}"#).unwrap();
-                match session.call_tool(params, Arc::new(Nobody)).await {
+                match session.request("tools/call", params, Arc::new(Nobody)).await {
                     Answer::Result(result) => result,
                     Answer::Error(error) => panic!("the call was not let through: {}", error.as_str()),
                 }
@@ -70,7 +70,7 @@ fn gate(criterion: &mut Criterion) {
             });
         });
         group.finish();
-        runtime.block_on(broker.close());
+        runtime.block_on(broker.shutdown());
     }
 }
 

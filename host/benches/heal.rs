@@ -43,7 +43,7 @@ async fn serve(State(current): State<Arc<AtomicUsize>>, headers: HeaderMap, body
 
 async fn call(session: &Session, tool: &str) -> Answer {
     let params = json!({ "name": tool, "arguments": { "a": 1, "b": 2 } });
-    session.call_tool(Json::of(&params), Arc::new(Nobody)).await
+    session.request("tools/call", Json::of(&params), Arc::new(Nobody)).await
 }
 
 async fn well(session: &Session, tool: &str) {
@@ -93,7 +93,7 @@ fn heal(criterion: &mut Criterion) {
     let pauses = [500, 1000, 2000].map(Duration::from_millis);
     println!("a kill: {took:?}, of which at most {pauses:?} is the pause before the attempt");
     group.finish();
-    runtime.block_on(broker.close());
+    runtime.block_on(broker.shutdown());
 }
 
 criterion_group!(benches, heal);

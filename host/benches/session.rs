@@ -128,7 +128,7 @@ async fn idle(address: SocketAddr, path: &str, tools: u64) {
     }
     let each = resident().saturating_sub(before) / IDLE;
     println!("session/{IDLE} idle sessions, {tools} tools: {each} KiB each");
-    broker.close().await;
+    broker.shutdown().await;
 }
 
 fn session(criterion: &mut Criterion) {
@@ -160,7 +160,7 @@ fn session(criterion: &mut Criterion) {
                 runtime.spawn(async move {
                     let params = json!({ "name": format!("web__tool{n}"), "_meta": { "progressToken": n } });
                     let ear = Arc::new(Ear::default());
-                    match session.call_tool(Json::of(&params), ear.clone()).await {
+                    match session.request("tools/call", Json::of(&params), ear.clone()).await {
                         Answer::Result(_) => assert_eq!(ear.0.load(Ordering::Relaxed), STEPS),
                         Answer::Error(error) => panic!("the call was not answered: {}", error.as_str()),
                     }
@@ -171,7 +171,7 @@ fn session(criterion: &mut Criterion) {
         });
     });
     group.finish();
-    runtime.block_on(broker.close());
+    runtime.block_on(broker.shutdown());
 }
 
 criterion_group!(benches, session);

@@ -65,7 +65,7 @@ async fn row(folder: &Path, sources: usize) {
         more as f64 / 1024.0,
         more as f64 / sources as f64,
     );
-    broker.close().await;
+    broker.shutdown().await;
 }
 
 /// A call of an idle broker's one source, by a program that has the broker inside.
@@ -76,14 +76,14 @@ async fn call(folder: &Path) {
     let mut times = Vec::with_capacity(CALLS);
     for _ in 0..CALLS {
         let begin = Instant::now();
-        let answer = session.call_tool(params.clone(), Arc::new(Nobody)).await;
+        let answer = session.request("tools/call", params.clone(), Arc::new(Nobody)).await;
         times.push(begin.elapsed());
         assert!(matches!(answer, Answer::Result(_)), "{answer:?}");
     }
     times.sort_unstable();
     let at = |share: usize| times.get(CALLS * share / 100).copied().unwrap_or(Duration::ZERO).as_micros();
     println!("a call through the broker, durable intent and all: p50 {} µs, p99 {} µs", at(50), at(99));
-    broker.close().await;
+    broker.shutdown().await;
 }
 
 /// KiB of this process, as the system counts them.

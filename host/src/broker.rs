@@ -5,6 +5,7 @@
 
 mod cells;
 mod components;
+mod connect;
 mod feed;
 mod metrics;
 mod operator;
@@ -26,7 +27,7 @@ use crate::cell::Cells;
 use crate::config::{Config, PluginConfig, ProfileConfig};
 use crate::control::Control;
 use crate::digest::Digest;
-use crate::gate::{Gate, Inbox};
+use crate::gate::{Budget, Gate, Inbox};
 use crate::ledger::{Event, Kind, Ledger, LedgerError, Started};
 use crate::message::RpcError;
 use crate::metrics::{Histogram, OPERATION};
@@ -38,6 +39,7 @@ use crate::source::{Client, Onlooker, SourceError};
 use crate::telemetry::Telemetry;
 
 pub use components::AcceptedComponent;
+pub use connect::NoneConnected;
 pub use state::{SourceHealth, State};
 pub(crate) use upstream::{Met, Offer, Upstream};
 
@@ -69,6 +71,7 @@ pub(crate) struct Inner {
 struct Profile {
     config: Arc<ProfileConfig>,
     filters: BTreeMap<SourceName, Filter>,
+    budget: Option<Arc<Budget>>,
 }
 
 /// What runs beside the sessions.
@@ -82,6 +85,9 @@ struct Background {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BuildError {
+    /// There is nothing to serve.
+    #[error("no source is configured, so there is nothing to serve: add a `[sources.NAME]`")]
+    NoSources,
     /// A plugin cannot be loaded, or rejects its settings.
     #[error(transparent)]
     Plugin(#[from] PluginError),
@@ -133,6 +139,9 @@ impl Broker {
     /// # Errors
     /// [`BuildError`]: the first thing that cannot be used. Nothing keeps running then.
     pub async fn build(config: Config, launcher: Launcher) -> Result<Self, BuildError> {
+        if config.sources.is_empty() {
+            return Err(BuildError::NoSources);
+        }
         let lock = Lock::load(&config.data_dir)?;
         let plugins = Plugins::with_origin(Some(&config.data_dir.join("cache")), Origin::new(&config.data_dir, &lock))?;
         let (policies, transforms, approvals) = tokio::try_join!(
@@ -319,9 +328,10 @@ impl Broker {
         Ok(self.identity(&tool.source).map_or(Acceptance::Unknown, |identity| lock.of(tool, identity)))
     }
 
-    /// Ends it: sessions are closed in the ledger, sources ended (a process within
-    /// [`CLOSE_DEADLINE`](crate::source::CLOSE_DEADLINE)), sinks fed to the last record, the chain closed. Idempotent.
-    pub async fn close(&self) {
+    /// Ends it: sessions are closed in the ledger, sources ended (after answers that are almost there, within
+    /// [`DRAIN_DEADLINE`](crate::source::DRAIN_DEADLINE), a process within [`CLOSE_DEADLINE`](crate::source::CLOSE_DEADLINE)), sinks
+    /// fed to the last record, the chain closed. Idempotent.
+    pub async fn shutdown(&self) {
         drop(self.background.control.lock().await.take());
         let sessions: Vec<_> = {
             let sessions = self.inner.sessions.lock().unwrap_or_else(PoisonError::into_inner);
@@ -362,6 +372,11 @@ impl Inner {
         admitted.filter_map(|(name, filter)| Some((self.upstreams.get(name)?.clone(), filter)))
     }
 
+    /// What all who call under a profile may spend, if that is bounded.
+    pub(crate) fn budget(&self, profile: &ProfileName) -> Option<&Arc<Budget>> {
+        self.profiles.get(profile)?.budget.as_ref()
+    }
+
     /// Whether every caller sees and gets the same: there is one profile, and no plugin that could tell callers apart.
     pub(crate) fn serves_all_alike(&self) -> bool {
         self.profiles.len() == 1 && self.config.policies.is_empty() && self.config.transforms.is_empty()
@@ -390,7 +405,11 @@ async fn upstreams(
 fn profiles(config: &Config) -> Result<BTreeMap<ProfileName, Profile>, FilterError> {
     let of = |profile: &ProfileConfig| -> Result<Profile, FilterError> {
         let filters = config.sources.values().map(|source| Ok((source.name.clone(), Filter::new(profile, source)?)));
-        Ok(Profile { config: Arc::new(profile.clone()), filters: filters.collect::<Result<_, FilterError>>()? })
+        Ok(Profile {
+            config: Arc::new(profile.clone()),
+            filters: filters.collect::<Result<_, FilterError>>()?,
+            budget: profile.budget.as_ref().map(|budget| Arc::new(Budget::new(budget))),
+        })
     };
     config.profiles.iter().map(|(name, profile)| Ok((name.clone(), of(profile)?))).collect()
 }

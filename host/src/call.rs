@@ -104,6 +104,15 @@ pub struct Caller {
     pub client: Arc<str>,
 }
 
+/// Which of the attempts at a tool of a group a call is. Each is a call of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Attempt {
+    /// From one on.
+    pub number: u32,
+    /// Another member can be called if this one cannot be reached, so that nobody waits for it to come back.
+    pub others: bool,
+}
+
 /// One request on its way to a source.
 #[derive(Debug, Clone)]
 pub struct Call {
@@ -119,6 +128,8 @@ pub struct Call {
     pub item: Arc<Item>,
     /// What it could do.
     pub risk: Risk,
+    /// Of a tool of a group: which attempt it is.
+    pub attempt: Option<Attempt>,
     /// What the caller says to the source, a JSON object in placeholder form: see [`arguments_of`].
     pub arguments: Json,
     /// The whole `params` as received, with the exposed name and the caller's arguments.
@@ -195,7 +206,7 @@ impl Call {
     pub(crate) fn new(method: &str, params: Json, caller: &Arc<Caller>, item: Arc<Item>, risk: Risk) -> Self {
         let arguments = arguments_of(method, &params);
         let (id, received_at, caller) = (CallId::new(), now_millis(), Arc::clone(caller));
-        Self { id, received_at, method: method.into(), caller, item, risk, arguments, params }
+        Self { id, received_at, method: method.into(), caller, item, risk, attempt: None, arguments, params }
     }
 
     /// The configured name of the source that this call is for.

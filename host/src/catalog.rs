@@ -9,7 +9,7 @@ mod search;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::config::SourceConfig;
+use crate::config::{Naming, SourceConfig};
 use crate::digest::{CanonicalError, Digest};
 use crate::message::Json;
 use crate::name::SourceName;
@@ -139,6 +139,9 @@ pub fn items_of(kind: Kind, config: &SourceConfig, definitions: &[Json]) -> Resu
         return Err(CatalogError::Limit { source_name: source_name(), what });
     }
     let tags: Arc<[String]> = config.tags.clone().into();
+    // Members of a group offer their tools under its name; all else is what each has for itself.
+    let group = config.group.as_ref().filter(|_| kind == Kind::Tool).map(|member| &member.group);
+    let (offerer, names) = group.map_or((&config.name, &config.names), |group| (group, &Naming::Source));
     let mut items = Vec::with_capacity(definitions.len());
     let mut seen = std::collections::HashSet::new();
     for definition in definitions {
@@ -150,7 +153,7 @@ pub fn items_of(kind: Kind, config: &SourceConfig, definitions: &[Json]) -> Resu
             let what = format!("defines a {kind} in {size} bytes, more than the limit of {MAX_DEFINITION_BYTES}");
             return Err(CatalogError::Limit { source_name: source_name(), what });
         }
-        let exposed: Arc<str> = naming::expose(kind, &config.name, &config.names, &name)
+        let exposed: Arc<str> = naming::expose(kind, offerer, names, &name)
             .map_err(|error| CatalogError::Naming { source_name: source_name(), error })?
             .into();
         if !seen.insert(exposed.clone()) {
@@ -165,6 +168,7 @@ pub fn items_of(kind: Kind, config: &SourceConfig, definitions: &[Json]) -> Resu
         items.push(Arc::new(Item {
             kind,
             source: source_name(),
+            group: group.cloned(),
             name: name.into(),
             exposed,
             definition: definition.clone(),
@@ -178,19 +182,21 @@ pub fn items_of(kind: Kind, config: &SourceConfig, definitions: &[Json]) -> Resu
 }
 
 impl Catalog {
-    /// Merges what several sources offer, in the order given.
+    /// Merges what several sources offer, in the order given. Of members of a group that offer the same, the first counts.
     ///
     /// # Errors
-    /// [`CatalogError::Collision`] if two sources expose the same name.
+    /// [`CatalogError::Collision`] if two sources expose the same name otherwise.
     pub fn merge(sources: impl IntoIterator<Item = Vec<Arc<Item>>>) -> Result<Self, CatalogError> {
         let mut catalog = Self::default();
         for item in sources.into_iter().flatten() {
-            let index = catalog.items.len();
-            if let Some(first) = catalog.by_exposed.insert(item.exposed.clone(), index) {
-                let first = catalog.items.get(first).map_or_else(|| item.source.clone(), |first| first.source.clone());
-                let (kind, exposed, second) = (item.kind, item.exposed.to_string(), item.source.clone());
-                return Err(CatalogError::Collision { kind, exposed, first, second });
+            if let Some(first) = catalog.get(&item.exposed) {
+                if first.group.is_some() && first.group == item.group {
+                    continue;
+                }
+                let (first, kind, exposed) = (first.source.clone(), item.kind, item.exposed.to_string());
+                return Err(CatalogError::Collision { kind, exposed, first, second: item.source.clone() });
             }
+            catalog.by_exposed.insert(item.exposed.clone(), catalog.items.len());
             catalog.items.push(item);
         }
         Ok(catalog)

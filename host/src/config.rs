@@ -4,14 +4,18 @@
 //! files, programs and hosts exist is not asked here.
 
 mod build;
+mod builder;
 mod callers;
+mod cell;
 mod error;
+mod group;
 pub mod import;
 mod oauth;
 mod plugin;
 mod raw;
 mod raw_source;
 mod search;
+mod share;
 mod source;
 mod telemetry;
 #[cfg(test)]
@@ -26,9 +30,12 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+pub use builder::Builder;
 pub use error::{ConfigError, Problem};
+pub use group::Membership;
 pub use plugin::PluginRef;
 pub use search::user_data_dir;
+pub use share::{BudgetConfig, Places, Rate};
 pub(crate) use source::{TIMEOUT, TIMEOUT_MOST};
 pub(crate) use value::is_host;
 pub use wrap::Wrap;
@@ -217,6 +224,10 @@ pub struct SourceConfig {
     pub names: Naming,
     /// Facts for policies.
     pub tags: Vec<String>,
+    /// The group under whose name its tools are offered.
+    pub group: Option<Membership>,
+    /// Of the members of a group those with a higher one go first; 0 to 100.
+    pub priority: u8,
     /// Whether a session fails if this source does.
     pub required: bool,
     /// Whether it starts with the broker instead of with the first session.
@@ -231,8 +242,10 @@ pub struct SourceConfig {
     pub deny: Vec<String>,
     /// What the source may touch.
     pub cell: CellConfig,
-    /// How long one call may take.
+    /// How long one call may take, waiting for its turn and all.
     pub timeout: Duration,
+    /// How many calls it has at once; None means as many as come.
+    pub places: Option<Places>,
     /// Whether sessions follow its changes.
     pub discovery: Follow,
     /// Whether a connection outlives a call.
@@ -359,6 +372,10 @@ pub struct CellConfig {
     pub files: Option<u32>,
     /// Bytes under `/tmp`.
     pub tmp: Option<u64>,
+    /// Instances of a component that work at once.
+    pub instances: Option<u32>,
+    /// Bytes that one call of a component may pass.
+    pub output: Option<u64>,
     /// A weaker cell is accepted where the platform has no full one.
     pub dangerous_allow_reduced: bool,
     /// `dangerous-allow-private` of the source: what it may reach may be on this machine or near it.
@@ -410,6 +427,8 @@ pub struct ProfileConfig {
     pub status: bool,
     /// How much of a call the ledger keeps.
     pub record: Detail,
+    /// What all who call under it may spend together.
+    pub budget: Option<BudgetConfig>,
 }
 
 /// How an agent learns of the tools that it may use.

@@ -5,6 +5,7 @@
 //! in the ledger, no permit (4); after a rewrite whatever was derived from the old value is derived again (8).
 
 mod approval;
+mod budget;
 mod inbox;
 mod judge;
 mod permit;
@@ -29,6 +30,7 @@ use crate::plugin::{Approval, Change, Identity, Policy, Transform};
 use crate::session::Contact;
 
 use approval::{Approvals, Approved, Question};
+pub use budget::Budget;
 pub use inbox::{Answered, AskSummary, Inbox, InboxError};
 use judge::judge;
 pub use permit::Permit;
@@ -64,6 +66,8 @@ pub struct Circumstances<'a> {
     pub acceptance: &'a Acceptance,
     /// Digest of what the source is.
     pub identity: Digest,
+    /// What the profile may spend, if that is bounded. Paid from the intent on; nothing for what was let through before.
+    pub budget: Option<&'a Arc<Budget>>,
     /// Where the calls of the source count.
     pub(crate) traffic: &'a Traffic,
     /// The way back to the agent.
@@ -106,7 +110,7 @@ impl Gate {
         let series = around.traffic.of(&call);
         let mut call = Arc::new(call);
         let mut undecided = Undecided { call: call.clone(), series: &series, ledger: &self.ledger, decided: false };
-        let outcome = self.pass(&mut call, around, &mut trail).await;
+        let outcome = self.pass_within_budget(&mut call, around, &mut trail).await;
         let approved = match outcome {
             Ok(approved) => approved,
             Err(refusal) => {
@@ -121,8 +125,7 @@ impl Gate {
             Event { kind: Kind::CallIntent, run: Some(call.caller.session.clone()), call: Some(call.id.clone()), body };
         // Made before the intent, so that an intent whose caller goes away while it is written gets an outcome too.
         undecided.decided = true;
-        let mut ticket =
-            Ticket::new(call.clone(), series.clone(), around.record, around.vault.clone(), self.ledger.clone());
+        let mut ticket = Ticket::new(call.clone(), series.clone(), around, self.ledger.clone());
         if let Err(error) = self.ledger.intent(event, approved.consume).await {
             ticket.void();
             let refusal = Refusal::from_ledger(error);
@@ -157,6 +160,22 @@ impl Gate {
     pub async fn shows(&self, call: &Arc<Call>) -> bool {
         let view = View::before(call, Phase::List);
         judge(&self.policies, &view, &self.ledger, &mut Vec::new()).await.is_ok()
+    }
+
+    async fn pass_within_budget(
+        &self,
+        call: &mut Arc<Call>,
+        around: &Circumstances<'_>,
+        trail: &mut Vec<serde_json::Value>,
+    ) -> Result<Approved, Refusal> {
+        let Some(budget) = around.budget.filter(|_| !around.resumed) else {
+            return self.pass(call, around, trail).await;
+        };
+        // First, so that nobody is asked in vain; and last, as others may have spent it meanwhile.
+        budget.check()?;
+        let approved = self.pass(call, around, trail).await?;
+        budget.take(call.arguments.as_bytes().len())?;
+        Ok(approved)
     }
 
     async fn pass(
@@ -242,7 +261,7 @@ impl Gate {
 
     /// What every record of a call says of it.
     fn describe(&self, call: &Call, around: &Circumstances<'_>, trail: Vec<serde_json::Value>) -> serde_json::Value {
-        json!({
+        let mut body = json!({
             "method": &*call.method,
             call.item.kind.as_str(): &*call.item.exposed,
             "source": call.source(),
@@ -257,7 +276,12 @@ impl Gate {
             "policies": self.policies_digest,
             "verdicts": trail,
             "arguments": self.payload(&call.arguments, around.record),
-        })
+        });
+        if let Some(attempt) = call.attempt {
+            put(&mut body, "group", json!(call.item.group));
+            put(&mut body, "attempt", json!(attempt.number));
+        }
+        body
     }
 
     fn payload(&self, json: &Json, detail: Detail) -> serde_json::Value {

@@ -21,26 +21,23 @@
 //!
 //! # Example
 //! ```
-//! use std::sync::Arc;
-//! use portcullis::{Launcher, broker::Broker, config::Config, message::{Answer, Json}, session::Nobody};
+//! use portcullis::{Launcher, broker::Broker, config::Config};
+//! use serde_json::json;
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let folder = tempfile::tempdir()?;
 //! # tokio::runtime::Runtime::new()?.block_on(async {
-//! let text = r#"
-//!     sources.calc.component = "builtin:calculator"
-//!     policies = [{ plugin = "builtin:rules", settings = { deny = ["calc__divide"] } }]
-//! "#;
-//! let config = Config::parse(text, &folder.path().join("portcullis.toml"))?;
+//! let config = Config::builder(folder.path())
+//!     .source("calc", json!({ "component": "builtin:calculator" }))
+//!     .policy(json!({ "plugin": "builtin:rules", "settings": { "deny": ["calc__divide"] } }))
+//!     .build()?;
 //! let broker = Broker::build(config, Launcher::SelfExec).await?;
 //! let session = broker.open_session(&"default".parse()?, "me", "my-program").await?;
-//! let params = Json::parse(r#"{"name":"calc__add","arguments":{"a":20,"b":22}}"#)?;
-//! let answer = session.call_tool(params, Arc::new(Nobody)).await;
-//! # assert!(matches!(&answer, Answer::Result(result) if result.as_str().contains("42")), "{answer:?}");
-//! # let params = Json::parse(r#"{"name":"calc__divide","arguments":{"a":84,"b":2}}"#)?;
-//! # let denied = session.call_tool(params, Arc::new(Nobody)).await;
-//! # assert!(matches!(&denied, Answer::Error(error) if error.as_str().contains("denied")), "{denied:?}");
-//! broker.close().await;
+//! let result = session.call_tool("calc__add", &json!({ "a": 20, "b": 22 })).await?;
+//! # assert!(result.as_str().contains("42"), "{result:?}");
+//! # let denied = session.call_tool("calc__divide", &json!({ "a": 84, "b": 2 })).await.unwrap_err();
+//! # assert!(denied.message.contains("denied"), "{denied:?}");
+//! broker.shutdown().await;
 //! # Ok(())
 //! # })
 //! # }

@@ -292,6 +292,14 @@ impl RpcError {
         Self { code, message: message.into(), data: None }
     }
 
+    /// The error of an answer. What is no error object is the message of one.
+    #[must_use]
+    pub fn of(error: &Json) -> Self {
+        let code = error.get("code").and_then(|code| code.read().ok());
+        let message = error.get_str("message").unwrap_or_else(|| error.as_str().to_owned());
+        Self { code: code.unwrap_or(Self::INTERNAL), message, data: error.get("data").map(|data| data.to_value()) }
+    }
+
     /// Adds data.
     #[must_use]
     pub fn with_data(mut self, data: serde_json::Value) -> Self {

@@ -6,8 +6,10 @@ mod call;
 mod carry;
 mod client;
 mod deferred;
+mod direct;
 mod expose;
 mod follows;
+mod group;
 mod health;
 mod listen;
 mod listing;
@@ -38,6 +40,7 @@ use crate::source::{Client, Onlooker};
 
 pub use agent::{Agent, Contact, Elicitation, Era, Nobody};
 use client::Outlet;
+pub use direct::Tool;
 use follows::Follows;
 use listen::Listeners;
 use listing::Listing;
@@ -197,11 +200,6 @@ impl Session {
             _ => self.call(method, params, &contact).await,
         };
         answered.unwrap_or_else(|error| Answer::Error(Json::of(&error)))
-    }
-
-    /// [`Session::request`] for `tools/call`.
-    pub async fn call_tool(&self, params: Json, contact: Arc<dyn Contact>) -> Answer {
-        self.request("tools/call", params, contact).await
     }
 
     /// From now on the agent can be told what belongs to no call, and asked, until it goes or another way is given.

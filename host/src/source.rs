@@ -4,6 +4,7 @@
 
 mod component;
 mod http;
+mod lane;
 mod link;
 mod pipe;
 #[cfg(feature = "process")]
@@ -28,6 +29,7 @@ use crate::name::{ProfileName, SourceName};
 pub use component::ComponentSource;
 pub(crate) use component::{CommandSource, Program};
 pub(crate) use http::HttpSource;
+pub(crate) use lane::{Lane, is_work};
 pub(crate) use link::{LOG_LEVEL, RESERVED_META, pages_needed};
 pub(crate) use pipe::Wire;
 #[cfg(feature = "process")]

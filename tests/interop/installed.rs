@@ -68,6 +68,11 @@ pub(crate) fn registry() -> Option<PathBuf> {
     [own, "/usr/bin/docker-registry".into()].into_iter().find(|program| program.is_file())
 }
 
+/// The component of `examples/tool-in-LANGUAGE`.
+pub(crate) fn tool(language: &str) -> PathBuf {
+    root().join("examples").join(format!("tool-in-{language}")).join("words.wasm")
+}
+
 /// The MCP Inspector, a script for [`node`].
 pub(crate) fn inspector() -> PathBuf {
     node_modules().join(".bin/mcp-inspector")

@@ -17,6 +17,7 @@ mod edge;
 mod fidelity;
 mod inspector;
 mod installed;
+mod languages;
 mod lines;
 mod lock;
 mod registry;

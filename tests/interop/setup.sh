@@ -3,6 +3,7 @@
 #   target/interop/node     npm packages, with a Node.js of their own (the Inspector wants 22)
 #   target/interop/python   a virtual environment
 #   target/interop/old      another, for the one server that wants the protocol's older library
+#   target/interop/examples the components of examples/tool-in-javascript and -python
 #   target/interop/debian   Debian's docker-registry, unpacked and not installed; left out where there is no apt-get
 # Needs npm (any version that understands the lock file) and python3 with venv. Does nothing when nothing has changed.
 set -euo pipefail
@@ -10,7 +11,8 @@ set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$here/../.." && pwd)
 into=${CARGO_TARGET_DIR:-$root/target}/interop
-wanted=$(cat "$here/package.json" "$here/package-lock.json" "$here/"requirements*.txt "${BASH_SOURCE[0]}" | sha256sum)
+wanted=$(cat "$here/package.json" "$here/package-lock.json" "$here/"requirements*.txt "${BASH_SOURCE[0]}" \
+    "$root/examples/tool-in-javascript/"*.js* "$root/examples/tool-in-python/"*.py "$root/wit/"*.wit | sha256sum)
 
 if [[ -f $into/installed && $(<"$into/installed") == "$wanted" ]]; then
     echo "interop: servers are installed in $into"
@@ -31,6 +33,15 @@ venv() {
 }
 venv python requirements.txt
 venv old requirements-old.txt
+
+echo "interop: the tools of examples in JavaScript and Python, as their READMEs say"
+mkdir "$into/examples"
+cp -r "$root/examples/tool-in-javascript" "$root/examples/tool-in-python" "$into/examples/"
+ln -s "$root/wit" "$into/wit"
+(cd "$into/examples/tool-in-javascript" &&
+    npm ci --ignore-scripts --no-audit --no-fund --no-update-notifier && npm run --silent build)
+(cd "$into/examples/tool-in-python" &&
+    "$into/python/bin/componentize-py" -d ../../wit -w tools-plugin componentize words -o words.wasm --stub-wasi)
 
 if [[ ! -x /usr/bin/docker-registry ]]; then
     echo "interop: docker-registry"

@@ -24,6 +24,6 @@ async fn serve(config: Config) -> anyhow::Result<()> {
     // Without the feature `process` nothing is launched.
     let broker = Broker::build(config, Launcher::SelfExec).await?;
     let served = serve_stdio(broker.clone(), "default".parse()?, tokio::io::stdin(), tokio::io::stdout()).await;
-    broker.close().await;
+    broker.shutdown().await;
     Ok(served?)
 }

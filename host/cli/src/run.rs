@@ -25,16 +25,15 @@ pub(crate) async fn broker(config: Config) -> anyhow::Result<Broker> {
     Ok(Broker::build(config, Launcher::SelfExec).await?)
 }
 
-/// Builds a broker from the configuration, lets `work` have it, and closes it whatever came of that.
-pub(crate) fn with_broker<T, F>(global: &Global, work: impl FnOnce(Broker) -> F) -> anyhow::Result<T>
+/// Builds a broker, lets `work` have it, and closes it whatever came of that.
+pub(crate) fn with_broker<T, F>(config: Config, work: impl FnOnce(Broker) -> F) -> anyhow::Result<T>
 where
     F: Future<Output = anyhow::Result<T>>,
 {
-    let config = global.load()?;
     block_on(async {
         let broker = broker(config).await?;
         let done = work(broker.clone()).await;
-        broker.close().await;
+        broker.shutdown().await;
         done
     })
 }

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use portcullis_jail::Launcher;
 use serde_json::json;
 
-use crate::broker::Broker;
+use crate::broker::{Broker, BuildError};
 use crate::config::Config;
 use crate::ledger::{self, Filter, Reader, Verdict};
-use crate::message::{Answer, Json};
+use crate::message::{Answer, Json, RpcError};
 use crate::session::{Nobody, Session};
 
 const DENY: &str = r#"{ plugin = "builtin:rules", settings = { deny = ["calc__add"] } }"#;
@@ -34,9 +34,54 @@ async fn session(broker: &Broker) -> Arc<Session> {
 /// `ok`, or the code of the refusal.
 async fn add(session: &Arc<Session>, arguments: &str) -> String {
     let params = format!(r#"{{"name":"calc__add","arguments":{arguments}}}"#);
-    match session.call_tool(Json::parse(params).unwrap(), Arc::new(Nobody)).await {
+    match session.request("tools/call", Json::parse(params).unwrap(), Arc::new(Nobody)).await {
         Answer::Result(_) => "ok".to_owned(),
         Answer::Error(error) => error.get("data").and_then(|data| data.get_str("code")).unwrap_or_default(),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_program_writes_its_configuration_and_is_told_what_is_wrong_with_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let calc = json!({ "component": "builtin:calculator", "priority": 70 });
+    let away = |name: &str| json!({ "url": format!("http://127.0.0.1:9/{name}"), "required": false, "dangerous-allow-private": true });
+    let config = Config::builder(folder.path()).source("calc", calc).source("away", away("a"));
+    let config = config.policy(json!({ "plugin": "builtin:rules", "settings": { "deny": ["calc__divide"] } }));
+    let broker = Broker::build(config.build().unwrap(), Launcher::SelfExec).await.unwrap();
+    assert_eq!(broker.config().data_dir, folder.path().join(".portcullis"));
+
+    let failed = broker.connect_all().await.unwrap();
+    assert_eq!(failed.keys().map(|name| name.as_str()).collect::<Vec<_>>(), ["away"]);
+    assert_eq!(broker.state().total_tools, 4);
+    let session = session(&broker).await;
+    let tools = session.discover().await.unwrap();
+    let add = tools.iter().find(|tool| tool.name == "calc__add").unwrap();
+    assert_eq!((add.source.as_str(), add.priority, &add.group), ("calc", 70, &None));
+    assert!(!add.description.is_empty() && add.input_schema.get("properties").is_some(), "{add:?}");
+    let sum = session.call_tool("calc__add", &json!({ "a": 20, "b": 22 })).await.unwrap();
+    assert!(sum.as_str().contains("42"), "{sum:?}");
+    let denied = session.call_tool("calc__divide", &json!({ "a": 1, "b": 2 })).await.unwrap_err();
+    assert_eq!((denied.code, &denied.data.unwrap()["code"]), (RpcError::DENIED, &json!("rule")));
+    let unknown = session.call_tool("calc__none", &json!({})).await.unwrap_err();
+    assert_eq!(unknown.code, RpcError::INVALID_PARAMS, "{unknown}");
+    broker.shutdown().await;
+
+    let config = Config::builder(folder.path()).source("one", away("1")).source("two", away("2"));
+    let broker = Broker::build(config.build().unwrap(), Launcher::SelfExec).await.unwrap();
+    let none = broker.connect_all().await.unwrap_err().to_string();
+    assert!(none.contains("`one`: ") && none.contains("`two`: "), "{none}");
+    broker.shutdown().await;
+
+    let empty = Config::builder(folder.path()).build().unwrap();
+    assert!(matches!(Broker::build(empty, Launcher::SelfExec).await, Err(BuildError::NoSources)));
+    for (table, complaint) in [
+        (json!({ "component": "builtin:calculator", "priority": 101 }), "priority 101 is out of range"),
+        (json!({ "componet": "builtin:calculator" }), "componet"),
+        (json!({ "component": null }), ""),
+        (json!("calc"), "calc"),
+    ] {
+        let error = Config::builder(folder.path()).source("calc", table).build().unwrap_err().to_string();
+        assert!(error.contains(complaint), "{error}");
     }
 }
 
@@ -57,7 +102,7 @@ async fn the_order_of_policies_never_changes_a_verdict() {
         let folder = tempfile::tempdir().unwrap();
         let broker = broker(folder.path(), policies).await;
         let found = add(&session(&broker).await, r#"{"a":1,"b":2}"#).await;
-        broker.close().await;
+        broker.shutdown().await;
         assert_eq!(found, expected, "{policies:?}");
     }
 }
@@ -72,7 +117,7 @@ async fn every_call_is_in_the_ledger_before_and_after_it_is_made() {
     // Two meanings for one name: a policy might read the first and a source the second.
     assert_eq!(add(&session, r#"{"a":1,"b":2,"a":3}"#).await, "arguments-ambiguous");
     session.close().await;
-    broker.close().await;
+    broker.shutdown().await;
 
     let entries = Reader::open(&data_dir).unwrap().tail(100, &Filter::default()).unwrap();
     let kinds: Vec<_> = entries.iter().map(|entry| serde_json::to_value(entry).unwrap()["kind"].clone()).collect();
@@ -99,8 +144,7 @@ async fn what_came_of_each_call_is_counted_once() {
     let broker = broker(folder.path(), &[deny, SHADOW]).await;
     let session = session(&broker).await;
     for (tool, b) in [("add", 2), ("add", 3), ("divide", 0), ("multiply", 1), ("power", 1)] {
-        let params = json!({ "name": format!("calc__{tool}"), "arguments": { "a": 1, "b": b } });
-        session.call_tool(Json::of(&params), Arc::new(Nobody)).await;
+        let _ = session.call_tool(&format!("calc__{tool}"), &json!({ "a": 1, "b": b })).await;
     }
     session.close().await;
     let text = broker.metrics();
@@ -123,5 +167,5 @@ async fn what_came_of_each_call_is_counted_once() {
     assert!(!text.contains("calc__power") && !text.contains(r#"method="tools/list""#), "{text}");
     let appended = text.lines().find_map(|line| line.strip_prefix("portcullis_ledger_append_duration_seconds_count "));
     assert!(appended.unwrap().parse::<u64>().unwrap() >= 4, "{text}");
-    broker.close().await;
+    broker.shutdown().await;
 }

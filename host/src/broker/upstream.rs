@@ -18,7 +18,7 @@ use crate::digest::Digest;
 use crate::key_value::KeyValue;
 use crate::message::Json;
 use crate::metrics::Traffic;
-use crate::plugin::{self, Access, Plugins};
+use crate::plugin::{self, Access, Plugins, limits};
 use crate::secret::Secrets;
 use crate::session::Era;
 #[cfg(feature = "process")]
@@ -123,6 +123,7 @@ impl Upstream {
                 (Box::new(source), json!({ "url": url.as_str(), "headers": pairs(headers) }))
             }
             Endpoint::Component { component, settings, grant, env } => {
+                let bytes = |bytes| usize::try_from(bytes).unwrap_or(usize::MAX);
                 let variables = variables(env)?;
                 let cell =
                     Grant::of(config, &cells.own).map_err(|error| failed(SourceError::Start(error.to_string())))?;
@@ -133,8 +134,10 @@ impl Upstream {
                     timeout: config.timeout,
                     passage: cells.passage(&config.name, &config.cell),
                     key_value: keeps.then(|| Arc::new(KeyValue::new(data_dir, &config.name))),
+                    instances: config.cell.instances.unwrap_or(limits::SOURCE_INSTANCES),
+                    output: config.cell.output.map_or(limits::PAYLOAD_OUTPUT_BYTES, bytes),
                 };
-                let processor_time = access.processor_time();
+                let (processor_time, instances, output) = (access.processor_time(), access.instances, access.output);
                 let loaded = plugins.component(component, settings, grant, access).await?;
                 let id = loaded.kind.identity();
                 let identity =
@@ -146,20 +149,20 @@ impl Upstream {
                     imports: loaded.imports,
                     grant: cell,
                     processor_time,
+                    instances,
+                    output,
                     keeps: loaded.keeps,
                 }));
                 let source: Box<dyn Source> = match loaded.kind {
-                    plugin::Kind::Tools(tools) => Box::new(ComponentSource::new(tools, config.timeout)),
-                    plugin::Kind::Functions(functions) => {
-                        Box::new(ComponentSource::of_functions(functions, config.timeout))
-                    }
+                    plugin::Kind::Tools(tools) => Box::new(ComponentSource::new(tools, config)),
+                    plugin::Kind::Functions(functions) => Box::new(ComponentSource::of_functions(functions, config)),
                     plugin::Kind::Command(command) => {
                         let is_secret = |name: &String| matches!(env.get(name), Some(Value::Secret(_)));
                         let secrets = variables.into_iter().filter(|(name, _)| is_secret(name));
                         let care = Care::of(config, cells.recorder());
                         let (cells, enclosed, name) = (Arc::clone(cells), Arc::clone(own), config.name.clone());
                         let wire = Wire {
-                            limit: config.max_message,
+                            limit: config.cell.output.map_or(config.max_message, bytes),
                             log: log_file(&cells.data_dir, &name),
                             secrets: secrets.map(|(_, value)| value).collect(),
                         };
@@ -274,6 +277,8 @@ impl Upstream {
         json!({
             "name": self.config.name,
             "kind": kind,
+            "group": self.config.group.as_ref().map(|member| &member.group),
+            "priority": self.config.priority,
             "state": status.as_str(),
             "connected": known.connected,
             "last_ping": known.last_ping,

@@ -5,7 +5,6 @@ use globset::{Glob, GlobBuilder, GlobSet, GlobSetBuilder};
 use super::Item;
 use crate::call::Trust;
 use crate::config::{ProfileConfig, SourceConfig};
-use crate::name::SourceName;
 
 /// A glob that is none.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -36,7 +35,7 @@ impl Filter {
     pub fn new(profile: &ProfileConfig, source: &SourceConfig) -> Result<Self, FilterError> {
         Ok(Self {
             trust: profile.trust,
-            source_named: names_source(profile, &source.name)?,
+            source_named: names_source(profile, source)?,
             source_allow: source.allow.as_deref().map(globs).transpose()?,
             source_deny: globs(&source.deny)?,
             profile_allow: profile.allow.as_deref().map(globs).transpose()?,
@@ -64,8 +63,9 @@ impl Filter {
     }
 }
 
-fn names_source(profile: &ProfileConfig, source: &SourceName) -> Result<bool, FilterError> {
-    Ok(globs(&profile.sources)?.is_match(source.as_str()))
+fn names_source(profile: &ProfileConfig, source: &SourceConfig) -> Result<bool, FilterError> {
+    let named = globs(&profile.sources)?;
+    Ok(source.names().any(|name| named.is_match(name.as_str())))
 }
 
 fn globs(patterns: &[String]) -> Result<GlobSet, FilterError> {

@@ -89,6 +89,8 @@ pub struct Item {
     pub kind: Kind,
     /// The source that offers it.
     pub source: SourceName,
+    /// The group as part of which it is offered, if it is a tool of a member.
+    pub group: Option<SourceName>,
     /// Its name (or URI, or URI template) at the source; empty for the source itself.
     pub name: Arc<str>,
     /// Its name, URI or template for the agent.
@@ -129,6 +131,7 @@ impl Item {
         Self {
             kind,
             source: config.name.clone(),
+            group: None,
             name: name.into(),
             exposed: exposed.into(),
             digest: Digest::of(definition.as_bytes()),
@@ -137,6 +140,17 @@ impl Item {
             tags: config.tags.clone().into(),
             tally: Tally::default(),
         }
+    }
+
+    /// Whether both take the same arguments: their `inputSchema` is the same but for its spelling. Only then can one tool be
+    /// called in the place of another that a caller was shown.
+    #[must_use]
+    pub fn takes_what(&self, other: &Self) -> bool {
+        let schema = |item: &Self| {
+            let schema = item.definition.get("inputSchema").unwrap_or_else(Json::empty_object);
+            Digest::of_json(&schema).ok()
+        };
+        self.digest == other.digest || schema(self).is_some_and(|own| schema(other) == Some(own))
     }
 
     /// Whether the source listed it.

@@ -15,6 +15,8 @@ pub(crate) fn source(name: &str, names: Naming) -> SourceConfig {
         },
         names,
         tags: vec![],
+        group: None,
+        priority: 50,
         required: true,
         eager: false,
         discovery: crate::config::Follow::Snapshot,
@@ -25,6 +27,7 @@ pub(crate) fn source(name: &str, names: Naming) -> SourceConfig {
         allow: None,
         deny: vec![],
         cell: CellConfig::default(),
+        places: None,
         timeout: std::time::Duration::from_secs(1),
         max_message: crate::message::MAX_MESSAGE_BYTES,
     }

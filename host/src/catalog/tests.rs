@@ -17,6 +17,7 @@ fn profile(trust: Trust) -> ProfileConfig {
         sampling: false,
         status: false,
         record: Detail::Shape,
+        budget: None,
     }
 }
 

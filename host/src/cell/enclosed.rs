@@ -26,6 +26,10 @@ pub struct Enclosed {
     pub keeps: bool,
     /// Processor time of one call.
     pub processor_time: Duration,
+    /// How many instances work at once.
+    pub instances: u32,
+    /// Bytes that pass in one call.
+    pub output: usize,
 }
 
 impl Enclosed {
@@ -53,7 +57,7 @@ impl Enclosed {
             Some(cpu) if cpu < 1.0 => format!("{seconds} s a call, of {cpu} processors"),
             _ => format!("{seconds} s a call, of one processor"),
         };
-        let memory = format!("{} for each instance", size(spend.memory));
+        let memory = format!("{} for each instance, of which {} work at once", size(spend.memory), self.instances);
         [
             ("environment", "empty, then listed".to_owned()),
             ("descriptors", "there are none".to_owned()),
@@ -88,7 +92,12 @@ impl Enclosed {
             "read": grant.read,
             "write": grant.write,
             "network": grant.network,
-            "limits": { "memory": grant.limits.memory, "cpu": grant.limits.cpu },
+            "limits": {
+                "memory": grant.limits.memory,
+                "cpu": grant.limits.cpu,
+                "instances": self.instances,
+                "output": self.output,
+            },
             "harmless": self.is_harmless(),
             "isolation": { "tier": "wasm", "aspects": self.aspects(), "leaks": leaks },
         })

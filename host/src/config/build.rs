@@ -5,11 +5,12 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use super::cell;
 use super::error::{Fault, suggest};
 use super::raw::{At, RawConfig, RawMode, RawProfile, RawServe};
 use super::{
-    Approve, Config, Detail, PluginConfig, ProfileConfig, ServeConfig, SourceConfig, callers, plugin, source,
-    telemetry, value,
+    Approve, Config, Detail, PluginConfig, ProfileConfig, ServeConfig, SourceConfig, callers, group, plugin, share,
+    source, telemetry, value,
 };
 use crate::call::{Phase, Trust};
 use crate::message::MAX_MESSAGE_BYTES;
@@ -46,6 +47,14 @@ impl Faults {
     }
 }
 
+/// Notes what is not `good`, and gives it back.
+pub(super) fn within<T: std::fmt::Debug>(good: bool, at: &At<T>, what: &str, help: &str, faults: &mut Faults) -> bool {
+    if !good {
+        faults.0.push(Fault::new(at.span(), format!("{what} {:?} is out of range", **at)).help(help));
+    }
+    good
+}
+
 /// The configuration, with its paths relative to `base`, or everything that is wrong with it.
 pub(super) fn build(raw: &RawConfig, file: Option<PathBuf>, base: &Path) -> Result<Config, Vec<Fault>> {
     let mut faults = Faults::default();
@@ -55,8 +64,9 @@ pub(super) fn build(raw: &RawConfig, file: Option<PathBuf>, base: &Path) -> Resu
     let ask_timeout = ask_timeout
         .and_then(|at| faults.keep(value::duration_within(at, ASK_TIMEOUT_LEAST, ASK_TIMEOUT_MOST)))
         .unwrap_or(ASK_TIMEOUT);
-    let own = source::Own { file: file.as_deref(), data_dir: &data_dir };
+    let own = cell::Own { file: file.as_deref(), data_dir: &data_dir };
     let mut sources = sources(raw, base, &own, &mut faults);
+    group::build(raw, &mut sources, &mut faults);
     let max_message = raw.broker.max_message.as_ref().and_then(|at| max_message(at, &mut faults));
     let max_message = max_message.unwrap_or(MAX_MESSAGE_BYTES);
     sources.values_mut().for_each(|source| source.max_message = max_message);
@@ -75,7 +85,14 @@ pub(super) fn build(raw: &RawConfig, file: Option<PathBuf>, base: &Path) -> Resu
         data_dir,
         file,
     };
-    let counts = [raw.profiles.len(), raw.policies.len(), raw.transforms.len(), raw.approvals.len(), raw.sinks.len()];
+    let counts = [
+        raw.groups.len(),
+        raw.profiles.len(),
+        raw.policies.len(),
+        raw.transforms.len(),
+        raw.approvals.len(),
+        raw.sinks.len(),
+    ];
     let most = [(raw.sources.len(), MAX_SOURCES)].into_iter().chain(counts.map(|count| (count, MAX_ENTRIES)));
     for (_, most) in most.filter(|(count, most)| count > most).take(1) {
         faults.0.push(Fault::new(0..0, format!("more than {most} entries of one kind")).help("use several brokers"));
@@ -147,7 +164,7 @@ fn origin(at: &At<String>) -> Result<String, Fault> {
 fn sources(
     raw: &RawConfig,
     base: &Path,
-    own: &source::Own<'_>,
+    own: &cell::Own<'_>,
     faults: &mut Faults,
 ) -> BTreeMap<SourceName, SourceConfig> {
     let mut sources = BTreeMap::new();
@@ -282,9 +299,9 @@ fn profile(raw: &RawProfile, sources: &BTreeMap<SourceName, SourceConfig>, fault
     for at in raw.sources.iter().flatten() {
         if let Some(matcher) = faults.keep(value::glob(at))
             && at.as_str() != "*"
-            && !sources.keys().any(|name| matcher.is_match(name.as_str()))
+            && !sources.values().any(|source| source.names().any(|name| matcher.is_match(name.as_str())))
         {
-            let known: Vec<&str> = sources.keys().map(SourceName::as_str).collect();
+            let known: Vec<&str> = sources.values().flat_map(SourceConfig::names).map(SourceName::as_str).collect();
             faults.0.push(Fault::new(at.span(), format!("{:?} matches no source", at.as_str())).help(suggest(
                 at,
                 &known,
@@ -305,5 +322,6 @@ fn profile(raw: &RawProfile, sources: &BTreeMap<SourceName, SourceConfig>, fault
         sampling: raw.sampling.unwrap_or(false),
         status: raw.status.unwrap_or(false),
         record: raw.record.unwrap_or(Detail::Shape),
+        budget: raw.budget.as_ref().map(|at| share::budget(at, faults)),
     }
 }

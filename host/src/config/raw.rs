@@ -86,6 +86,9 @@ pub(super) struct RawConfig {
     /// The sources by name: ASCII letters, digits, `-` and `_`, without `__`.
     #[serde(default)]
     pub sources: BTreeMap<At<String>, RawSource>,
+    /// Groups of sources that stand in for each other, by name: as for sources.
+    #[serde(default)]
+    pub groups: BTreeMap<At<String>, RawGroup>,
     /// Policy plugins. Any deny denies, else any ask asks; their order changes no verdict.
     #[serde(default)]
     pub policies: Vec<RawPolicy>,
@@ -190,6 +193,20 @@ pub(super) struct RawJwt {
     pub profiles: Option<At<BTreeMap<At<String>, At<String>>>>,
     /// The keys may be at a loopback or private address.
     pub dangerous_allow_private: Option<bool>,
+}
+
+/// Sources that offer the same tools, as `GROUP__tool`: a call goes to the best of them that is well, and to the next if it
+/// surely did not reach that one. At least one of `sources` and `tags`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+#[schemars(rename = "Group")]
+pub(super) struct RawGroup {
+    /// Its members by name. Of several with the same `priority`, the first that is well is called.
+    #[serde(default)]
+    pub sources: Vec<At<String>>,
+    /// Every source with one of these tags is a member, too.
+    #[serde(default)]
+    pub tags: Vec<At<String>>,
 }
 
 /// A policy plugin.
@@ -298,4 +315,20 @@ pub(super) struct RawProfile {
     pub status: Option<bool>,
     /// How much of arguments and results the ledger keeps. Default "shape".
     pub record: Option<Detail>,
+    /// What all who call under it may spend together. Default: no bound.
+    pub budget: Option<At<RawBudget>>,
+}
+
+/// What all who call under a profile may spend together: an amount for each `s`, `m`, `h` or `d`, which may be spent at once and
+/// comes back at an even rate. At least one of the three.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+#[schemars(rename = "Budget")]
+pub(super) struct RawBudget {
+    /// Calls, such as "1000/h".
+    pub calls: Option<At<String>>,
+    /// Bytes of arguments and results, such as "100MiB/h".
+    pub bytes: Option<At<String>>,
+    /// Time that calls take at their sources, such as "30m/h".
+    pub time: Option<At<String>>,
 }

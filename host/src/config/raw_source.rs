@@ -42,12 +42,13 @@ pub(super) struct RawSource {
     pub grant: Option<At<Vec<At<String>>>>,
     /// For `command` and `component`: what it may touch. What is not named does not exist for it.
     pub cell: Option<At<RawCell>>,
-    /// How its tools are named: "source" (`source__tool`, the default), "mcp" (`mcp__source__tool`), "plain", or a prefix.
+    /// How its tools are named: "source" (`source__tool`, the default), "mcp" (`mcp__source__tool`), "plain", or a prefix. Not for
+    /// a member of a group, whose tools are named after that.
     pub names: Option<At<RawNames>>,
     /// Facts for policies.
     #[serde(default)]
     pub tags: Vec<At<String>>,
-    /// Whether a session fails if this source does. Default true.
+    /// Whether a session fails if this source does. Default true; never for a member of a group.
     pub required: Option<bool>,
     /// "eager" starts it with the broker, "lazy" (the default) with the first session.
     pub start: Option<RawStart>,
@@ -65,8 +66,15 @@ pub(super) struct RawSource {
     pub deny: Vec<At<String>>,
     /// How long one call may take. Default "60s".
     pub timeout: Option<At<String>>,
-    /// Only 50 in this version.
-    #[schemars(extend("const" = 50))]
+    /// How many calls it has at once, from 1 to 1024. Default: as many as come.
+    #[schemars(extend("minimum" = 1, "maximum" = 1024))]
+    pub concurrency: Option<At<i64>>,
+    /// With `concurrency`: how many calls wait for their turn, within their time; one more is told that the source is busy. From 0
+    /// to 1024, default 64.
+    #[schemars(extend("minimum" = 0, "maximum" = 1024))]
+    pub queue: Option<At<i64>>,
+    /// In a group: members with a higher one are called first, from 0 to 100. Default 50.
+    #[schemars(extend("minimum" = 0, "maximum" = 100))]
     pub priority: Option<At<i64>>,
     /// "warm" (the default) keeps a connection open between calls, "per-call" makes one for each; then nothing that a source says
     /// between calls is heard.
@@ -132,7 +140,8 @@ pub(super) enum RawLifecycle {
     PerCall,
 }
 
-/// What a source may touch. A component has `read`, `write`, `network`, `memory` and `cpu`.
+/// What a source may touch. A component has `read`, `write`, `network`, `memory`, `cpu`,
+/// `instances` and `output`.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 #[schemars(rename = "Cell")]
@@ -156,6 +165,12 @@ pub(super) struct RawCell {
     pub files: Option<At<u32>>,
     /// What fits into its /tmp, such as "64MiB".
     pub tmp: Option<At<String>>,
+    /// For a component: how many instances work at once, from 1 to 256. Default 128; further calls wait. Of one that keeps state,
+    /// also how many sessions it keeps.
+    pub instances: Option<At<u32>>,
+    /// For a component: what may pass between it and the broker in one call, from "1KiB" to "1GiB". Default "8MiB"; of a program,
+    /// what one message may have.
+    pub output: Option<At<String>>,
     /// Accept a weaker cell where the platform has no full one.
     pub dangerous_allow_reduced: Option<At<bool>>,
 }

@@ -1,13 +1,14 @@
 //! One source, from what is written to what holds.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use super::build::{Faults, grant_list, json_settings};
+use super::cell::{self, Own};
 use super::error::{Fault, suggest};
-use super::raw::{At, RawCell, RawCommand, RawDiscovery, RawLifecycle, RawSource, RawStart, RawValue};
-use super::{Carrier, CellConfig, Endpoint, Follow, Lifecycle, SourceConfig, Value, plugin, value, variable};
+use super::raw::{At, RawCommand, RawDiscovery, RawLifecycle, RawSource, RawStart, RawValue};
+use super::{Carrier, Endpoint, Follow, Lifecycle, SourceConfig, Value, plugin, share, value, variable};
 use crate::name::SourceName;
 
 /// How long a call may take: what MCP's own SDKs wait, and the limits of that.
@@ -18,18 +19,6 @@ pub(crate) const TIMEOUT_MOST: Duration = Duration::from_secs(60 * 60);
 /// How long a connection is kept that nobody uses: over a pause for thought, and not over lunch.
 const IDLE: Duration = Duration::from_secs(10 * 60);
 const IDLE_MOST: Duration = Duration::from_secs(7 * 24 * 60 * 60);
-
-/// No runtime starts with less memory, and no machine of today has more.
-const MEMORY_LIMITS: std::ops::RangeInclusive<u64> = 1 << 20..=1 << 42;
-
-/// The kernel's own bound on process ids.
-const MAX_PROCESSES: u32 = 1 << 22;
-
-/// Under 16 descriptors no runtime starts; the kernel's default ceiling is 2^20.
-const FILES_LIMITS: std::ops::RangeInclusive<u32> = 16..=1 << 20;
-
-/// More processors than any machine has.
-const MAX_CPU: f64 = 4096.0;
 
 /// Headers that the transport makes itself.
 const OWN_HEADERS: [&str; 14] = [
@@ -49,12 +38,6 @@ const OWN_HEADERS: [&str; 14] = [
     "upgrade",
 ];
 
-/// The broker's own files, which no source may be given (architecture.md, invariant 6).
-pub(super) struct Own<'a> {
-    pub file: Option<&'a Path>,
-    pub data_dir: &'a Path,
-}
-
 /// The source, if it has a good name and a good endpoint; everything that is wrong goes to `faults`.
 pub(super) fn build(
     at: &At<String>,
@@ -64,15 +47,16 @@ pub(super) fn build(
     own: &Own<'_>,
     faults: &mut Faults,
 ) -> Option<SourceConfig> {
-    only_in_this_version(raw, faults);
     let endpoint = endpoint(at, raw, base, faults);
-    let mut cell = raw.cell.as_ref().map(|raw| cell(raw, base, own, faults)).unwrap_or_default();
+    let mut cell = raw.cell.as_ref().map(|raw| cell::cell(raw, base, own, faults)).unwrap_or_default();
     cell.dangerous_allow_private = raw.dangerous_allow_private.as_ref().is_some_and(|at| **at);
     let timeout =
         raw.timeout.as_ref().and_then(|at| faults.keep(value::duration_within(at, TIMEOUT_LEAST, TIMEOUT_MOST)));
     let idle = raw.idle.as_ref().and_then(|at| faults.keep(value::duration_within(at, TIMEOUT_LEAST, IDLE_MOST)));
     Some(SourceConfig {
         names: raw.names.as_ref().and_then(|at| faults.keep(value::names(at))).unwrap_or_default(),
+        group: None,
+        priority: share::priority(raw, faults),
         tags: raw.tags.iter().filter_map(|at| faults.keep(value::tag(at))).collect(),
         required: raw.required.unwrap_or(true),
         eager: raw.start == Some(RawStart::Eager),
@@ -82,6 +66,7 @@ pub(super) fn build(
         deny: faults.keep(value::globs(&raw.deny)).unwrap_or_default(),
         cell,
         timeout: timeout.unwrap_or(TIMEOUT),
+        places: share::places(raw, faults),
         discovery: match raw.discovery {
             Some(RawDiscovery::Live) => Follow::Live,
             Some(RawDiscovery::Snapshot) | None => Follow::Snapshot,
@@ -95,17 +80,6 @@ pub(super) fn build(
         name: name?.clone(),
         endpoint: endpoint?,
     })
-}
-
-/// Keys whose other values come later: only the documented default is taken, so that nobody relies on what is not there.
-fn only_in_this_version(raw: &RawSource, faults: &mut Faults) {
-    let later = |span, key: &str, shown: &str, default: &str| {
-        Fault::new(span, format!("`{key} = {shown}` is not available in this version"))
-            .help(format!("leave `{key}` out, or write {default}"))
-    };
-    if let Some(at) = raw.priority.as_ref().filter(|at| ***at != 50) {
-        faults.0.push(later(at.span(), "priority", &at.to_string(), "50"));
-    }
 }
 
 fn endpoint(at: &At<String>, raw: &RawSource, base: &Path, faults: &mut Faults) -> Option<Endpoint> {
@@ -145,6 +119,7 @@ fn endpoint(at: &At<String>, raw: &RawSource, base: &Path, faults: &mut Faults) 
             faults.0.push(Fault::new(span, message).help(format!("take `{key}` out")));
         }
     }
+    faults.0.extend(raw.cell.as_ref().into_iter().flat_map(|raw| cell::of_another(raw, kind)));
     match (&raw.command, &raw.url, &raw.component) {
         (Some(command), ..) => {
             let argv = faults.keep(argv(command, base));
@@ -167,7 +142,7 @@ fn endpoint(at: &At<String>, raw: &RawSource, base: &Path, faults: &mut Faults) 
             let settings = faults.keep(json_settings(raw.settings.as_ref()));
             let grant = raw.grant.as_ref().map(|list| grant_list(list, faults)).unwrap_or_default();
             let env = raw.env.as_ref().map(|env| variables(env, faults)).unwrap_or_default();
-            faults.0.extend(raw.cell.as_ref().into_iter().flat_map(|cell| of_processes(cell)));
+
             let component = faults.keep(plugin::parse(at, base))?;
             Some(Endpoint::Component { component, settings: settings?, grant, env })
         }
@@ -219,25 +194,6 @@ fn relative_argument(at: &At<RawCommand>, base: &Path) -> Option<Fault> {
     let word = words.iter().skip(1).find(meant)?;
     let message = format!("{:?} stands beside this file, but the program starts in a private home", word.as_str());
     Some(Fault::new(word.span(), message).help("add `cwd = \".\"` to the source, or write the absolute path"))
-}
-
-/// Keys of a cell that mean nothing to a component.
-fn of_processes(cell: &RawCell) -> impl Iterator<Item = Fault> {
-    let keys = [
-        ("processes", cell.processes.as_ref().map(At::span), "a component cannot start any"),
-        ("files", cell.files.as_ref().map(At::span), "a component has no descriptors of the system"),
-        ("tmp", cell.tmp.as_ref().map(At::span), "a component has no folder that is not granted"),
-        (
-            "dangerous-allow-reduced",
-            cell.dangerous_allow_reduced.as_ref().map(At::span),
-            "the cell of a component is the same on every platform",
-        ),
-    ];
-    keys.into_iter().filter_map(|(key, span, why)| {
-        let fault =
-            Fault::new(span?, format!("`{key}` belongs to the cell of a `command`, and this source has `component`"));
-        Some(fault.help(format!("take `{key}` out: {why}")))
-    })
 }
 
 fn variables(env: &BTreeMap<At<String>, At<RawValue>>, faults: &mut Faults) -> BTreeMap<String, Value> {
@@ -323,74 +279,4 @@ fn url(at: &At<String>) -> Result<url::Url, Fault> {
         return Err(refuse("has a fragment, which no server is sent", "take the part from `#` on out"));
     }
     Ok(url)
-}
-
-fn cell(raw: &RawCell, base: &Path, own: &Own<'_>, faults: &mut Faults) -> CellConfig {
-    let read = paths(&raw.read, base, own, Access::Read, faults);
-    let write = paths(&raw.write, base, own, Access::Write, faults);
-    let size = |at: &Option<At<String>>, faults: &mut Faults| {
-        let at = at.as_ref()?;
-        let bytes = faults.keep(value::size(at))?;
-        within(MEMORY_LIMITS.contains(&bytes), at, "size", "from 1MiB to 4096GiB are possible", faults).then_some(bytes)
-    };
-    let memory = size(&raw.memory, faults);
-    let tmp = size(&raw.tmp, faults);
-    let processes = raw.processes.as_ref().filter(|at| {
-        within((1..=MAX_PROCESSES).contains(&***at), at, "processes", "from 1 to 4194304 are possible", faults)
-    });
-    let cpu = raw.cpu.as_ref().filter(|at| {
-        within(***at > 0.0 && ***at <= MAX_CPU, at, "cpu", "write how many processors, such as 1.0 or 0.5", faults)
-    });
-    let files = raw
-        .files
-        .as_ref()
-        .filter(|at| within(FILES_LIMITS.contains(&***at), at, "files", "from 16 to 1048576 are possible", faults));
-    CellConfig {
-        read,
-        write,
-        network: raw.network.iter().filter_map(|at| faults.keep(value::network(at))).collect(),
-        memory,
-        processes: processes.map(|at| **at),
-        cpu: cpu.map(|at| **at),
-        files: files.map(|at| **at),
-        tmp,
-        dangerous_allow_reduced: raw.dangerous_allow_reduced.as_ref().is_some_and(|at| **at),
-        ..CellConfig::default()
-    }
-}
-
-fn within<T: std::fmt::Debug>(good: bool, at: &At<T>, what: &str, help: &str, faults: &mut Faults) -> bool {
-    if !good {
-        faults.0.push(Fault::new(at.span(), format!("{what} {:?} is out of range", **at)).help(help));
-    }
-    good
-}
-
-#[derive(Clone, Copy, PartialEq)]
-enum Access {
-    Read,
-    Write,
-}
-
-/// Paths of the cell, none of which opens the broker's own files.
-fn paths(list: &[At<String>], base: &Path, own: &Own<'_>, access: Access, faults: &mut Faults) -> Vec<PathBuf> {
-    let check = |at: &At<String>| {
-        let path = value::path(at, base)?;
-        let refuse =
-            |what: &str, help: &str| Err(Fault::new(at.span(), format!("path {:?} {what}", at.as_str())).help(help));
-        if own.data_dir.starts_with(&path) || path.starts_with(own.data_dir) {
-            return refuse(
-                "would open the broker's data folder, with its secrets and its ledger, to the source",
-                "name smaller folders, or move the data folder away with `data-dir` under `[broker]`",
-            );
-        }
-        if access == Access::Write && own.file.is_some_and(|file| file.starts_with(&path)) {
-            return refuse(
-                "would let the source rewrite this configuration",
-                "name smaller folders, or keep the configuration elsewhere",
-            );
-        }
-        Ok(path)
-    };
-    list.iter().filter_map(|at| faults.keep(check(at))).collect()
 }

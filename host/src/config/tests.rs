@@ -159,7 +159,7 @@ fn the_schema_takes_what_the_parser_takes() {
         "[sources.a]\ncommand = []",
         "[sources.a]\ncommand = ['x']\nurl = 'http://x'",
         "[sources.a]\ntags = ['x']",
-        "[sources.a]\ncommand = ['x']\npriority = 70",
+        "[sources.a]\ncommand = ['x']\npriority = 101",
         "[sources.a]\ncommand = ['x']\nnames = 'plane'",
         "[sources.a]\ncommand = ['x']\nenv = { K = { sercet = 'x' } }",
         "[broker]\ndata_dir = 'x'",

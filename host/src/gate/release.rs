@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::approval::INPUT;
-use super::{Gate, Refusal, SessionVault, judge, payload, put};
+use super::{Budget, Circumstances, Gate, Refusal, SessionVault, judge, payload, put};
 use crate::call::{Call, Outcome, Phase, View, may_be_retried};
 use crate::config::Detail;
 use crate::ledger::{Event, Kind, Ledger};
@@ -26,6 +26,8 @@ pub struct Ticket {
     vault: Arc<SessionVault>,
     ledger: Ledger,
     started: Instant,
+    /// What is to be paid when it has ended.
+    budget: Option<Arc<Budget>>,
     /// When the source could be called.
     opened: Instant,
     state: State,
@@ -43,15 +45,17 @@ enum State {
 }
 
 impl Ticket {
-    pub(super) fn new(
-        call: Arc<Call>,
-        series: Arc<Series>,
-        record: Detail,
-        vault: Arc<SessionVault>,
-        ledger: Ledger,
-    ) -> Self {
+    pub(super) fn new(call: Arc<Call>, series: Arc<Series>, around: &Circumstances<'_>, ledger: Ledger) -> Self {
+        let (record, vault, budget) = (around.record, Arc::clone(around.vault), around.budget.cloned());
         let started = Instant::now();
-        Self { call, series, record, vault, ledger, started, opened: started, state: State::Intending }
+        Self { call, series, record, vault, ledger, started, opened: started, budget, state: State::Intending }
+    }
+
+    /// Pays for the call, once.
+    fn pay(&mut self, bytes: usize) {
+        if let Some(budget) = self.budget.take() {
+            budget.spend(bytes, self.opened.elapsed());
+        }
     }
 
     /// From here on a source may be called.
@@ -88,6 +92,7 @@ impl Ticket {
 
 impl Drop for Ticket {
     fn drop(&mut self) {
+        self.pay(0);
         let (ending, error) = match self.state {
             State::Settled => return,
             State::Intending => (Ending::NotSent, "the caller went away before the call was sent"),
@@ -104,6 +109,10 @@ impl Gate {
     ///
     /// Cancellation: the outcome is recorded as unknown.
     pub async fn release(&self, mut ticket: Ticket, outcome: Outcome) -> Answer {
+        ticket.pay(match &outcome {
+            Outcome::Answered(Answer::Result(json) | Answer::Error(json)) => json.as_bytes().len(),
+            Outcome::Unknown(_) | Outcome::NotSent(_) => 0,
+        });
         let took = ticket.opened.elapsed();
         let (answer, ending, body) = match outcome {
             Outcome::Answered(answer) => self.judge_result(&ticket, answer).await,

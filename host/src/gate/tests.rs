@@ -74,6 +74,7 @@ impl Bench {
                 record: Detail::Full,
                 acceptance: &acceptance,
                 identity: Digest::of(b"source"),
+                budget: None,
                 traffic: &Traffic::default(),
                 contact: &contact,
                 resumed: false,

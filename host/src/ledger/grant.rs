@@ -128,13 +128,14 @@ pub struct Consume {
     pub binding: Binding,
 }
 
-/// True for the rows that cover a call now.
+/// True for the rows that cover a call now. One that was given in the future was given before the clock was set back: it does not
+/// live longer for that. Clocks are put right by less than a minute all the time.
 macro_rules! covers {
     () => {
         "principal = :principal AND source = :source AND definition = :definition AND tool = :tool \
          AND policies = :policies AND (arguments IS NULL OR arguments = :arguments) \
          AND (session IS NULL OR session = :session) AND (scope <> 'arguments' OR arguments IS NOT NULL) \
-         AND (scope <> 'session' OR session IS NOT NULL) AND expires_at > :now AND (uses_left IS NULL OR uses_left > 0)"
+         AND (scope <> 'session' OR session IS NOT NULL) AND created_at <= :now + 60000 AND expires_at > :now AND (uses_left IS NULL OR uses_left > 0)"
     };
 }
 

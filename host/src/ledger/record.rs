@@ -81,6 +81,8 @@ kinds! {
     McpListed = "mcp.listed",
     /// A source could not be discovered, or does not list.
     McpError = "mcp.error",
+    /// A member of a group offers a tool that takes other arguments than the one that is shown, and is not called for it.
+    GroupDiffers = "group.differs",
     /// A call is about to reach its source.
     CallIntent = "call.intent",
     /// How a call ended.

@@ -10,6 +10,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
 use wasmtime::component::{Linker, ResourceTable};
 use wasmtime_wasi::{FsPerms, WasiCtx, WasiCtxBuilder, WasiCtxView, WasiView};
 use wasmtime_wasi_http::{WasiHttpCtx, WasiHttpCtxView, WasiHttpView};
@@ -47,13 +49,25 @@ pub struct Access {
     pub passage: Option<Arc<Passage>>,
     /// The stores of the source; None unless it is granted `key-value`.
     pub key_value: Option<Arc<KeyValue>>,
+    /// How many instances of it work at once, and of how many sessions it keeps the state: 1 to 256.
+    pub instances: u32,
+    /// Bytes that may pass between it and the host in one call of either.
+    pub output: usize,
 }
 
 impl Default for Access {
     fn default() -> Self {
         let mut grant = Grant::nothing();
         grant.limits.memory = limits::SOURCE_MEMORY_BYTES;
-        Self { env: Vec::new(), grant, timeout: TIMEOUT, passage: None, key_value: None }
+        Self {
+            env: Vec::new(),
+            grant,
+            timeout: TIMEOUT,
+            passage: None,
+            key_value: None,
+            instances: limits::SOURCE_INSTANCES,
+            output: limits::PAYLOAD_OUTPUT_BYTES,
+        }
     }
 }
 
@@ -76,11 +90,33 @@ pub(crate) struct Enclosure {
     pub(crate) access: Access,
     /// Whether it imports anything of WASI.
     pub(crate) wasi: bool,
+    /// One for each instance that may work at once.
+    turns: Arc<Semaphore>,
 }
 
 impl Enclosure {
     pub(crate) fn new(access: Access, imports: &[String]) -> Self {
-        Self { access, wasi: imports.iter().any(|name| wasi(name).is_some()) }
+        let turns = Arc::new(Semaphore::new(access.instances as usize));
+        Self { access, wasi: imports.iter().any(|name| wasi(name).is_some()), turns }
+    }
+
+    /// Leave for one more instance to work. It is waited for during half of the time that a call has, so that what is left is
+    /// enough to work in. Cancellation safe.
+    ///
+    /// # Errors
+    /// [`FailureCode::Busy`], which names the line that allows more.
+    pub(crate) async fn turn(&self) -> Result<OwnedSemaphorePermit, Failure> {
+        let turn = timeout(self.access.timeout / 2, Arc::clone(&self.turns).acquire_owned()).await;
+        turn.ok().and_then(Result::ok).ok_or_else(|| {
+            let most = self.access.instances;
+            let way_out = match most.saturating_mul(2).min(limits::SOURCE_INSTANCES_MOST) {
+                more if more > most => {
+                    format!("to let it have more, write `cell = {{ instances = {more} }}` in its source")
+                }
+                _ => "no setting raises that".to_owned(),
+            };
+            Failure::new(FailureCode::Busy, format!("all {most} instances that it may have are at work; {way_out}"))
+        })
     }
 
     /// Why an import is not to be had, and the way out; None if it is.

@@ -5,11 +5,12 @@
 //! hold at the start in a second component. Each decision still gets an instance of its own: all that instances have in common
 //! is the settings.
 //!
-//! Wizer does it. What it cannot do (tables that change at run time, components inside the component) is no error: such a
-//! plugin is configured in each instance.
+//! Wizer does it. What it cannot do (tables that change at run time, components inside the component, core modules that share a
+//! memory, as Python's do) is no error: such a plugin is configured in each instance.
 
 use std::collections::HashMap;
 
+use wasmparser::{Parser, Payload, TypeRef};
 use wasmtime::Store;
 use wasmtime::component::{Component, Instance, Lift, WasmList};
 use wasmtime_wizer::{ComponentInstanceState, Wizer};
@@ -34,6 +35,10 @@ pub(crate) async fn bake<W: World>(
     settings: &String,
     link: impl FnOnce(&Component) -> wasmtime::Result<W::Pre>,
 ) -> Result<Component, Unbaked> {
+    if shares_memory(wasm)? {
+        // Wizer panics, or makes of it what is no component.
+        return Err(Unbaked::Unable(wasmtime::format_err!("a core module imports its memory")));
+    }
     let engine = store.engine().clone();
     let mut wizer = Wizer::new();
     wizer.keep_init_func(true);
@@ -50,12 +55,28 @@ pub(crate) async fn bake<W: World>(
     configured.map_err(|reason| Unbaked::Unready(Unready::Refused(reason)))?;
 
     let _armed = arm(&mut store, Limits::START);
+    // Whole memories are read, and those have a limit of their own.
+    store.set_hostcall_fuel(usize::MAX);
     let mut state = Readable { store, instance, memories: HashMap::new(), failed: None };
     let baked = wizer.snapshot_component(&context, &mut state).await?;
     match state.failed {
         Some(error) => Err(error.into()),
         None => Ok(Component::from_binary(&engine, &baked)?),
     }
+}
+
+/// Whether a core module in the component imports a memory.
+fn shares_memory(wasm: &[u8]) -> wasmtime::Result<bool> {
+    for payload in Parser::new(0).parse_all(wasm) {
+        if let Payload::ImportSection(section) = payload? {
+            for import in section.into_imports() {
+                if matches!(import?.ty, TypeRef::Memory(_)) {
+                    return Ok(true);
+                }
+            }
+        }
+    }
+    Ok(false)
 }
 
 impl From<wasmtime::Error> for Unbaked {
@@ -118,5 +139,26 @@ impl ComponentInstanceState for Readable {
 
     async fn call_func_ret_f64(&mut self, interface: &str, function: &str) -> u64 {
         self.read::<f64>(interface, function).await.unwrap_or_default().to_bits()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    /// A component of one core module that imports this from `e`.
+    fn component_importing(import: &[u8]) -> Vec<u8> {
+        let section = [&[1, 1, b'e', 1, b'x'], import].concat();
+        let length = |bytes: &[u8]| u8::try_from(bytes.len()).unwrap();
+        let module = [b"\0asm\x01\0\0\0\x02".as_slice(), &[length(&section)], &section].concat();
+        [b"\0asm\x0d\0\x01\0\x01".as_slice(), &[length(&module)], &module].concat()
+    }
+
+    #[test]
+    fn a_memory_that_is_shared_is_found_and_a_table_is_none() {
+        let (memory, table) = ([2, 0, 1], [1, 0x70, 0, 1]);
+        assert!(shares_memory(&component_importing(&memory)).unwrap());
+        assert!(!shares_memory(&component_importing(&table)).unwrap());
     }
 }

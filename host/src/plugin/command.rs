@@ -76,6 +76,7 @@ impl Command {
     /// A failure of the component itself, or no room for it.
     pub(crate) async fn start(&self) -> Result<(Running, Streams), Failure> {
         let loaded = &self.0;
+        let turn = loaded.enclosure.turn().await?;
         let slot = Arc::clone(&loaded.host.commands).acquire_many_owned(loaded.weight);
         let Ok(Ok(slot)) = timeout(limits::SLOT_WAIT, slot).await else {
             return Err(Failure::new(FailureCode::Busy, "every slot for components that run is in use"));
@@ -84,7 +85,7 @@ impl Command {
         let (stdout, output) = duplex(limits::PIPE_BYTES);
         let (stderr, error) = duplex(limits::PIPE_BYTES);
         let (mut store, program) = self.instance(Streams { input: stdin, output: stdout, error: stderr }).await?;
-        let limits = store.data().tool_limits();
+        let limits = store.data().tool;
         let meter = Meter::new(limits.deadline, store.data().share.unwrap_or(1.0));
         let (tell, ended) = watch::channel(None);
         let stop = CancellationToken::new();
@@ -100,7 +101,7 @@ impl Command {
             };
             // Its memory is given back before anybody hears of the end.
             drop(store);
-            drop::<OwnedSemaphorePermit>(slot);
+            drop::<[OwnedSemaphorePermit; 2]>([slot, turn]);
             let _ = tell.send(Some((Instant::now(), fate)));
         });
         Ok((Running { ended, stop, meter, owes: AtomicBool::new(false) }, Streams { input, output, error }))

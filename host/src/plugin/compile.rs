@@ -9,6 +9,7 @@ use super::bake::{Unbaked, bake};
 use super::compiled::Precompiled;
 use super::guest::State;
 use super::load::{Allowed, Form, Manifest, Wasm, link};
+use super::stock::Unready;
 use super::v0_1::{Facts, World};
 use super::{Host, PluginError, engine, limits};
 use crate::digest::Digest;
@@ -30,8 +31,12 @@ pub(super) fn configured<W: World>(
         return Ok(Some(component));
     }
     let bytes = encoded(&wasm.plugin, bytes)?;
-    let store =
-        State::store(&host.engine, &host.clock, Facts { plugin: wasm.plugin.as_str().into(), ..Facts::default() });
+    let facts = Facts { plugin: wasm.plugin.as_str().into(), ..Facts::default() };
+    let store = match &allowed.enclosure {
+        None => State::store(&host.engine, &host.clock, facts),
+        Some(enclosure) => State::enclosed(&host.engine, &host.clock, facts, enclosure)
+            .map_err(|failure| Unready::Failed(failure).of(&wasm.plugin))?,
+    };
     let baked =
         bake::<W>(
             store,

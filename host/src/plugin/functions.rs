@@ -124,6 +124,7 @@ impl Functions {
             Err(why) => return Ok(Err(ToolFailure::InvalidArguments(why))),
         };
         let mut results = vec![Val::Bool(false); usize::from(function.result.is_some())];
+        let _turn = self.0.enclosure.turn().await?;
         let slots = Arc::clone(&self.0.host.tools.free).acquire_many_owned(self.0.weight);
         let Ok(Ok(_slot)) = timeout(limits::SLOT_WAIT, slots).await else {
             return Err(Failure::new(FailureCode::Busy, "every slot for plugin instances is in use"));
@@ -136,7 +137,7 @@ impl Functions {
         let instance = guard(armed, pre.instantiate_async(&mut store)).await?;
         let missing = || Failure::new(FailureCode::Output, "the function is not to be found");
         let callee = instance.get_func(&mut store, function.index).ok_or_else(missing)?;
-        let limits = store.data().tool_limits();
+        let limits = store.data().tool;
         let armed = arm(&mut store, limits);
         guard(armed, callee.call_async(&mut store, &parameters, &mut results)).await?;
         Ok(Ok(function.answer(results.first())))

@@ -25,8 +25,8 @@ pub(crate) struct State {
     pub(crate) wasi: Option<Box<Wasi>>,
     /// The part of one processor that the guest may have, if its time is measured.
     pub(crate) share: Option<f64>,
-    /// The processor time of one call of a tool.
-    tool: Duration,
+    /// What bounds one call of a tool.
+    pub(crate) tool: Limits,
     pub(crate) clock: Arc<Clock>,
     ticks_left: u32,
     calls_left: u32,
@@ -57,7 +57,7 @@ impl State {
             facts,
             wasi: None,
             share: None,
-            tool: limits::TOOL_DEADLINE,
+            tool: Limits::tool(limits::TOOL_DEADLINE, limits::PAYLOAD_OUTPUT_BYTES),
             clock,
             ticks_left: 0,
             calls_left: 0,
@@ -99,22 +99,17 @@ impl State {
         engine: &Engine,
         clock: &Arc<Clock>,
         facts: Facts,
-        Enclosure { access, wasi }: &Enclosure,
+        Enclosure { access, wasi, .. }: &Enclosure,
         streams: impl FnOnce(&mut WasiCtxBuilder),
     ) -> Result<Store<Self>, Failure> {
         let mut store = Self::store(engine, clock, facts);
         let state = store.data_mut();
         (state.memory_limit, state.configured) = (access.memory(), true);
-        state.tool = access.processor_time();
+        state.tool = Limits::tool(access.processor_time(), access.output);
         state.wasi = wasi.then(|| access.open(streams)).transpose()?.map(Box::new);
         // Who waits is measured.
         state.share = access.grant.limits.cpu.or((*wasi || access.key_value.is_some()).then_some(1.0));
         Ok(store)
-    }
-
-    /// What bounds one call of a tool.
-    pub(crate) fn tool_limits(&self) -> Limits {
-        Limits::tool(self.tool)
     }
 
     /// Counts one call of the guest to the host.
@@ -216,6 +211,15 @@ pub(crate) fn out_of_time(limit: Duration) -> String {
     )
 }
 
+/// What became of the component of a source that passed more than this in one call, and the way out.
+fn too_much(limit: u64) -> String {
+    format!(
+        "it passed more than {} in one call; to let it pass more, write `cell = {{ output = \"{}MiB\" }}` in its source",
+        size(limit),
+        (2 * limit).div_ceil(1 << 20)
+    )
+}
+
 /// What an error of the engine means.
 pub(crate) fn failure(limits: Limits, error: &wasmtime::Error) -> Failure {
     if let Some(exceeded) = error.downcast_ref::<Exceeded>() {
@@ -244,7 +248,10 @@ pub(crate) fn failure(limits: Limits, error: &wasmtime::Error) -> Failure {
     // Wasmtime has no type for this one; the test of a guest that gives back too much holds on to the words.
     let text = format!("{error:#}");
     if text.contains("fuel allocated for hostcalls") {
-        let detail = format!("it passed more than {} KiB in one call", limits.output >> 10);
+        let detail = match limits.configured {
+            true => too_much(limits.output as u64),
+            false => format!("it passed more than {} KiB in one call", limits.output >> 10),
+        };
         return Failure::new(FailureCode::Output, detail);
     }
     // Neither a trap nor a limit: bytes that break the contract, such as text that is not UTF-8.

@@ -77,8 +77,12 @@ pub(crate) const TOOL_SLOTS: u32 = 320;
 /// Memory slots for commands, which keep theirs as long as they run.
 pub(crate) const COMMAND_SLOTS: u32 = 256;
 
-/// Sessions of one tool source that are kept alive; beyond that the least recently used one ends.
-pub const TOOL_SESSIONS: usize = 256;
+/// Instances of one component source that work at once, and sessions whose state it keeps, unless its `cell` says otherwise: so
+/// many that no caller waits who is not one of a crowd, and no source has the slots of all others.
+pub const SOURCE_INSTANCES: u32 = 128;
+
+/// The most that a `cell` may say.
+pub const SOURCE_INSTANCES_MOST: u32 = COMMAND_SLOTS;
 
 /// How long a call waits for a slot before it fails closed. The slots turn over in well under a millisecond each, so that
 /// waiting this long means that they are held by guests that run into their deadlines.
@@ -105,7 +109,7 @@ pub(crate) struct Limits {
     pub(crate) patience: Duration,
     /// Bytes that cross in one call.
     pub(crate) output: usize,
-    /// Whether the configuration of a source says how much processor time that is.
+    /// Whether the configuration of a source says how much that is.
     pub(crate) configured: bool,
 }
 
@@ -115,10 +119,10 @@ impl Limits {
     pub(crate) const REWRITE: Self = Self::of(DECISION_DEADLINE, PAYLOAD_OUTPUT_BYTES);
     pub(crate) const DELIVER: Self = Self::of(DELIVER_DEADLINE, PAYLOAD_OUTPUT_BYTES);
 
-    /// Of a component that is a source and has this much processor time. It waits for files and servers as long as the source's
-    /// `timeout` lets it.
-    pub(crate) const fn tool(deadline: Duration) -> Self {
-        Self { configured: true, patience: TIMEOUT_MOST, ..Self::of(deadline, PAYLOAD_OUTPUT_BYTES) }
+    /// Of a component that is a source and has this much processor time and output. It waits for files and servers as long as the
+    /// source's `timeout` lets it.
+    pub(crate) const fn tool(deadline: Duration, output: usize) -> Self {
+        Self { configured: true, patience: TIMEOUT_MOST, ..Self::of(deadline, output) }
     }
 
     const fn of(deadline: Duration, output: usize) -> Self {

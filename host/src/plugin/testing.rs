@@ -56,6 +56,7 @@ pub(crate) fn view(arguments: &str) -> View {
     let tool = Item {
         kind: Kind::Tool,
         source: "files".parse().unwrap(),
+        group: None,
         name: "read".into(),
         exposed: "files__read".into(),
         digest: Digest::of_json(&definition).unwrap(),
@@ -78,6 +79,7 @@ pub(crate) fn view(arguments: &str) -> View {
         caller: Arc::new(caller),
         item: Arc::new(tool),
         risk: Risk::Risky,
+        attempt: None,
         arguments: Json::parse(arguments.to_owned()).unwrap(),
         params: Json::empty_object(),
     };

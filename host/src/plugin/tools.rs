@@ -4,10 +4,12 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use tokio::sync::OwnedSemaphorePermit;
+
 use super::Identity;
 use super::error::{Failure, FailureCode, PluginError};
 use super::guest::Live;
-use super::limits::{SESSION_WAIT, TOOL_SESSIONS};
+use super::limits::{SESSION_WAIT, SOURCE_INSTANCES};
 use super::stock::Stock;
 use super::v0_1::{ToolSession, ToolsWorld, array, object};
 use crate::call::{Caller, SessionId};
@@ -85,6 +87,7 @@ impl Tools {
     /// # Errors
     /// [`FailureCode::Output`] if they are not an array of objects; else as any call.
     pub async fn definitions(&self) -> Result<Vec<Json>, Failure> {
+        let _turn = self.turn().await?;
         array("definitions", self.stock.take().await?.definitions().await?)
     }
 
@@ -99,6 +102,7 @@ impl Tools {
     /// # Errors
     /// As [`Tools::definitions`]; [`FailureCode::Error`] in the component's words.
     pub async fn resources(&self, profile: Option<&ProfileName>) -> Result<Vec<Json>, Failure> {
+        let _turn = self.turn().await?;
         match self.take(profile).await?.list_resources().await? {
             None => Ok(Vec::new()),
             Some(listed) => array("resources", own_error(listed)?),
@@ -110,6 +114,7 @@ impl Tools {
     /// # Errors
     /// As [`Tools::resources`].
     pub async fn read(&self, profile: &ProfileName, uri: &str) -> Result<Option<Json>, Failure> {
+        let _turn = self.turn().await?;
         let Some(text) = own_error(self.take(Some(profile)).await?.read_resource(uri).await?)? else { return Ok(None) };
         let contents: Vec<_> = array("contents", text)?.iter().map(Json::to_value).collect();
         Ok(Some(Json::of(&serde_json::json!({ "contents": contents }))))
@@ -128,6 +133,7 @@ impl Tools {
     ) -> Result<Result<Json, ToolFailure>, Failure> {
         let arguments = arguments.as_str().to_owned();
         if !self.keeps_state {
+            let _turn = self.turn().await?;
             let (mut live, open) = self.open(caller).await?;
             return answer(live.call(open, tool, &arguments).await?);
         }
@@ -135,6 +141,7 @@ impl Tools {
         let Ok(mut place) = tokio::time::timeout(SESSION_WAIT, place.lock()).await else {
             return Err(Failure::new(FailureCode::Busy, "earlier calls of this session are still running"));
         };
+        let _turn = self.turn().await?;
         // Taken out for the call, so that an instance that trapped or was cut off is not met again.
         let (mut live, open) = match place.take() {
             Some(kept) => kept,
@@ -153,6 +160,13 @@ impl Tools {
     /// Forgets all sessions.
     pub fn end_all(&self) {
         self.sessions().live.clear();
+    }
+
+    async fn turn(&self) -> Result<Option<OwnedSemaphorePermit>, Failure> {
+        match self.stock.enclosure() {
+            Some(enclosure) => enclosure.turn().await.map(Some),
+            None => Ok(None),
+        }
     }
 
     /// An instance that has the store of a profile.
@@ -177,7 +191,8 @@ impl Tools {
         let session = sessions.live.entry(id.clone()).or_insert_with(fresh);
         session.used = used;
         let place = session.place.clone();
-        if sessions.live.len() > TOOL_SESSIONS
+        let most = self.stock.enclosure().map_or(SOURCE_INSTANCES, |enclosure| enclosure.access.instances);
+        if sessions.live.len() > most as usize
             && let Some(oldest) = sessions.live.iter().min_by_key(|(_, session)| session.used).map(|(id, _)| id.clone())
         {
             tracing::info!(plugin = %self.identity.name, session = %oldest, "too many sessions; the least recently used one starts anew");

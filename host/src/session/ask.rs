@@ -110,6 +110,7 @@ impl Session {
             record: self.profile.record,
             acceptance: &Acceptance::Unknown,
             identity: upstream.identity,
+            budget: None,
             traffic: &upstream.traffic,
             contact,
             resumed: false,

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use super::carry::{Carrying, Pause};
 use super::listing::Shown;
-use super::rounds::{Lost, Question, Round, Then};
+use super::rounds::{Lost, Round, Then};
 use super::{Contact, Era, Session, expose};
-use crate::call::{Call, Caller, Outcome, arguments_of, may_be_retried};
+use crate::call::{Attempt, Call, Caller, Outcome, arguments_of, may_be_retried};
 use crate::digest::Digest;
 use crate::gate::{Circumstances, Permit, Ticket, asks_for_input};
 use crate::message::{Answer, Json, RpcError};
-use crate::source::pages_needed;
+use crate::source::{is_work, pages_needed};
 
 /// How often one request may be sent again with answers. More is a source that goes round in circles.
 const MAX_ROUNDS: usize = 16;
@@ -26,7 +26,10 @@ impl Session {
         contact: &Arc<dyn Contact>,
     ) -> Result<Answer, RpcError> {
         let target = self.target(method, &params).await?;
-        self.carry_out(method, params, &target, contact).await
+        match &target.group {
+            Some(group) => self.call_group(method, params, group, contact).await,
+            None => self.carry_out(method, params, &target, contact).await,
+        }
     }
 
     /// The rest of the way, for a request whose target is known.
@@ -37,6 +40,18 @@ impl Session {
         target: &Shown,
         contact: &Arc<dyn Contact>,
     ) -> Result<Answer, RpcError> {
+        Ok(self.attempt(method, params, target, None, contact).await?.0)
+    }
+
+    /// The same, and whether the source had the call.
+    pub(super) async fn attempt(
+        &self,
+        method: &str,
+        params: Json,
+        target: &Shown,
+        attempt: Option<Attempt>,
+        contact: &Arc<dyn Contact>,
+    ) -> Result<(Answer, Fate), RpcError> {
         let arguments = arguments_of(method, &params);
         let (kind, name) = (target.item.kind, &target.item.exposed);
         if !arguments.as_bytes().starts_with(b"{") {
@@ -48,21 +63,21 @@ impl Session {
         let params = match method {
             "tasks/update" => match self.with_task_answers(params).await {
                 Ok(params) => params,
-                Err(refusal) => return Ok(refusal),
+                Err(refusal) => return Ok((refusal, Fate::Answered)),
             },
             _ => params,
         };
-        let mut request = Request { method, params, target, open: None, resumed: false };
+        let mut request = Request { method, params, target, attempt, open: None, resumed: false };
         if let Some(round) = self.resumed(&request)?
             && let Err(answer) = self.go_on(&mut request, round).await
         {
-            return Ok(answer);
+            return Ok((answer, Fate::Answered));
         }
         for _ in 0..MAX_ROUNDS {
             let call = request.as_call(&self.caller);
             let (permit, ticket) = match self.admit(call, target, request.resumed, contact).await {
                 Ok(admitted) => admitted,
-                Err(refusal) => return Ok(refusal),
+                Err(refusal) => return Ok((refusal, Fate::Answered)),
             };
             let mut carrying = match request.open.take() {
                 // The source has the call; what is new to it are the answers.
@@ -81,7 +96,7 @@ impl Session {
                         // Where all were refused the source knows, and goes on.
                         if !questions.is_empty() {
                             let round = Round { about: request.about(), questions, then: Then::Open(carrying) };
-                            return Ok(self.ask_by_result(ticket, None, round).await);
+                            return Ok((self.ask_by_result(ticket, None, round).await, Fate::Answered));
                         }
                     }
                 }
@@ -90,26 +105,30 @@ impl Session {
             let result = match (asks, outcome) {
                 (true, Outcome::Answered(Answer::Result(result))) => result,
                 (_, outcome) => {
-                    return Ok(self.conclude(method, target, &request.params, (ticket, outcome), contact).await);
+                    let fate = Fate::of(&outcome);
+                    return Ok((
+                        self.conclude(method, target, &request.params, (ticket, outcome), contact).await,
+                        fate,
+                    ));
                 }
             };
             let (questions, state) = match self.questions_in(&target.upstream, &result, contact).await {
                 Ok(asked) => asked,
                 Err(refusal) => {
                     let _ = self.broker.gate.release(ticket, Outcome::Answered(Answer::Result(result))).await;
-                    return Ok(refusal);
+                    return Ok((refusal, Fate::Answered));
                 }
             };
             let round = Round { about: request.about(), questions, then: Then::Again(state) };
             if self.agent.era == Era::Modern {
-                return Ok(self.ask_by_result(ticket, Some(result), round).await);
+                return Ok((self.ask_by_result(ticket, Some(result), round).await, Fate::Answered));
             }
             let answer = self.broker.gate.release(ticket, Outcome::Answered(Answer::Result(result))).await;
             if let Answer::Error(_) = answer {
-                return Ok(answer);
+                return Ok((answer, Fate::Answered));
             }
             if let Err(refusal) = self.ask_by_request(&mut request, round, contact).await {
-                return Ok(refusal);
+                return Ok((refusal, Fate::Answered));
             }
         }
         let text = format!("the source asked {MAX_ROUNDS} times for more; it goes round in circles");
@@ -178,6 +197,7 @@ impl Session {
         contact: &Arc<dyn Contact>,
     ) -> Result<(Permit, Ticket), Answer> {
         let around = Circumstances {
+            budget: self.broker.budget(&self.caller.profile).filter(|_| is_work(&call.method)),
             vault: &self.ongoing.vault,
             approve: self.profile.approve,
             record: self.profile.record,
@@ -188,6 +208,12 @@ impl Session {
             resumed,
         };
         self.broker.gate.admit(call, &around).await.map_err(|refusal| refusal.to_answer())
+    }
+
+    /// At which member of a group a request was begun that the agent comes back to.
+    pub(super) fn begun_at<'a>(&self, method: &str, params: &Json, members: &'a [Shown]) -> Option<&'a Shown> {
+        let begun = self.ongoing.rounds.about(&params.get_str("requestState")?)?;
+        members.iter().find(|member| about(method, member, params) == begun)
     }
 
     /// The round that a retry goes on with. None for a first request, and for one that answers the broker's own question,
@@ -295,11 +321,33 @@ impl Session {
     }
 }
 
+/// What became of a call at its source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fate {
+    /// It was answered, by the source or, because it was refused, by the broker.
+    Answered,
+    /// It surely did not get there.
+    NotSent,
+    /// Nobody knows.
+    Unknown,
+}
+
+impl Fate {
+    fn of(outcome: &Outcome) -> Self {
+        match outcome {
+            Outcome::Answered(_) => Self::Answered,
+            Outcome::NotSent(_) => Self::NotSent,
+            Outcome::Unknown(_) => Self::Unknown,
+        }
+    }
+}
+
 /// A request on its way, and what it has become meanwhile.
 struct Request<'a> {
     method: &'a str,
     params: Json,
     target: &'a Shown,
+    attempt: Option<Attempt>,
     /// The call, if the source has it already.
     open: Option<Carrying>,
     /// It was let through before, and comes with answers to what the source asked.
@@ -312,7 +360,8 @@ impl Request<'_> {
     }
 
     fn as_call(&self, caller: &Arc<Caller>) -> Call {
-        Call::new(self.method, self.params.clone(), caller, self.target.item.clone(), self.target.risk)
+        let call = Call::new(self.method, self.params.clone(), caller, self.target.item.clone(), self.target.risk);
+        Call { attempt: self.attempt, ..call }
     }
 
     /// With the agent's answers and the source's own state in the place of whatever the agent sent.
@@ -336,31 +385,10 @@ impl Request<'_> {
     }
 }
 
-impl Round {
-    /// `inputRequests` as the agent gets them.
-    fn asked(&self) -> Option<Json> {
-        let requests = self.questions.iter().map(|question| (question.key.as_str(), question.as_request()));
-        let requests: Vec<_> = requests.collect();
-        let edits: Vec<_> = requests.iter().map(|(key, request)| (*key, Some(request))).collect();
-        (!edits.is_empty()).then(|| Json::empty_object().edited(&edits)).flatten()
-    }
-}
-
-impl Question {
-    pub(super) fn as_request(&self) -> Json {
-        let method = Json::of(&self.permit.method());
-        let params = self.permit.source_params();
-        let mut edits = vec![("method", Some(&method))];
-        if *params != Json::empty_object() {
-            edits.push(("params", Some(params)));
-        }
-        Json::empty_object().edited(&edits).unwrap_or_else(Json::empty_object)
-    }
-}
-
 /// What makes two requests the same one: a retry must repeat it.
 fn about(method: &str, target: &Shown, params: &Json) -> Digest {
     let arguments = arguments_of(method, params);
     let arguments = Digest::of_json(&arguments).unwrap_or_else(|_| Digest::of(arguments.as_bytes()));
-    Digest::of(format!("{method}\0{}\0{arguments}", target.item.exposed).as_bytes())
+    let item = &target.item;
+    Digest::of(format!("{method}\0{}\0{}\0{arguments}", item.source, item.exposed).as_bytes())
 }

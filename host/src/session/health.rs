@@ -51,7 +51,8 @@ impl Session {
         let listing = self.listing(Kind::Tool).await?;
         let mut seen: HashMap<_, usize> = HashMap::new();
         for shown in listing.items() {
-            *seen.entry(&shown.item.source).or_default() += 1;
+            let members = shown.group.as_ref().map_or(std::slice::from_ref(shown), |group| &group.members);
+            members.iter().for_each(|member| *seen.entry(&member.item.source).or_default() += 1);
         }
         let known = self.broker.admitted(&self.caller.profile).map(|(upstream, _)| {
             let (mut health, discovered) = upstream.health();

@@ -7,6 +7,7 @@ use futures_util::future::join_all;
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
+use super::group::Group;
 use super::{Era, Offers, Shelf, deferred, health};
 use crate::broker::{Inner, Met, Offer, Upstream};
 use crate::call::{Call, Caller, Risk};
@@ -16,6 +17,7 @@ use crate::digest::Digest;
 use crate::gate::risk_of;
 use crate::ledger::{self, Event};
 use crate::message::Json;
+use crate::name::SEPARATOR;
 use crate::source::{Client, SourceError};
 
 /// The most characters of one source's instructions that go on. Models read them with every request.
@@ -31,8 +33,8 @@ pub(super) struct Listing {
     public: bool,
     /// What each source said when it was met; of the tools only.
     met: Vec<(Arc<Upstream>, Met)>,
-    /// Whether a source that is not required could not be met.
-    partial: bool,
+    /// The sources that are not required and could not be met, and why.
+    absent: Vec<(Arc<Upstream>, String)>,
     /// What a list before this one had and this one has not.
     removed: HashSet<Arc<str>>,
     /// Made when somebody searches.
@@ -46,13 +48,15 @@ pub(super) struct Shown {
     pub(super) risk: Risk,
     pub(super) acceptance: Acceptance,
     pub(super) upstream: Arc<Upstream>,
+    /// Who serves it, if it is a tool of a group: this member is the first of them.
+    pub(super) group: Option<Arc<Group>>,
 }
 
 impl Shown {
     /// The source itself, for what the broker tells it on a session's behalf.
     pub(super) fn whole_source(upstream: &Arc<Upstream>) -> Self {
         let item = Arc::new(Item::of_source(&upstream.config));
-        Self { item, risk: Risk::Harmless, acceptance: Acceptance::Unknown, upstream: upstream.clone() }
+        Self { item, risk: Risk::Harmless, acceptance: Acceptance::Unknown, upstream: upstream.clone(), group: None }
     }
 }
 
@@ -89,9 +93,19 @@ impl Listing {
         self.removed.contains(exposed)
     }
 
+    /// Why nobody has what may be a tool of a group: none of its members is there.
+    pub(super) fn is_of_nobody(&self, exposed: &str) -> Option<String> {
+        let group = exposed.split_once(SEPARATOR)?.0;
+        let of_group =
+            |upstream: &Upstream| upstream.config.group.is_some() && upstream.config.offered_as().as_str() == group;
+        let causes: Vec<_> = self.absent.iter().filter(|(up, _)| of_group(up)).map(|(_, why)| why.as_str()).collect();
+        let none = !causes.is_empty() && !self.met.iter().any(|(upstream, _)| of_group(upstream));
+        none.then(|| format!("no member of group `{group}` is there: {}", causes.join("; ")))
+    }
+
     /// Whether a source is missing that may be there later.
     pub(super) fn is_partial(&self) -> bool {
-        self.partial
+        !self.absent.is_empty()
     }
 
     /// Whether the tools may be others without the agent asking for that.
@@ -118,7 +132,7 @@ impl Listing {
             capabilities.remove("tasks");
         }
         // Of a legacy session the tools are a snapshot, unless a source is live; a modern one can hear that a source is back.
-        let tracks = self.is_live() || (era == Era::Modern && self.partial);
+        let tracks = self.is_live() || (era == Era::Modern && self.is_partial());
         if let Value::Object(capabilities) = &mut merged
             && (tracks || era == Era::Legacy || !capabilities.contains_key("tools"))
         {
@@ -203,7 +217,7 @@ async fn gather(
     });
     let answered = join_all(asked).await;
 
-    let (mut failure, mut partial) = (None, false);
+    let (mut failure, mut absent) = (None, Vec::new());
     let (mut usable, mut all_met) = (Vec::new(), Vec::new());
     for ((upstream, filter), answered) in admitted.into_iter().zip(answered) {
         let name = &upstream.config.name;
@@ -225,9 +239,10 @@ async fn gather(
                 let body = json!({ "source": name, "error": error, "required": required });
                 note(broker, caller, ledger::Kind::McpError, body);
                 tracing::warn!(source = %name, required, "{error}");
-                partial = true;
                 if required {
                     failure.get_or_insert(error);
+                } else {
+                    absent.push((upstream, error));
                 }
             }
         }
@@ -235,6 +250,10 @@ async fn gather(
     if let Some(error) = failure {
         return Err(error);
     }
+    // Members of a group stand together, in their order.
+    usable.sort_by(|(a, ..), (b, ..)| {
+        (a.config.offered_as(), a.config.turn()).cmp(&(b.config.offered_as(), b.config.turn()))
+    });
     let catalog =
         Catalog::merge(usable.iter().map(|(_, _, offer)| offer.items.to_vec())).map_err(|error| error.to_string())?;
     if kind == Kind::Tool && profile.tools == Exposure::Deferred {
@@ -247,20 +266,37 @@ async fn gather(
     let ttl_ms = offers().map(|offer| offer.ttl_ms).min();
     let public = broker.serves_all_alike() && offers().count() > 0 && offers().all(|offer| offer.public);
     let of_source: HashMap<_, _> = usable.iter().map(|(up, filter, _)| (&up.config.name, (up, *filter))).collect();
+    let mut of_groups: HashMap<_, Vec<_>> = HashMap::new();
+    for item in offers().flat_map(|offer| offer.items.iter()).filter(|item| item.group.is_some()) {
+        of_groups.entry(&item.exposed).or_default().push(item);
+    }
 
     let mut listing = Vec::new();
     let (mut shown, mut hidden) = (HashMap::new(), HashSet::new());
     for item in catalog.items() {
-        let Some((upstream, filter)) = of_source.get(&item.source) else { continue };
-        let acceptance = if kind == Kind::Tool { lock.of(item, upstream.identity) } else { Acceptance::Unknown };
-        let risk = risk_of(item, &upstream.config, upstream.is_sealed(), &acceptance);
-        let entry = Shown { item: item.clone(), risk, acceptance, upstream: Arc::clone(upstream) };
-        if may_see(broker, caller, filter, &entry).await {
-            listing.push(item.exposed_definition());
-            shown.insert(item.exposed.clone(), entry);
-        } else {
-            hidden.insert(item.exposed.clone());
+        let mut seen = Vec::new();
+        for item in of_groups.get(&item.exposed).map_or_else(|| vec![item], Vec::clone) {
+            let Some((upstream, filter)) = of_source.get(&item.source) else { continue };
+            let acceptance = if kind == Kind::Tool { lock.of(item, upstream.identity) } else { Acceptance::Unknown };
+            let risk = risk_of(item, &upstream.config, upstream.is_sealed(), &acceptance);
+            let entry = Shown { item: item.clone(), risk, acceptance, upstream: Arc::clone(upstream), group: None };
+            if may_see(broker, caller, filter, &entry).await {
+                seen.push(entry);
+            }
         }
+        let entry = match &item.group {
+            Some(name) => Group::of(name, seen, &absent),
+            None => seen.pop(),
+        };
+        let Some(entry) = entry else {
+            hidden.insert(item.exposed.clone());
+            continue;
+        };
+        if before.is_none() {
+            note_differences(broker, caller, &entry);
+        }
+        listing.push(entry.item.exposed_definition());
+        shown.insert(item.exposed.clone(), entry);
     }
     if !hidden.is_empty() {
         let hidden: Vec<&str> = hidden.iter().map(|name| &**name).collect();
@@ -274,7 +310,7 @@ async fn gather(
         ttl_ms: ttl_ms.unwrap_or(0),
         public,
         met: all_met,
-        partial,
+        absent,
         removed: HashSet::new(),
         index: OnceCell::new(),
     })
@@ -324,6 +360,17 @@ fn note_listed(broker: &Inner, caller: &Caller, kind: Kind, upstream: &Upstream,
         }
     };
     note(broker, caller, event, body);
+}
+
+/// That a member of a group offers something else under the name of a tool.
+fn note_differences(broker: &Inner, caller: &Caller, entry: &Shown) {
+    let Some(group) = &entry.group else { return };
+    for source in &group.unlike {
+        let (tool, shown) = (&*entry.item.exposed, &entry.item.source);
+        tracing::warn!(group = %group.name, %source, tool, "a member of a group takes other arguments, and is not called");
+        let body = json!({ "group": group.name, "tool": tool, "shown": shown, "source": source });
+        note(broker, caller, ledger::Kind::GroupDiffers, body);
+    }
 }
 
 /// An item as policies see it when it is about to be shown.

@@ -70,6 +70,28 @@ pub(super) struct Question {
     pub(super) reply: Option<oneshot::Sender<Answer>>,
 }
 
+impl Round {
+    /// `inputRequests` as the agent gets them.
+    pub(super) fn asked(&self) -> Option<Json> {
+        let requests = self.questions.iter().map(|question| (question.key.as_str(), question.as_request()));
+        let requests: Vec<_> = requests.collect();
+        let edits: Vec<_> = requests.iter().map(|(key, request)| (*key, Some(request))).collect();
+        (!edits.is_empty()).then(|| Json::empty_object().edited(&edits)).flatten()
+    }
+}
+
+impl Question {
+    pub(super) fn as_request(&self) -> Json {
+        let method = Json::of(&self.permit.method());
+        let params = self.permit.source_params();
+        let mut edits = vec![("method", Some(&method))];
+        if *params != Json::empty_object() {
+            edits.push(("params", Some(params)));
+        }
+        Json::empty_object().edited(&edits).unwrap_or_else(Json::empty_object)
+    }
+}
+
 impl Default for Rounds {
     fn default() -> Self {
         Self { seal: Seal::new("round"), open: Mutex::default() }
@@ -100,12 +122,20 @@ impl Rounds {
         Some(self.seal.close(number.to_string().as_bytes()))
     }
 
+    /// What the request is about that a handle leads back to.
+    pub(super) fn about(&self, handle: &str) -> Option<Digest> {
+        Some(self.lock().rounds.get(&self.number(handle)?)?.round.about)
+    }
+
     /// The round that a handle is for. Each handle counts once.
     pub(super) fn take(&self, handle: &str) -> Result<Round, Lost> {
-        let number = self.seal.open(handle).and_then(|bytes| String::from_utf8(bytes).ok()?.parse().ok());
-        let number: u64 = number.ok_or(Lost::Foreign)?;
+        let number = self.number(handle).ok_or(Lost::Foreign)?;
         let kept = self.lock().rounds.remove(&number).ok_or(Lost::Gone)?;
         if kept.since.elapsed() < ROUND_PATIENCE { Ok(kept.round) } else { Err(Lost::Gone) }
+    }
+
+    fn number(&self, handle: &str) -> Option<u64> {
+        self.seal.open(handle).and_then(|bytes| String::from_utf8(bytes).ok()?.parse().ok())
     }
 
     /// A session has ended: nobody comes back to what began in it, and a call that is open is cancelled at its source.

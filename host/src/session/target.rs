@@ -67,6 +67,10 @@ impl Session {
                 .turned_away("tool-removed", kind, &name, &text)
                 .with_data(json!({ "code": "tool-removed" })));
         }
+        if let Some(why) = listing.is_of_nobody(&name) {
+            let error = self.turned_away("not-sent", kind, &name, &why);
+            return Err(RpcError { code: RpcError::INTERNAL, ..error }.with_data(json!({ "code": "not-sent" })));
+        }
         let code = if listing.hides(&name) { "not-visible".to_owned() } else { format!("unknown-{}", kind.as_str()) };
         Err(self.turned_away(&code, kind, &name, &format!("unknown {} {:?}", kind.as_str(), shortened(&name))))
     }
@@ -99,7 +103,7 @@ impl Session {
         let exposed = exposed_uri(&upstream.config.name, &upstream.config.names, &own);
         let item = Arc::new(Item::unlisted_resource(&upstream.config, &own, &exposed));
         let risk = risk_of(&item, &upstream.config, upstream.is_sealed(), &Acceptance::Unknown);
-        let found = Shown { item, risk, acceptance: Acceptance::Unknown, upstream };
+        let found = Shown { item, risk, acceptance: Acceptance::Unknown, upstream, group: None };
         match self.filter_of(&found.upstream) {
             Some(filter) if may_see(&self.broker, &self.caller, filter, &found).await => Ok(found),
             _ => Err(self.no_resource("not-visible", &uri)),
@@ -169,6 +173,6 @@ impl Session {
         } else {
             risk_of(&item, &upstream.config, upstream.is_sealed(), &Acceptance::Unknown)
         };
-        Ok(Shown { item, risk, acceptance: Acceptance::Unknown, upstream })
+        Ok(Shown { item, risk, acceptance: Acceptance::Unknown, upstream, group: None })
     }
 }

@@ -223,6 +223,6 @@ impl Session {
         };
         let item = Arc::new(Item::of_source(&upstream.config));
         // The call that began it had its permit.
-        Ok(Shown { item, risk: Risk::Harmless, acceptance: Acceptance::Unknown, upstream })
+        Ok(Shown { item, risk: Risk::Harmless, acceptance: Acceptance::Unknown, upstream, group: None })
     }
 }

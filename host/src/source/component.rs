@@ -6,10 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use tokio::time::{Instant, timeout_at};
 
-use super::{Client, Discovery, Health, Listed, Relay, Source, SourceError, Status};
+use super::{Client, Discovery, Health, Lane, Listed, Relay, Source, SourceError, Status};
 use crate::call::{Outcome, SessionId};
 use crate::catalog::Kind;
+use crate::config::SourceConfig;
 use crate::gate::Permit;
 use crate::message::{Answer, Json, RpcError};
 use crate::name::ProfileName;
@@ -37,28 +39,34 @@ enum Callee {
 pub struct ComponentSource {
     tools: Callee,
     timeout: Duration,
+    lane: Lane,
     /// Whether it can change nothing and tell nobody.
     sealed: bool,
 }
 
 impl ComponentSource {
-    /// Makes a source of a loaded component. Calls get `timeout` each, where the host's own limits leave them that long.
+    /// Makes a source of a loaded component. Calls get the source's `timeout` each, where the host's own limits leave them that long.
     #[must_use]
-    pub fn new(tools: Tools, timeout: Duration) -> Self {
+    pub fn new(tools: Tools, config: &SourceConfig) -> Self {
         let sealed = tools.is_sealed();
-        Self { tools: Callee::Tools(tools), timeout, sealed }
+        Self {
+            tools: Callee::Tools(tools),
+            timeout: config.timeout,
+            lane: Lane::new(&config.name, config.places),
+            sealed,
+        }
     }
 
     /// The same of a component of functions.
     #[must_use]
-    pub fn of_functions(functions: Functions, timeout: Duration) -> Self {
-        let sealed = functions.is_sealed();
-        Self { tools: Callee::Functions(functions), timeout, sealed }
+    pub fn of_functions(functions: Functions, config: &SourceConfig) -> Self {
+        let (sealed, lane) = (functions.is_sealed(), Lane::new(&config.name, config.places));
+        Self { tools: Callee::Functions(functions), timeout: config.timeout, lane, sealed }
     }
 
-    async fn read(&self, tools: &Tools, profile: &ProfileName, params: &Json) -> Outcome {
+    async fn read(&self, tools: &Tools, profile: &ProfileName, params: &Json, deadline: Instant) -> Outcome {
         let uri = params.get_str("uri").unwrap_or_default();
-        let Ok(read) = tokio::time::timeout(self.timeout, tools.read(profile, &uri)).await else {
+        let Ok(read) = timeout_at(deadline, tools.read(profile, &uri)).await else {
             return error(RpcError::INTERNAL, self.late());
         };
         match read {
@@ -125,8 +133,13 @@ impl Source for ComponentSource {
 
     async fn call(&self, permit: Permit, _: &Arc<dyn Client>, _: Relay) -> Outcome {
         let caller = &permit.call().caller;
+        let deadline = Instant::now() + self.timeout;
+        let _turn = match self.lane.turn(permit.method(), deadline).await {
+            Ok(turn) => turn,
+            Err(busy) => return Outcome::NotSent(busy),
+        };
         if let ("resources/read", Callee::Tools(tools)) = (permit.method(), &self.tools) {
-            return self.read(tools, &caller.profile, permit.source_params()).await;
+            return self.read(tools, &caller.profile, permit.source_params(), deadline).await;
         }
         if permit.method() != "tools/call" {
             let text = format!("a component has no method `{}`", permit.method());
@@ -144,7 +157,7 @@ impl Source for ComponentSource {
             }
         };
         // Dropping the call ends the guest.
-        let Ok(called) = tokio::time::timeout(self.timeout, called).await else {
+        let Ok(called) = timeout_at(deadline, called).await else {
             return self.broken(&self.late());
         };
         match called {

@@ -11,7 +11,7 @@ use async_trait::async_trait;
 use tokio::time::{Instant, timeout_at};
 
 use super::link::{Deadlines, Link, Party};
-use super::{Client, DRAIN_DEADLINE, Discovery, Health, Listed, Relay, Source, SourceError, Status};
+use super::{Client, DRAIN_DEADLINE, Discovery, Health, Lane, Listed, Relay, Source, SourceError, Status};
 use crate::call::{Outcome, SessionId};
 use crate::catalog::Kind;
 use crate::config::{Lifecycle, SourceConfig};
@@ -45,6 +45,7 @@ pub(crate) struct Care {
     pub(crate) name: SourceName,
     /// Of each call.
     pub(crate) timeout: Duration,
+    pub(crate) lane: Lane,
     pub(crate) lifecycle: Lifecycle,
     /// How long a shared connection that nobody uses is kept.
     pub(crate) idle: Duration,
@@ -63,6 +64,7 @@ impl Care {
         Self {
             name: config.name.clone(),
             timeout: config.timeout,
+            lane: Lane::new(&config.name, config.places),
             lifecycle: config.lifecycle,
             idle: config.idle,
             eager: config.eager,
@@ -128,19 +130,26 @@ impl<D: Dial> Source for Supervised<D> {
 
     async fn call(&self, permit: Permit, client: &Arc<dyn Client>, relay: Relay) -> Outcome {
         let core = &self.core;
+        let deadline = Instant::now() + core.timeout;
+        let left = || deadline.saturating_duration_since(Instant::now());
+        let _turn = match core.care.lane.turn(permit.method(), deadline).await {
+            Ok(turn) => turn,
+            Err(busy) => return Outcome::NotSent(busy),
+        };
         if core.care.lifecycle == Lifecycle::PerCall {
             let single = match core.single(client).await {
                 Ok((single, _)) => single,
                 Err(error) => return Outcome::NotSent(error.to_string()),
             };
-            let outcome = core.carry(&single.connection, &permit, client, relay, core.timeout).await;
+            let outcome = core.carry(&single.connection, &permit, client, relay, left()).await;
             core.close_later(single.end());
             return outcome;
         }
-        let deadline = Instant::now() + core.timeout;
+        let others = permit.call().attempt.is_some_and(|attempt| attempt.others);
+        let patience = if others { Patience::Elsewhere } else { Patience::Reconnect };
         let mut first = true;
         loop {
-            let connection = match timeout_at(deadline, self.connect(client, Patience::Reconnect)).await {
+            let connection = match timeout_at(deadline, self.connect(client, patience)).await {
                 Ok(Ok((connection, _))) => connection,
                 Ok(Err(error)) => return Outcome::NotSent(error.to_string()),
                 Err(_) => {
@@ -148,8 +157,7 @@ impl<D: Dial> Source for Supervised<D> {
                     return Outcome::NotSent(format!("{why}; nothing was sent"));
                 }
             };
-            let left = deadline.saturating_duration_since(Instant::now());
-            let outcome = core.carry(&connection, &permit, client, relay.clone(), left).await;
+            let outcome = core.carry(&connection, &permit, client, relay.clone(), left()).await;
             // It had ended unnoticed, and the source surely did nothing with this call: nothing is replayed.
             let ended = matches!(outcome, Outcome::NotSent(_)) && !connection.link.is_open();
             if !(ended && std::mem::take(&mut first)) {

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Care, Client, Onlooker, Relay};
+use super::{Care, Client, Lane, Onlooker, Relay};
 use crate::call::{Call, Outcome};
 use crate::catalog::Item;
 use crate::config::Lifecycle;
@@ -26,6 +26,7 @@ pub(crate) fn care(timeout: Duration) -> Care {
     Care {
         name: "test".parse().unwrap(),
         timeout,
+        lane: Lane::new(&"test".parse().unwrap(), None),
         lifecycle: Lifecycle::Warm,
         idle: Duration::from_secs(24 * 60 * 60),
         eager: false,

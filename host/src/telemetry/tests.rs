@@ -55,7 +55,7 @@ async fn session(broker: &Broker) -> Arc<Session> {
 
 async fn call(session: &Session, tool: &str, meta: serde_json::Value) -> Answer {
     let params = json!({ "name": tool, "arguments": { "a": 7_340_032, "b": 0 }, "_meta": meta });
-    session.call_tool(Json::of(&params), Arc::new(Nobody)).await
+    session.request("tools/call", Json::of(&params), Arc::new(Nobody)).await
 }
 
 fn attribute<'a>(span: &'a Span, key: &str) -> Option<&'a str> {
@@ -81,7 +81,7 @@ async fn a_request_and_its_call_are_spans_of_the_agents_trace_and_hold_no_payloa
     call(&session, "calc__divide", traced).await;
     call(&session, "calc__unknown", json!({})).await;
     call(&session, "calc__add", json!({ "traceparent": format!("00-{TRACE}-b7ad6b7169203331-00") })).await;
-    broker.close().await;
+    broker.shutdown().await;
 
     let sent = seen.recv().await.unwrap();
     assert_eq!(sent.path, "/base/v1/traces");
@@ -131,7 +131,7 @@ async fn calls_go_on_without_a_collector_and_what_is_lost_is_counted() {
         let broker = broker(folder.path(), &format!("http://{address}"), "never").await;
         let session = session(&broker).await;
         assert!(matches!(call(&session, "calc__add", json!({})).await, Answer::Result(_)));
-        broker.close().await;
+        broker.shutdown().await;
         let text = broker.metrics();
         assert!(text.contains("portcullis_spans_lost_total 2\n"), "{text}");
         assert!(text.contains("portcullis_spans_taken_total 0\n"), "{text}");
@@ -148,7 +148,7 @@ async fn a_call_that_is_given_up_ends_its_spans() {
     let mut given_up = Box::pin(call(&session, "calc__add", json!({})));
     assert!(futures_util::poll!(&mut given_up).is_pending());
     drop(given_up);
-    broker.close().await;
+    broker.shutdown().await;
     let data = TracesData::decode(&*seen.recv().await.unwrap().body).unwrap();
     let spans = &data.resource_spans[0].scope_spans[0].spans;
     assert_eq!(spans.len(), 1);

@@ -77,7 +77,12 @@ impl Faults {
             }))]),
             "tools/list" => {
                 self.lists += 1;
-                let tool = |name| json!({ "name": name, "inputSchema": { "type": "object" } });
+                let schema = match self.has("other-schema") {
+                    true => json!({ "type": "object", "properties": { "q": { "type": "string" } } }),
+                    false => json!({ "type": "object" }),
+                };
+                let hints = if self.has("idempotent") { json!({ "idempotentHint": true }) } else { json!({}) };
+                let tool = |name| json!({ "name": name, "inputSchema": schema, "annotations": hints });
                 let mut tools = vec![tool("echo".to_owned())];
                 if self.has("restless") {
                     tools.push(tool(format!("number-{}", self.lists)));
@@ -111,6 +116,24 @@ impl Faults {
             if self.has(fault) {
                 return reaction;
             }
+        }
+        if self.has("asks") && params.get("requestState").is_none() {
+            let form = json!({ "type": "object", "properties": {} });
+            let asked = json!({ "mode": "form", "message": "Which?", "requestedSchema": form });
+            let result = json!({
+                "resultType": "input_required",
+                "inputRequests": { "which": { "method": "elicitation/create", "params": asked } },
+                "requestState": "begun",
+            });
+            return Reaction::Say(vec![json!({ "jsonrpc": "2.0", "id": id, "result": result })]);
+        }
+        if self.has("tool-error") {
+            let result = json!({ "content": [{ "type": "text", "text": "no" }], "isError": true });
+            return Reaction::Say(vec![json!({ "jsonrpc": "2.0", "id": id, "result": result })]);
+        }
+        if self.has("rpc-error") {
+            let error = json!({ "code": -32602, "message": "no" });
+            return Reaction::Say(vec![json!({ "jsonrpc": "2.0", "id": id, "error": error })]);
         }
         let mut said = vec![answer.clone()];
         if self.has("wrong-id") {

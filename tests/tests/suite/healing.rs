@@ -192,6 +192,28 @@ fn an_agent_that_listens_hears_a_source_again_that_crashed() {
 }
 
 #[test]
+fn a_source_in_a_crash_loop_is_left_alone_and_takes_nobody_with_it() {
+    let calc = "[sources.calc]\ncomponent = \"builtin:calculator\"\n";
+    let place = Place::new(&format!("{calc}{}", local("")));
+    script(&place, "exit-in-call");
+    let mut agent = Agent::alone(&place, Era::Modern);
+    // Each call waits for the connection that the one before has cost, until the attempts are spent.
+    for call in 1..=6 {
+        assert_eq!(echo(&mut agent), "outcome-unknown", "call {call}");
+    }
+    let refused = agent.call("files__echo", &json!({ "n": 1 }), None);
+    assert_eq!(refused["refused"], "not-sent", "{refused}");
+    assert!(refused["message"].as_str().unwrap().contains("5 attempts to reconnect have failed"), "{refused}");
+    assert_eq!(agent.call("calc__add", &json!({ "a": 1, "b": 2 }), None), json!({ "ok": "3" }));
+    let said = place.run(&["status"]);
+    assert!(said.code == Some(1) && said.out.contains("files  command  failed"), "{}", said.out);
+    agent.leave();
+    assert_eq!(place.records_of("source.started").iter().filter(|r| r["body"]["source"] == "files").count(), 6);
+    assert_eq!(place.records_of("source.state").last().unwrap()["body"]["to"], "stopped");
+    place.assert_nothing_left();
+}
+
+#[test]
 fn with_a_connection_for_each_call_no_process_outlives_one() {
     let place = Place::new(&local("lifecycle = \"per-call\""));
     let mut agent = Agent::start(&place, Era::Modern);

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, bail};
 use async_trait::async_trait;
 use portcullis::message::{Answer, Json, Notification, RpcError};
+use portcullis::name::SourceName;
 use portcullis::session::{Contact, Elicitation};
 use serde_json::json;
 
@@ -22,7 +23,8 @@ use crate::run;
 #[command(after_long_help = "\
 Examples:
   portcullis call calc__add '{\"a\":1,\"b\":2}'
-  portcullis call files__read_file '{\"path\":\"docs/a.md\"}' --json")]
+  portcullis call files__read_file '{\"path\":\"docs/a.md\"}' --json
+  portcullis call search__query '{\"q\":\"mcp\"}' --fallback mirror --fallback archive")]
 pub(crate) struct Args {
     /// The tool's name as agents see it (`portcullis tools`)
     tool: String,
@@ -30,6 +32,10 @@ pub(crate) struct Args {
     /// The arguments, a JSON object
     #[arg(value_name = "JSON", default_value = "{}")]
     arguments: String,
+
+    /// Call the same tool of this source if those before it cannot be reached, in the order given; TOOL is SOURCE__TOOL then
+    #[arg(long, value_name = "SOURCE")]
+    fallback: Vec<SourceName>,
 
     /// Call under this profile [default: default]
     #[arg(long, value_name = "P")]
@@ -43,10 +49,16 @@ pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
     }
     let profile = run::profile(args.profile.as_deref())?;
     let params = Json::of(&json!({ "name": args.tool, "arguments": arguments, "_meta": { "progressToken": "call" } }));
-    let answer = run::with_broker(global, async |broker| {
+    let mut config = global.load()?;
+    if !args.fallback.is_empty() {
+        let source = args.tool.split_once("__").map(|(source, _)| source);
+        let source = source.context("with `--fallback` the tool is SOURCE__TOOL, such as `search__query`")?;
+        config.fall_back(&source.parse()?, &args.fallback)?;
+    }
+    let answer = run::with_broker(config, async |broker| {
         let session = broker.open_session(&profile, "cli", "portcullis-cli").await.map_err(failed)?;
         let answer = tokio::select! {
-            answer = session.call_tool(params, Arc::new(Terminal)) => Ok(answer),
+            answer = session.request("tools/call", params, Arc::new(Terminal)) => Ok(answer),
             _ = run::asked_to_end() => Err(anyhow::anyhow!("interrupted; `portcullis audit tail` says how far it got")),
         };
         session.close().await;

@@ -1,9 +1,14 @@
 //! `portcullis check`
 
+use std::collections::BTreeMap;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use portcullis::broker::Broker;
+use portcullis::catalog::Item;
 use portcullis::config::{Config, Endpoint, SourceConfig, Value};
+use portcullis::name::SourceName;
+use portcullis::source::SourceError;
 use serde_json::{Value as Data, json};
 
 use crate::cli::Global;
@@ -18,12 +23,17 @@ use crate::run;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {}
 
+type Found = BTreeMap<SourceName, Result<Arc<[Arc<Item>]>, SourceError>>;
+
 pub(crate) fn run(_: &Args, global: &Global) -> anyhow::Result<ExitCode> {
-    let (report, good) = run::with_broker(global, async |broker| {
+    let (report, good) = run::with_broker(global.load()?, async |broker| {
         let config = broker.config();
         let mut good = true;
         let mut sources = Vec::new();
-        for (name, found) in broker.discover().await {
+        let found = broker.discover().await;
+        let groups = groups(config, &found);
+        good &= groups.iter().all(|group| group["tools"] != 0);
+        for (name, found) in found {
             let Some(source) = config.sources.get(&name) else { continue };
             good &= found.is_ok() || !source.required;
             sources.push(json!({
@@ -43,6 +53,7 @@ pub(crate) fn run(_: &Args, global: &Global) -> anyhow::Result<ExitCode> {
                 json!({ "role": role, "plugin": id.name, "digest": id.digest })
             }).collect::<Vec<_>>(),
             "sources": sources,
+            "groups": groups,
             "profiles": profiles(config),
         });
         Ok((report, good))
@@ -53,6 +64,24 @@ pub(crate) fn run(_: &Args, global: &Global) -> anyhow::Result<ExitCode> {
         print(&report)?;
     }
     Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Each group with its members in the order in which they are called, and with what keeps a member from standing in.
+fn groups(config: &Config, found: &Found) -> Vec<Data> {
+    let of = |(name, members): (&SourceName, Vec<&SourceConfig>)| {
+        let mut shown: BTreeMap<&str, &Arc<Item>> = BTreeMap::new();
+        let mut unlike = Vec::new();
+        let listed = members.iter().filter_map(|member| found.get(&member.name)?.as_ref().ok());
+        for tool in listed.flat_map(|tools| tools.iter()) {
+            let first = shown.entry(&tool.exposed).or_insert(tool);
+            if !tool.takes_what(first) {
+                unlike.push(json!({ "tool": &*tool.exposed, "source": tool.source, "shown": first.source }));
+            }
+        }
+        let order: Vec<_> = members.iter().map(|member| &member.name).collect();
+        json!({ "name": name, "sources": order, "tools": shown.len(), "unlike": unlike })
+    };
+    config.groups().into_iter().map(of).collect()
 }
 
 fn endpoint(source: &SourceConfig) -> String {
@@ -103,6 +132,16 @@ fn print(report: &Data) -> anyhow::Result<()> {
     for profile in list(&report["profiles"]) {
         let (name, trust, approve) = (plain(&profile["name"]), plain(&profile["trust"]), plain(&profile["approve"]));
         output::text(&format!("profile        {name}  trust {trust}  approve {approve}\n"))?;
+    }
+    for group in list(&report["groups"]) {
+        let sources: Vec<_> = list(&group["sources"]).iter().map(plain).collect();
+        let (name, sources) = (plain(&group["name"]), sources.join(", then "));
+        output::text(&format!("group          {name}  {} tools of {sources}\n", group["tools"]))?;
+        for other in list(&group["unlike"]) {
+            let (tool, source, shown) = (plain(&other["tool"]), plain(&other["source"]), plain(&other["shown"]));
+            let why = format!("{tool} of {source} takes other arguments than that of {shown}, and is never called");
+            output::text(&format!("  {BAD}differs{BAD:#}      {why}\n"))?;
+        }
     }
     for source in list(&report["sources"]) {
         output::text(&format!("\n{BOLD}{}{BOLD:#}  {}\n", plain(&source["name"]), plain(&source["source"])))?;

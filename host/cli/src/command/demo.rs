@@ -65,7 +65,7 @@ async fn tour(folder: &Path) -> anyhow::Result<()> {
     let data_dir = config.data_dir.clone();
     let broker = run::broker(config).await?;
     let told = story(&broker).await;
-    broker.close().await;
+    broker.shutdown().await;
     told?;
     theft::told(folder, &data_dir).await?;
 
@@ -135,7 +135,7 @@ async fn call(
 ) -> anyhow::Result<()> {
     say(&format!("agent   {BOLD}{tool}{BOLD:#} {arguments}"))?;
     let params = Json::of(&json!({ "name": tool, "arguments": arguments }));
-    let answer = session.call_tool(params, Arc::new(person)).await;
+    let answer = session.request("tools/call", params, Arc::new(person)).await;
     match (&answer, ending) {
         (Answer::Result(result), Ending::Answered) => {
             let blocks = result.get("content").and_then(|content| content.items()).unwrap_or_default();

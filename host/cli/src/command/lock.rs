@@ -62,13 +62,13 @@ pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
     match &args.action {
         Action::Show => show(global),
         Action::Accept { packages: true, .. } => {
-            run::with_broker(global, async |broker| packages(&broker, global.json).await)
+            run::with_broker(global.load()?, async |broker| packages(&broker, global.json).await)
         }
         Action::Accept { components: true, .. } => components(global),
         Action::Accept { tools, .. } => {
-            run::with_broker(global, async |broker| accept(&broker, tools, global.json).await)
+            run::with_broker(global.load()?, async |broker| accept(&broker, tools, global.json).await)
         }
-        Action::Diff => run::with_broker(global, async |broker| diff(&broker, global.json).await),
+        Action::Diff => run::with_broker(global.load()?, async |broker| diff(&broker, global.json).await),
     }
 }
 

@@ -59,7 +59,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
             true => stdio(broker.clone(), profile).await,
             false => http(broker.clone(), profile).await,
         };
-        broker.close().await;
+        broker.shutdown().await;
         served.map(|()| ExitCode::SUCCESS)
     })
 }

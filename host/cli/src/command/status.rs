@@ -113,7 +113,7 @@ fn print(broker: &Value) -> anyhow::Result<()> {
     ))?;
     for source in broker["sources"].as_array().into_iter().flatten() {
         let line = format!(
-            "  {}  {}  {}  {} tools{}  {}{}",
+            "  {}  {}  {}  {} tools{}{}  {}{}",
             text(&source["name"]),
             text(&source["kind"]),
             text(&source["state"]),
@@ -123,6 +123,7 @@ fn print(broker: &Value) -> anyhow::Result<()> {
                 .filter(|errors| *errors > 0)
                 .map(|errors| format!("  {errors} errors"))
                 .unwrap_or_default(),
+            source["group"].as_str().map(|group| format!("  group {}", visible(group))).unwrap_or_default(),
             cell(&source["cell"]),
             source["error"].as_str().map(visible).unwrap_or_default(),
         );

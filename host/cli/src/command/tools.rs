@@ -22,7 +22,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
     let profile = run::profile(args.profile.as_deref())?;
-    let tools = run::with_broker(global, async |broker| {
+    let tools = run::with_broker(global.load()?, async |broker| {
         let session = broker.open_session(&profile, "cli", "portcullis-cli").await.map_err(failed)?;
         let tools = session.tools().await.map_err(failed);
         session.close().await;

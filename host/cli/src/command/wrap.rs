@@ -107,7 +107,7 @@ pub(crate) fn run(args: &Args, _: &Global) -> anyhow::Result<ExitCode> {
         let broker = run::broker(config).await?;
         isolation::banner(&broker).await;
         let served = serve::stdio(broker.clone(), run::profile(None)?).await;
-        broker.close().await;
+        broker.shutdown().await;
         served.map(|()| ExitCode::SUCCESS)
     })
 }

@@ -55,6 +55,7 @@ async fn an_intent_whose_caller_goes_away_has_an_outcome() {
         record: Detail::Shape,
         acceptance: &Acceptance::Unknown,
         identity: Digest::of(b"source"),
+        budget: None,
         traffic: &Traffic::default(),
         contact: &contact,
         resumed: false,

@@ -118,6 +118,24 @@ async fn expired_grants_do_not_count_and_go_at_the_next_start() {
 }
 
 #[tokio::test]
+async fn a_clock_that_is_set_back_makes_no_grant_live_longer() {
+    let dir = folder();
+    let ledger = open(dir.path()).await;
+    let bound = binding();
+    let mut grant = Grant::new(&bound, Scope::Principal, HOUR, None).unwrap();
+    let later = |millis: u64, by: Duration| millis + u64::try_from(by.as_millis()).unwrap();
+    // As it stands there after the clock was set back by two hours.
+    (grant.created_at, grant.expires_at) = (later(grant.created_at, HOUR * 2), later(grant.expires_at, HOUR * 2));
+    add(&ledger, &grant).await;
+    assert_eq!(ledger.grants(&bound).await.unwrap(), []);
+    assert!(intend(&ledger, &grant, &bound).await.is_err());
+    let mut near = Grant::new(&bound, Scope::Principal, HOUR, None).unwrap();
+    near.created_at = later(near.created_at, Duration::from_secs(5));
+    add(&ledger, &near).await;
+    assert_eq!(ledger.grants(&bound).await.unwrap(), [near], "a clock that was put right by seconds asks nobody again");
+}
+
+#[tokio::test]
 async fn a_grant_outlives_its_broker() {
     let dir = folder();
     let first = open(dir.path()).await;

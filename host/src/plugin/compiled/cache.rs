@@ -18,8 +18,9 @@ use wasmtime::component::Component;
 use super::Authentic;
 use crate::digest::Digest;
 
-/// Entries kept; the oldest go first. A broker has a handful of plugins, and an entry has up to 40 MB.
-const MAX_ENTRIES: usize = 64;
+/// Bytes of entries kept; the oldest go first. A tool in Rust has half a megabyte, one in Python 40: there is room for thousands
+/// of the one and dozens of the other.
+const MAX_BYTES: u64 = 2 << 30;
 
 const KEY_BYTES: usize = 32;
 const TAG_BYTES: usize = 32;
@@ -72,7 +73,7 @@ impl Cache {
         file.write_all(&code)?;
         file.as_file().sync_data()?;
         file.persist(self.path(&name))?;
-        self.drop_oldest()
+        self.drop_oldest(MAX_BYTES)
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -87,16 +88,24 @@ impl Cache {
         Some(mac)
     }
 
-    fn drop_oldest(&self) -> io::Result<()> {
+    /// Removes the oldest entries until the others have no more than so many bytes.
+    fn drop_oldest(&self, most: u64) -> io::Result<()> {
         let mut entries: Vec<_> = fs::read_dir(&self.folder)?
             .filter_map(Result::ok)
             .map(|entry| entry.path())
             .filter(|path| path.extension().is_some_and(|extension| extension == EXTENSION))
-            .filter_map(|path| Some((fs::metadata(&path).ok()?.modified().ok()?, path)))
+            .filter_map(|path| fs::metadata(&path).ok().map(|entry| (entry.modified().ok(), path, entry.len())))
             .collect();
         entries.sort();
-        let surplus = entries.len().saturating_sub(MAX_ENTRIES);
-        entries.iter().take(surplus).try_for_each(|(_, path)| fs::remove_file(path))
+        let mut bytes: u64 = entries.iter().map(|(.., bytes)| bytes).sum();
+        for (_, path, size) in entries {
+            if bytes <= most {
+                break;
+            }
+            fs::remove_file(path)?;
+            bytes -= size;
+        }
+        Ok(())
     }
 }
 
@@ -141,4 +150,30 @@ fn name(engine: &Engine, wasm: &Digest) -> String {
     engine.precompile_compatibility_hash().hash(&mut sha);
     let digest = Digest(sha.0.finalize().into()).to_string();
     digest.trim_start_matches("sha256:").to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use std::time::{Duration, SystemTime};
+
+    use super::*;
+
+    #[test]
+    fn the_oldest_entries_go_until_the_rest_has_room() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache::open(folder.path()).unwrap();
+        for (age, name) in ["newest", "middle", "oldest"].into_iter().enumerate() {
+            let file = File::create(cache.path(name)).unwrap();
+            file.set_len(1000).unwrap();
+            file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(1000 - age as u64)).unwrap();
+        }
+        let left = || ["newest", "middle", "oldest"].map(|name| cache.path(name).exists());
+        cache.drop_oldest(3000).unwrap();
+        assert_eq!(left(), [true; 3]);
+        cache.drop_oldest(2999).unwrap();
+        assert_eq!(left(), [true, true, false]);
+        cache.drop_oldest(0).unwrap();
+        assert_eq!((left(), folder.path().join("key").exists()), ([false; 3], true));
+    }
 }

@@ -121,8 +121,8 @@ async fn a_plugin_is_configured_once_for_all_or_else_in_each_instance() {
     // Its memory has no room for what reading it takes.
     let hoard = json!({ "refuse": "evil", "hoard": "all" });
     assert_eq!(linked(hoard.clone()).await.settings, Some(hoard.to_string()));
-    for refuse in ["evil", "odd"] {
-        assert_eq!(linked(json!({ "refuse": refuse })).await.settings, None);
+    for settings in [json!({ "refuse": "evil" }), json!({ "refuse": "odd" }), json!({ "hoard": "most" })] {
+        assert_eq!(linked(settings).await.settings, None);
     }
     for (settings, word) in
         [(json!({ "refuse": "evil" }), "evil"), (json!({ "refuse": "odd" }), "odd"), (hoard, "evil")]

@@ -138,7 +138,7 @@ async fn calls_of_one_session_come_one_after_the_other() {
 #[tokio::test]
 async fn beyond_the_limit_the_least_recently_used_session_ends() {
     let tools = counter(true).await;
-    let sessions: Vec<_> = (0..limits::TOOL_SESSIONS).map(|_| SessionId::new()).collect();
+    let sessions: Vec<_> = (0..limits::SOURCE_INSTANCES).map(|_| SessionId::new()).collect();
     for session in &sessions {
         assert_eq!(count(&tools, session).await, "1");
     }

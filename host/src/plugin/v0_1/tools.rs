@@ -92,7 +92,7 @@ pub(crate) struct ToolSession(ResourceAny);
 
 impl Live<ToolsWorld> {
     fn arm(&mut self) -> Armed {
-        let limits = self.store.data().tool_limits();
+        let limits = self.store.data().tool;
         arm(&mut self.store, limits)
     }
 

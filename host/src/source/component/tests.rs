@@ -15,14 +15,14 @@ use crate::source::testing::{nobody, silent};
 
 async fn source(settings: serde_json::Value) -> ComponentSource {
     let tools = tools(plugins(), &PluginRef::Path(guest("counter")), &settings).await.unwrap();
-    ComponentSource::new(tools, Duration::from_secs(60))
+    ComponentSource::new(tools, &of(Duration::from_secs(60)))
 }
 
 /// The guest `explorer` with what it may touch.
 async fn explorer(access: Access) -> ComponentSource {
     let plugin = PluginRef::Path(guest("explorer"));
     match plugins().component(&plugin, &json!({}), &[], access).await.unwrap().kind {
-        crate::plugin::Kind::Tools(tools) => ComponentSource::new(tools, Duration::from_secs(600)),
+        crate::plugin::Kind::Tools(tools) => ComponentSource::new(tools, &of(Duration::from_secs(600))),
         other => panic!("{other:?}"),
     }
 }
@@ -54,6 +54,10 @@ fn text(answer: &Answer) -> (bool, String) {
 fn code(answer: &Answer) -> i64 {
     let Answer::Error(error) = answer else { panic!("{answer:?}") };
     error.read::<serde_json::Value>().unwrap()["code"].as_i64().unwrap()
+}
+
+fn of(timeout: Duration) -> crate::config::SourceConfig {
+    crate::config::SourceConfig { timeout, ..crate::catalog::testing::source("test", crate::config::Naming::Source) }
 }
 
 #[tokio::test]
@@ -168,6 +172,41 @@ async fn a_failure_names_the_line_that_raises_the_limit_and_the_next_call_works(
 }
 
 #[tokio::test]
+async fn no_more_instances_work_at_once_than_the_source_may_have_and_further_calls_wait() {
+    let access = Access { instances: 2, ..Access::default() };
+    let source = explorer(access.clone()).await;
+    let crowd = (0..200).map(|_| call(&source, "look"));
+    for answer in futures_util::future::join_all(crowd).await {
+        assert!(!text(&answer).0, "{answer:?}");
+    }
+
+    let source = explorer(Access { timeout: Duration::from_millis(50), ..access }).await;
+    let sleepers = futures_util::future::join(call(&source, "sleep"), call(&source, "sleep"));
+    let refused = tokio::select! {
+        biased;
+        slept = sleepers => panic!("{slept:?}"),
+        refused = call(&source, "look") => text(&refused),
+    };
+    let words = "all 2 instances that it may have are at work; to let it have more, write `cell = { instances = 4 }`";
+    assert!(refused.0 && refused.1.contains("plugin-busy") && refused.1.contains(words), "{refused:?}");
+    assert!(!text(&call(&source, "look").await).0);
+}
+
+#[tokio::test]
+async fn what_passes_in_one_call_has_a_limit_that_the_source_can_raise() {
+    let flood = async |output| {
+        let mut access = Access { output, ..Access::default() };
+        access.grant.limits.memory = 256 << 20;
+        text(&call(&explorer(access).await, "flood").await)
+    };
+    let words = "passed more than 12 MiB in one call; to let it pass more, write `cell = { output = \"24MiB\" }`";
+    let (is_error, said) = flood(12 << 20).await;
+    assert!(is_error && said.contains("plugin-output") && said.contains(words), "{said}");
+    let (is_error, said) = flood(24 << 20).await;
+    assert!(!is_error && said.len() == 16 << 20, "{} bytes", said.len());
+}
+
+#[tokio::test]
 async fn a_call_that_waits_too_long_names_its_timeout() {
     let plugin = PluginRef::Path(guest("explorer"));
     let Ok(crate::plugin::Kind::Tools(tools)) =
@@ -175,7 +214,7 @@ async fn a_call_that_waits_too_long_names_its_timeout() {
     else {
         panic!()
     };
-    let source = ComponentSource::new(tools, Duration::from_millis(50));
+    let source = ComponentSource::new(tools, &of(Duration::from_millis(50)));
     let (is_error, said) = text(&call(&source, "sleep").await);
     assert!(is_error && said.contains("within 0.05 s; to wait longer, raise `timeout` in its source"), "{said}");
 }
@@ -190,7 +229,7 @@ async fn a_store_is_the_profiles_own_and_outlives_the_source() {
         let loaded = plugins().component(&plugin, &json!({}), &grant, access).await.unwrap();
         assert!(loaded.keeps);
         match loaded.kind {
-            crate::plugin::Kind::Tools(tools) => ComponentSource::new(tools, Duration::from_secs(600)),
+            crate::plugin::Kind::Tools(tools) => ComponentSource::new(tools, &of(Duration::from_secs(600))),
             other => panic!("{other:?}"),
         }
     };

@@ -19,7 +19,7 @@ use url::Url;
 use super::super::testing::nobody;
 use super::super::transport::{Transport, TransportError};
 use super::*;
-use crate::config::{Carrier, CellConfig, Naming};
+use crate::config::{Carrier, Naming};
 use crate::message::{Answer, Id, Message, Request};
 use crate::source::Source;
 
@@ -377,7 +377,6 @@ async fn what_cannot_leave_is_not_sent_and_what_redirects_is_not_followed() {
 fn source(address: SocketAddr, headers: &[(&str, &str)], private: bool) -> Result<HttpSource, SourceError> {
     let url = Url::parse(&format!("http://{address}/mcp")).unwrap();
     let config = SourceConfig {
-        name: "web".parse().unwrap(),
         endpoint: Endpoint::Url {
             url,
             headers: BTreeMap::new(),
@@ -385,20 +384,8 @@ fn source(address: SocketAddr, headers: &[(&str, &str)], private: bool) -> Resul
             dangerous_allow_private: private,
             carrier: Carrier::Detect,
         },
-        names: Naming::Source,
-        tags: Vec::new(),
-        required: false,
-        eager: false,
-        trust_annotations: false,
-        context: Vec::new(),
-        allow: None,
-        deny: Vec::new(),
-        cell: CellConfig::default(),
         timeout: Duration::from_secs(60),
-        discovery: crate::config::Follow::Snapshot,
-        lifecycle: crate::config::Lifecycle::Warm,
-        idle: Duration::from_secs(600),
-        max_message: crate::message::MAX_MESSAGE_BYTES,
+        ..crate::catalog::testing::source("web", Naming::Source)
     };
     let headers = headers.iter().map(|(name, value)| ((*name).to_owned(), SecretString::from(*value))).collect();
     HttpSource::new(&config, headers, Path::new("/dev/null/none"), Arc::new(|_| {}))

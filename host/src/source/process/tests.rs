@@ -57,22 +57,10 @@ impl Bench {
     fn with(dir: TempDir, argv: Vec<String>, env: BTreeMap<String, Value>) -> Self {
         let values = env.keys().map(|key| (key.clone(), format!("value of {key}"))).collect();
         let config = SourceConfig {
-            name: "test".parse().unwrap(),
             endpoint: Endpoint::Command { argv, cwd: None, env },
-            names: Naming::Source,
-            tags: Vec::new(),
-            required: true,
-            eager: false,
-            trust_annotations: false,
-            context: Vec::new(),
-            allow: None,
-            deny: Vec::new(),
             cell: CellConfig { write: vec![dir.path().join("open")], ..CellConfig::default() },
             timeout: Duration::from_secs(60),
-            discovery: crate::config::Follow::Snapshot,
-            lifecycle: crate::config::Lifecycle::Warm,
-            idle: Duration::from_secs(600),
-            max_message: crate::message::MAX_MESSAGE_BYTES,
+            ..crate::catalog::testing::source("test", Naming::Source)
         };
         std::fs::create_dir(dir.path().join("open")).unwrap();
         let launcher = Launcher::Path(test_source().to_owned());

@@ -44,6 +44,8 @@ impl Vitals {
 /// For how long somebody waits who wants a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Patience {
+    /// Not at all for a source that is known to be down, as another can be asked; else until the next attempt has failed.
+    Elsewhere,
     /// Until the next attempt has failed.
     Attempt,
     /// Until the attempts are spent, if a connection ever stood: the source is known, and may be back soon.
@@ -143,15 +145,16 @@ impl Line {
                 let wait = kept.machine.not_before().map(|at| at.saturating_duration_since(Instant::now()));
                 return Wanted::Refused(error().left_alone(ATTEMPTS, wait.unwrap_or_default()));
             }
-            _ if kept.failures > seen && (patience == Patience::Attempt || !kept.machine.met()) => {
+            _ if kept.failures > seen && (patience != Patience::Reconnect || !kept.machine.met()) => {
                 return Wanted::Refused(error());
             }
             _ => {}
         }
+        let refused = kept.error.clone().filter(|_| patience == Patience::Elsewhere);
         if kept.driver.is_none() {
             kept.driver = Some(start());
         }
-        Wanted::Wait
+        refused.map_or(Wanted::Wait, Wanted::Refused)
     }
 
     /// When the next connection may be begun; None if none ever.

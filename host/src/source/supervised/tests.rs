@@ -9,6 +9,8 @@ use std::sync::atomic::Ordering;
 
 use super::machine::{COOL_DOWN, STABLE};
 use super::*;
+use crate::call::{Attempt, Call};
+use crate::config::Places;
 use crate::source::testing::{nobody, silent, text};
 use world::{Bench, Ear, Mood, client, shown};
 
@@ -45,6 +47,40 @@ async fn a_call_that_was_never_sent_waits_for_the_connection_within_its_deadline
     }
     assert_eq!(begun.elapsed().as_secs(), 2);
     assert_eq!(bench.world.calls.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_waits_for_its_turn_and_for_its_answer_within_one_time() {
+    let places = Some(Places { concurrency: 1, queue: 1 });
+    let bench = Bench::with(&[Mood::Mute], |care| {
+        (care.timeout, care.lane) = (Duration::from_secs(10), Lane::new(&care.name, places));
+    });
+    let session = client(&Ear::new());
+    let late = async {
+        tokio::time::sleep(Duration::from_secs(4)).await;
+        let begun = Instant::now();
+        let outcome = bench.call(&session).await;
+        assert_eq!(begun.elapsed().as_secs(), 10, "6 s in the queue, 4 s at the source");
+        outcome
+    };
+    let (first, second) = tokio::join!(bench.call(&session), late);
+    assert!(matches!(first, Outcome::Unknown(_)) && matches!(second, Outcome::Unknown(_)), "{first:?} {second:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_another_can_be_asked_nobody_waits_for_a_source_that_is_down() {
+    let bench = Bench::new(&[Mood::Dies, Mood::Absent, Mood::Well]);
+    let session = client(&Ear::new());
+    let attempt = |others| {
+        let call = Call { attempt: Some(Attempt { number: 1, others }), ..Call::clone(shown("a tool").call()) };
+        bench.source.call(Permit::unchecked(call.into()), &session, silent())
+    };
+    assert!(matches!(attempt(true).await, Outcome::Unknown(_)));
+    let begun = Instant::now();
+    assert!(matches!(attempt(true).await, Outcome::NotSent(_)));
+    assert_eq!(begun.elapsed(), Duration::ZERO);
+    assert_eq!(text(attempt(false).await), "ok", "the last one waits");
+    assert_eq!(text(attempt(true).await), "ok", "and it is itself again");
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,6 +1,6 @@
 //! A policy that behaves: it does what its settings say. `{"refuse": TEXT}` denies calls whose arguments hold the text,
 //! `{"ask": TEXT}` asks about them, `{"wrong": true}` is refused by `configure`, `{"hoard": "all"}` takes all the memory that
-//! there may be.
+//! there may be, and `{"hoard": "most"}` leaves some.
 
 use std::arch::wasm32::{memory_grow, memory_size};
 use std::cell::RefCell;
@@ -21,7 +21,12 @@ impl Guest for Plain {
         if settings.contains("\"wrong\"") {
             return Err("unknown field `wrong`, expected `refuse` or `ask`".into());
         }
-        while value(&settings, "hoard").is_some() && memory_size(0) < PAGES {
+        let hoard = match value(&settings, "hoard") {
+            Some("all") => PAGES,
+            Some(_) => PAGES - 8,
+            None => 0,
+        };
+        while memory_size(0) < hoard {
             memory_grow(0, 1);
         }
         SETTINGS.set(settings);

@@ -37,7 +37,7 @@ pub(super) async fn told(folder: &Path, data_dir: &Path) -> anyhow::Result<()> {
     let broker =
         run::broker(Config::parse(&configuration(&loot, data_dir)?, &folder.join("caged/portcullis.toml"))?).await?;
     let story = story(&broker).await;
-    broker.close().await;
+    broker.shutdown().await;
     story?;
     near.set_nonblocking(true)?;
     ensure!(near.accept().is_err(), "the thief has called a program of this machine");
@@ -68,7 +68,7 @@ async fn story(broker: &Broker) -> anyhow::Result<()> {
     let session = broker.open_session(&run::profile(None)?, "demo", "demo").await.map_err(failed)?;
     let params = Json::of(&json!({ "name": "notes__summarise", "arguments": {} }));
     say(&format!("agent   {BOLD}notes__summarise{BOLD:#} {{}}"))?;
-    let answer = session.call_tool(params, Arc::new(Nobody)).await;
+    let answer = session.request("tools/call", params, Arc::new(Nobody)).await;
     session.close().await;
     let Answer::Result(result) = &answer else { anyhow::bail!("the thief was not called: {answer:?}") };
     let result = result.to_value();

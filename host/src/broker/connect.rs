@@ -1,0 +1,30 @@
+//! Meeting all sources at once, for programs that want to know before they begin.
+
+use std::collections::BTreeMap;
+
+use super::Broker;
+use crate::name::SourceName;
+use crate::source::SourceError;
+
+/// Not one source could be connected: why, source by source.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("no source could be connected: {}", causes(.0))]
+pub struct NoneConnected(pub BTreeMap<SourceName, SourceError>);
+
+fn causes(all: &BTreeMap<SourceName, SourceError>) -> String {
+    all.iter().map(|(name, why)| format!("`{name}`: {why}")).collect::<Vec<_>>().join("; ")
+}
+
+impl Broker {
+    /// Connects to all sources, in parallel, so that the first session finds them there. Gives those that could not be connected,
+    /// and why: a session tries them again. Without it, sources are connected when a session first needs them. Cancellation safe.
+    ///
+    /// # Errors
+    /// [`NoneConnected`] if that is all of them.
+    pub async fn connect_all(&self) -> Result<BTreeMap<SourceName, SourceError>, NoneConnected> {
+        let met = self.discover().await;
+        let all = met.len();
+        let failed: BTreeMap<_, _> = met.into_iter().filter_map(|(name, met)| Some((name, met.err()?))).collect();
+        if failed.len() == all { Err(NoneConnected(failed)) } else { Ok(failed) }
+    }
+}

@@ -1,0 +1,153 @@
+//! What a profile may spend: calls, bytes and time, each a bucket that fills at an even rate.
+//!
+//! What a call costs in bytes and time is known when it has ended. A bucket may so go below nothing, and then nobody calls before
+//! it is above it again.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::Refusal;
+use crate::config::{BudgetConfig, Rate};
+
+/// What is left to the callers of one profile, together. In memory: a broker begins with full buckets. Measured by a clock that
+/// nobody can set.
+#[derive(Debug)]
+pub struct Budget(Mutex<Buckets>);
+
+#[derive(Debug)]
+struct Buckets {
+    calls: Option<Bucket>,
+    bytes: Option<Bucket>,
+    time: Option<Bucket>,
+}
+
+impl Budget {
+    /// Full buckets.
+    #[must_use]
+    pub fn new(config: &BudgetConfig) -> Self {
+        let bucket = |rate: &Option<Rate>| rate.as_ref().map(Bucket::full);
+        let BudgetConfig { calls, bytes, time } = config;
+        Self(Mutex::new(Buckets { calls: bucket(calls), bytes: bucket(bytes), time: bucket(time) }))
+    }
+
+    /// Whether a call may be made now.
+    ///
+    /// # Errors
+    /// [`Refusal::Denied`] with the code `budget-spent`, which says of what, and when it is possible again.
+    pub(super) fn check(&self) -> Result<(), Refusal> {
+        self.look(|_| ())
+    }
+
+    /// The same, and takes a call that sends so many bytes.
+    pub(super) fn take(&self, bytes: usize) -> Result<(), Refusal> {
+        self.look(|buckets| {
+            buckets.calls.iter_mut().for_each(|calls| calls.level -= 1.0);
+            buckets.bytes.iter_mut().for_each(|all| all.level -= bytes as f64);
+        })
+    }
+
+    /// Takes what a call cost beside that.
+    pub(super) fn spend(&self, bytes: usize, time: Duration) {
+        let mut buckets = self.lock();
+        buckets.bytes.iter_mut().for_each(|all| all.level -= bytes as f64);
+        buckets.time.iter_mut().for_each(|all| all.level -= time.as_secs_f64());
+    }
+
+    fn look(&self, then: impl FnOnce(&mut Buckets)) -> Result<(), Refusal> {
+        let mut buckets = self.lock();
+        let now = Instant::now();
+        let Buckets { calls, bytes, time } = &mut *buckets;
+        // A call is whole; of bytes and time any rest will do, as nobody knows what will be needed.
+        let waits = [("calls", calls, 1.0), ("bytes", bytes, f64::EPSILON), ("time", time, f64::EPSILON)]
+            .into_iter()
+            .filter_map(|(of, bucket, need)| Some((bucket.as_mut()?.wait(need, now)?, of)));
+        match waits.max_by_key(|(wait, _)| *wait) {
+            None => {
+                then(&mut buckets);
+                Ok(())
+            }
+            Some((wait, of)) => {
+                let seconds = wait.as_secs() + 1;
+                let text = format!("the profile's `budget` of {of} is spent; a call is possible again in {seconds} s");
+                Err(Refusal::denied("budget-spent", text))
+            }
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Buckets> {
+        // The buckets are whole at every point at which a holder could panic.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[derive(Debug)]
+struct Bucket {
+    most: f64,
+    per_second: f64,
+    level: f64,
+    at: Instant,
+}
+
+impl Bucket {
+    fn full(rate: &Rate) -> Self {
+        let most = rate.amount;
+        Self { most, per_second: most / rate.per.as_secs_f64(), level: most, at: Instant::now() }
+    }
+
+    /// How long it takes until that much is in it; None if it is.
+    fn wait(&mut self, need: f64, now: Instant) -> Option<Duration> {
+        let filled = now.saturating_duration_since(self.at).as_secs_f64() * self.per_second;
+        (self.level, self.at) = ((self.level + filled).min(self.most), now);
+        let missing = need - self.level;
+        (missing > 0.0).then(|| Duration::from_secs_f64(missing / self.per_second))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    fn rate(amount: f64, seconds: u64) -> Option<Rate> {
+        Some(Rate { amount, per: Duration::from_secs(seconds) })
+    }
+
+    fn refused(budget: &Budget) -> String {
+        match budget.take(0).unwrap_err() {
+            Refusal::Denied { code, message } => format!("{code}: {message}"),
+            other => format!("{other:?}"),
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn calls_are_counted_and_come_back_at_an_even_rate() {
+        let budget = Budget::new(&BudgetConfig { calls: rate(2.0, 60), ..BudgetConfig::default() });
+        budget.take(0).unwrap();
+        budget.take(0).unwrap();
+        let text = "budget-spent: the profile's `budget` of calls is spent; a call is possible again in 31 s";
+        assert_eq!(refused(&budget), text);
+        assert!(budget.check().is_err());
+        tokio::time::advance(Duration::from_secs(31)).await;
+        budget.check().unwrap();
+        budget.take(0).unwrap();
+        assert!(budget.take(0).is_err());
+        tokio::time::advance(Duration::from_secs(3600)).await;
+        assert!((0..2).all(|_| budget.take(0).is_ok()) && budget.take(0).is_err(), "no more than full");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn bytes_and_time_are_paid_afterwards_and_debts_are_waited_for() {
+        let config = BudgetConfig { calls: None, bytes: rate(100.0, 10), time: rate(10.0, 100) };
+        let budget = Budget::new(&config);
+        budget.take(50).unwrap();
+        budget.spend(250, Duration::from_secs(1));
+        assert!(refused(&budget).contains("of bytes is spent; a call is possible again in 21 s"));
+        tokio::time::advance(Duration::from_secs(21)).await;
+        budget.take(0).unwrap();
+        budget.spend(0, Duration::from_secs(12));
+        assert!(refused(&budget).contains("of time is spent"));
+    }
+}

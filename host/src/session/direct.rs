@@ -1,0 +1,82 @@
+//! A session of a program that calls by itself.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+use serde_json::json;
+
+use super::{Nobody, Session};
+use crate::call::Risk;
+use crate::catalog::Kind;
+use crate::message::{Answer, Json, RpcError};
+use crate::name::SourceName;
+
+/// A tool that a session may call (product.md, U1).
+#[derive(Debug, Clone, Serialize)]
+pub struct Tool {
+    /// By which it is called.
+    pub name: String,
+    /// What its source says of it; may be empty.
+    pub description: String,
+    /// JSON Schema of its arguments, byte for byte.
+    pub input_schema: Json,
+    /// The source that offers it; of a group the member whose definition is shown.
+    pub source: SourceName,
+    /// The group that it is a tool of.
+    pub group: Option<SourceName>,
+    /// Of that source: in a group, members with a higher one go first; 0 to 100.
+    pub priority: u8,
+    /// What a call could do: `harmless` or `risky`.
+    #[serde(serialize_with = "word")]
+    pub risk: Risk,
+}
+
+fn word<S: serde::Serializer>(risk: &Risk, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(risk.as_str())
+}
+
+impl Session {
+    /// The tools that this session may call, by name. The first call meets the profile's sources, in parallel; later ones give the
+    /// same snapshot. Cancellation safe.
+    ///
+    /// # Errors
+    /// With `data.code` `discovery-failed` if a required source could not be met: the session has ended then.
+    pub async fn discover(&self) -> Result<Vec<Tool>, RpcError> {
+        let listing = self.listing(Kind::Tool).await?;
+        let mut tools: Vec<_> = listing
+            .items()
+            .map(|shown| {
+                let (item, config) = (&shown.item, &shown.upstream.config);
+                Tool {
+                    name: item.exposed.to_string(),
+                    description: item.definition.get_str("description").unwrap_or_default(),
+                    input_schema: item.definition.get("inputSchema").unwrap_or_else(Json::empty_object),
+                    source: config.name.clone(),
+                    group: item.group.clone(),
+                    priority: config.priority,
+                    risk: shown.risk,
+                }
+            })
+            .collect();
+        tools.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(tools)
+    }
+
+    /// Calls a tool with these arguments, an object, the whole way through the gate; gives its MCP `CallToolResult`, also where that
+    /// says that the tool failed (`isError`). Nobody is there to be asked: a question waits in the inbox for another terminal.
+    /// [`Session::request`] takes everything else that a call can have.
+    ///
+    /// Cancellation: the call is cancelled at its source, and its outcome recorded as unknown.
+    ///
+    /// # Errors
+    /// [`RpcError`] of the source, or of the broker, which says why in `data.code`: among others `not-sent` if no source could be
+    /// reached and `outcome-unknown` if one may have acted; what a policy or a person refused has the code
+    /// [`RpcError::DENIED`], an unknown tool [`RpcError::INVALID_PARAMS`].
+    pub async fn call_tool(&self, tool: &str, arguments: &impl Serialize) -> Result<Json, RpcError> {
+        let params = Json::of(&json!({ "name": tool, "arguments": Json::of(arguments) }));
+        match self.request("tools/call", params, Arc::new(Nobody)).await {
+            Answer::Result(result) => Ok(result),
+            Answer::Error(error) => Err(RpcError::of(&error)),
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! How many calls a source has at once, and how many wait for their turn.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, timeout_at};
+
+use crate::config::Places;
+use crate::name::SourceName;
+
+/// The calls that a source has and that wait for it. One source's never stand in the way of another's.
+#[derive(Debug)]
+pub(crate) struct Lane {
+    source: SourceName,
+    /// None where nothing is configured: then the table of pending calls is the only limit.
+    concurrency: Option<(usize, Arc<Semaphore>)>,
+    queue: usize,
+    waiting: AtomicUsize,
+}
+
+/// A place at the source. Dropping it lets the next one in.
+#[derive(Debug)]
+pub(crate) struct Turn(#[expect(dead_code, reason = "held, to be dropped")] Option<OwnedSemaphorePermit>);
+
+impl Lane {
+    pub(crate) fn new(source: &SourceName, places: Option<Places>) -> Self {
+        let concurrency = places.map(|places| (places.concurrency, Arc::new(Semaphore::new(places.concurrency))));
+        let queue = places.map_or(0, |places| places.queue);
+        Self { source: source.clone(), concurrency, queue, waiting: AtomicUsize::new(0) }
+    }
+
+    /// Waits for a turn, in the order of arrival, until `deadline`. What only goes on with what the source has, or stays open
+    /// for good, needs none. Cancellation safe.
+    ///
+    /// # Errors
+    /// Why there is none, for people: too many wait already, or the deadline has passed.
+    pub(crate) async fn turn(&self, method: &str, deadline: Instant) -> Result<Turn, String> {
+        let Some((most, places)) = self.concurrency.as_ref().filter(|_| is_work(method)) else { return Ok(Turn(None)) };
+        let source = &self.source;
+        if let Ok(place) = Arc::clone(places).try_acquire_owned() {
+            return Ok(Turn(Some(place)));
+        }
+        let waits = Waits::begin(&self.waiting);
+        if waits.before >= self.queue {
+            return Err(format!(
+                "source `{source}` is busy: it has {most} calls (`concurrency`), and {} wait for it (`queue`); nothing was sent, \
+                 send it again later",
+                self.queue
+            ));
+        }
+        match timeout_at(deadline, Arc::clone(places).acquire_owned()).await {
+            // Nobody closes them.
+            Ok(place) => Ok(Turn(place.ok())),
+            Err(_) => Err(format!(
+                "source `{source}` is busy: its {most} places (`concurrency`) were taken until the call's time was over; nothing \
+                 was sent"
+            )),
+        }
+    }
+}
+
+/// Whether a method gives a source something to do. Answers, subscriptions and what is about a task do not.
+pub(crate) fn is_work(method: &str) -> bool {
+    let first = method.split('/').next().unwrap_or_default();
+    !matches!(first, "tasks" | "subscriptions" | "logging") && !method.ends_with("subscribe")
+}
+
+/// One that waits.
+struct Waits<'a> {
+    waiting: &'a AtomicUsize,
+    before: usize,
+}
+
+impl<'a> Waits<'a> {
+    fn begin(waiting: &'a AtomicUsize) -> Self {
+        Self { waiting, before: waiting.fetch_add(1, Ordering::Relaxed) }
+    }
+}
+
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use std::time::Duration;
+
+    use super::*;
+
+    fn lane(concurrency: usize, queue: usize) -> Lane {
+        Lane::new(&"s".parse().unwrap(), Some(Places { concurrency, queue }))
+    }
+
+    fn soon() -> Instant {
+        Instant::now() + Duration::from_secs(5)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn so_many_calls_are_at_a_source_so_many_wait_and_the_next_is_told() {
+        let lane = lane(1, 1);
+        let first = lane.turn("tools/call", soon()).await.unwrap();
+        let mut second = Box::pin(lane.turn("tools/call", soon()));
+        assert!(futures_util::poll!(&mut second).is_pending());
+        let full = lane.turn("tools/call", soon()).await.unwrap_err();
+        assert!(full.contains("source `s` is busy") && full.contains("1 wait"), "{full}");
+        assert!(lane.turn("tasks/result", soon()).await.is_ok(), "what goes on with a call needs no turn");
+        drop(first);
+        drop(second.await.unwrap());
+        assert!(lane.turn("tools/call", soon()).await.is_ok(), "the queue is empty again");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nobody_waits_longer_than_the_call_may_take_and_who_goes_leaves_the_queue() {
+        let lane = lane(1, 1);
+        let _first = lane.turn("tools/call", soon()).await.unwrap();
+        let late = lane.turn("tools/call", soon()).await.unwrap_err();
+        assert!(late.contains("nothing was sent"), "{late}");
+        let mut gone = Box::pin(lane.turn("tools/call", soon()));
+        assert!(futures_util::poll!(&mut gone).is_pending());
+        drop(gone);
+        let mut next = Box::pin(lane.turn("tools/call", soon()));
+        assert!(futures_util::poll!(&mut next).is_pending(), "there is room in the queue");
+    }
+}

@@ -1,0 +1,72 @@
+//! Nobody's calls stand in the way of somebody else's, and no profile spends more than it may.
+
+use serde_json::{Value, json};
+
+use crate::agent::{Agent, Era, outcome};
+use crate::groups::{NEVER, members, scripted};
+use crate::place::{Place, until};
+
+fn echo(agent: &mut Agent, source: &str, text: &str) -> Value {
+    agent.call(&format!("{source}__echo"), &json!({ "text": text }), None)
+}
+
+/// Sends one call more than fit to a source that never answers; gives those that stay.
+fn flood(agent: &mut Agent) -> Vec<u64> {
+    let mut sent: Vec<u64> = (0..3).map(|n| agent.send_call("a__echo", &json!({ "n": n }))).collect();
+    let refused = agent.next().unwrap();
+    let what = outcome(&refused);
+    assert_eq!(what["refused"], "not-sent", "{refused}");
+    assert!(what["message"].as_str().unwrap().contains("source `a` is busy: it has 1 calls"), "{refused}");
+    sent.retain(|id| refused["id"] != *id);
+    sent
+}
+
+#[test]
+fn a_source_that_hangs_takes_so_many_calls_and_keeps_nobody_from_another() {
+    let config = format!("{}{NEVER}", members("concurrency = 1\nqueue = 1"));
+    let place = scripted(&config, "hang-call", "well");
+    let mut agent = Agent::alone(&place, Era::Modern);
+    agent.list();
+    let waiting = flood(&mut agent);
+    for _ in 0..3 {
+        assert!(echo(&mut agent, "b", "x")["ok"].is_string());
+    }
+    for id in waiting {
+        agent.notify("notifications/cancelled", json!({ "requestId": id }));
+    }
+    until("both have ended", || {
+        let ended = place.records_of("tool.completed");
+        ended.iter().filter(|record| record["body"]["source"] == "a").count() == 3
+    });
+    // Who went away has left their places.
+    flood(&mut agent);
+    agent.leave();
+    place.assert_nothing_left();
+}
+
+fn spending(budget: &str) -> (Place, Agent) {
+    let profile = format!("[profiles.default]\napprove = \"never\"\nbudget = {budget}\n");
+    let place = scripted(&format!("{}{profile}", members("")), "well", "well");
+    let agent = Agent::alone(&place, Era::Modern);
+    (place, agent)
+}
+
+#[test]
+fn a_budget_that_is_spent_denies_before_the_intent_and_says_when_it_is_possible_again() {
+    for (budget, of) in [("{ calls = \"2/d\" }", "calls"), ("{ bytes = \"900B/d\" }", "bytes")] {
+        let (place, mut agent) = spending(budget);
+        let text = "x".repeat(300);
+        assert!(echo(&mut agent, "a", &text)["ok"].is_string(), "{of}");
+        assert!(echo(&mut agent, "b", &text)["ok"].is_string(), "{of}");
+        let refused = echo(&mut agent, "a", &text);
+        assert_eq!(refused["refused"], "budget-spent", "{of}: {refused}");
+        let message = refused["message"].as_str().unwrap();
+        assert!(message.starts_with(&format!("the profile's `budget` of {of} is spent; a call is possible again in ")));
+        assert_eq!(agent.list()["tools"].as_array().unwrap().len(), 2, "to look costs nothing");
+        agent.leave();
+        assert_eq!(place.records_of("call.intent").len(), 2, "{of}");
+        let denied = place.records_of("call.denied");
+        assert_eq!((denied.len(), &denied[0]["body"]["code"]), (1, &json!("budget-spent")), "{of}");
+        place.assert_nothing_left();
+    }
+}

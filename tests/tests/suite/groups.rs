@@ -1,0 +1,266 @@
+//! Groups: sources that stand in for each other.
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::agent::{Agent, Era, outcome};
+use crate::healing::write;
+use crate::place::{Place, signal, until};
+
+pub(crate) const NEVER: &str = "[profiles.default]\napprove = \"never\"\n";
+const GROUP: &str = "[groups.search]\nsources = [\"a\", \"b\"]\n";
+
+/// Sources `a` and `b`, each of which does what its script says.
+pub(crate) fn members(more: &str) -> String {
+    let member = |name: &str| {
+        format!("[sources.{name}]\ncommand = [\"@source@\", \"faulty\", \"@dir@/open/{name}\"]\n@cell@\n{more}\n")
+    };
+    format!("{}{}", member("a"), member("b"))
+}
+
+fn grouped(more: &str, a: &str, b: &str) -> Place {
+    scripted(&format!("{}{GROUP}{NEVER}", members(more)), a, b)
+}
+
+pub(crate) fn scripted(config: &str, a: &str, b: &str) -> Place {
+    let place = Place::new(config);
+    write(&place, "a", a);
+    write(&place, "b", b);
+    place
+}
+
+fn echo(agent: &mut Agent) -> Value {
+    agent.call("search__echo", &json!({ "n": 1 }), None)
+}
+
+fn echoed() -> Value {
+    json!({ "ok": r#"{"n":1}"# })
+}
+
+/// Which member was called, and at which attempt, call by call.
+fn attempts(place: &Place) -> Value {
+    let intents = place.records_of("call.intent");
+    intents.iter().map(|record| json!([record["body"]["source"], record["body"]["attempt"]])).collect()
+}
+
+fn state(place: &Place, source: &str) -> String {
+    let brokers: Value = serde_json::from_str(&place.run(&["status", "--json"]).out).unwrap();
+    let sources = brokers[0]["sources"].as_array().unwrap();
+    let found = sources.iter().find(|known| known["name"] == source).unwrap();
+    assert_eq!(found["group"], "search");
+    found["state"].as_str().unwrap().to_owned()
+}
+
+fn kill(place: &Place, source: &str) {
+    for process in place.processes().iter().filter(|process| process.contains(&format!("open/{source}"))) {
+        signal(process.split(' ').next().unwrap().parse().unwrap(), Signal::KILL);
+    }
+}
+
+/// Waits until no member has a process, as all rest.
+fn all_rest(place: &Place) {
+    until("all rest", || ["a", "b"].iter().all(|source| state(place, source) == "idle"));
+}
+
+#[test]
+fn the_best_member_that_is_well_is_called_under_the_name_of_the_group() {
+    let place = grouped("", "well", "well");
+    let mut agent = Agent::alone(&place, Era::Legacy);
+    assert_eq!(agent.list(), json!({ "tools": ["search__echo"] }));
+    assert_eq!(echo(&mut agent), echoed());
+    write(&place, "a", "exit-at-start");
+    kill(&place, "a");
+    until("the end of a is known", || state(&place, "a") != "ready");
+    assert_eq!(echo(&mut agent), echoed());
+    write(&place, "a", "well");
+    until("a is back", || state(&place, "a") == "ready");
+    assert_eq!(echo(&mut agent), echoed());
+    agent.leave();
+    assert_eq!(attempts(&place), json!([["a", 1], ["b", 1], ["a", 1]]));
+    assert!(place.records_of("call.intent").iter().all(|record| record["body"]["group"] == "search"));
+    place.assert_nothing_left();
+}
+
+#[test]
+fn a_higher_priority_goes_before_the_place_in_the_list() {
+    let config = members("").replacen("[sources.b]", "[sources.b]\npriority = 51", 1);
+    let place = scripted(
+        &format!("{config}[groups.search]\ntags = [\"x\"]\n{NEVER}").replace("@cell@", "@cell@\ntags = [\"x\"]"),
+        "well",
+        "well",
+    );
+    let mut agent = Agent::alone(&place, Era::Modern);
+    assert_eq!(echo(&mut agent), echoed());
+    agent.leave();
+    assert_eq!(attempts(&place), json!([["b", 1]]));
+    place.assert_nothing_left();
+}
+
+#[test]
+fn a_call_that_was_never_sent_goes_to_the_next_member_and_where_all_fail_each_cause_is_told() {
+    let place = grouped("idle = \"1s\"\ntimeout = \"1s\"", "well\nexit-at-start", "well\nwell\nexit-at-start");
+    let mut agent = Agent::alone(&place, Era::Modern);
+    agent.list();
+    all_rest(&place);
+    assert_eq!(echo(&mut agent), echoed());
+    until("b rests", || state(&place, "b") == "idle");
+    let failed = echo(&mut agent);
+    assert_eq!(failed["refused"], "not-sent", "{failed}");
+    let text = failed["message"].as_str().unwrap();
+    assert!(text.starts_with("no member of group `search` answered: ") && text.contains("`a`: "), "{text}");
+    assert!(text.contains("`b`: ") && text.contains("not today"), "{text}");
+    agent.leave();
+    let seen = attempts(&place);
+    assert_eq!(seen.as_array().unwrap()[..2], [json!(["a", 1]), json!(["b", 2])], "{seen}");
+    assert_eq!(seen.as_array().unwrap().len(), 4, "each member once: {seen}");
+    place.assert_nothing_left();
+}
+
+#[test]
+fn a_call_that_may_have_been_made_is_made_again_only_where_that_is_known_to_do_no_harm() {
+    let unknown = json!("outcome-unknown");
+    for (more, hint, accepted, goes_on) in [
+        ("", "idempotent", false, false),
+        ("", "idempotent", true, true),
+        ("", "well", true, false),
+        ("trust-annotations = true", "idempotent", false, true),
+        ("trust-annotations = true", "well", false, false),
+    ] {
+        let place = grouped(more, hint, hint);
+        if accepted {
+            let ran = place.run(&["lock", "accept", "search__*"]);
+            assert_eq!(ran.code, Some(0), "{}", ran.err);
+        }
+        write(&place, "a", &format!("exit-in-call {hint}"));
+        let mut agent = Agent::alone(&place, Era::Modern);
+        let said = echo(&mut agent);
+        agent.leave();
+        let what = format!("{more} {hint} {accepted}: {said}");
+        match goes_on {
+            true => assert_eq!(said, echoed(), "{what}"),
+            false => assert_eq!(said["refused"], unknown, "{what}"),
+        }
+        let expected = if goes_on { json!([["a", 1], ["b", 2]]) } else { json!([["a", 1]]) };
+        assert_eq!(attempts(&place), expected, "{what}");
+        place.assert_nothing_left();
+    }
+}
+
+#[test]
+fn an_answer_is_an_answer_be_it_an_error_or_a_refusal() {
+    for (script, expected) in
+        [("tool-error", json!({ "failed": "no" })), ("rpc-error", json!({ "refused": -32602, "message": "no" }))]
+    {
+        let place = grouped("", script, "well");
+        let mut agent = Agent::alone(&place, Era::Modern);
+        assert_eq!(echo(&mut agent), expected);
+        agent.leave();
+        assert_eq!(attempts(&place), json!([["a", 1]]));
+        place.assert_nothing_left();
+    }
+    let rule = "[[policies]]\nplugin = \"builtin:rules\"\nsettings = { deny = [\"search__*\"] }\n";
+    let place = scripted(&format!("{}{GROUP}{NEVER}{rule}", members("")), "well", "well");
+    let mut agent = Agent::alone(&place, Era::Modern);
+    assert!(echo(&mut agent)["refused"].is_string());
+    agent.leave();
+    let denied = place.records_of("call.denied");
+    assert_eq!((denied.len(), &denied[0]["body"]["source"]), (1, &json!("a")), "{denied:?}");
+    place.assert_nothing_left();
+}
+
+#[test]
+fn each_member_is_asked_about_by_its_own_name() {
+    let always = "[profiles.default]\napprove = \"always\"\n";
+    let config = format!("{}{GROUP}{always}", members("idle = \"1s\""));
+    let place = scripted(&config, "well\nexit-at-start", "well");
+    let mut agent = Agent::alone(&place, Era::Modern);
+    agent.list();
+    all_rest(&place);
+    let id = agent.send_call("search__echo", &json!({ "n": 1 }));
+    for _ in 0..2 {
+        let question = agent.question();
+        assert_eq!(place.run(&["approvals", "approve", &question]).code, Some(0));
+    }
+    assert_eq!(outcome(&agent.answer(id, None)), echoed());
+    agent.leave();
+    let asked: Value = place.records_of("call.asked").iter().map(|record| record["body"]["source"].clone()).collect();
+    assert_eq!(asked, json!(["a", "b"]));
+    place.assert_nothing_left();
+}
+
+#[test]
+fn who_comes_back_with_an_answer_comes_back_to_the_member_that_asked() {
+    let place = grouped("", "modern asks", "modern asks");
+    let mut agent = Agent::start(&place, Era::Modern);
+    agent.list();
+    write(&place, "a", "exit-at-start");
+    kill(&place, "a");
+    until("the end of a is known", || state(&place, "a") != "ready");
+    let call = json!({ "name": "search__echo", "arguments": { "n": 1 } });
+    let first = agent.request("tools/call", call.clone());
+    assert_eq!(first["result"]["resultType"], "input_required", "{first}");
+    write(&place, "a", "modern asks");
+    until("a is back", || {
+        // Nobody but a call wants a connection of a modern agent's that listens to nothing.
+        agent.list();
+        state(&place, "a") == "ready"
+    });
+    let mut retry = call;
+    retry["requestState"] = first["result"]["requestState"].clone();
+    retry["inputResponses"] = json!({ "which": { "action": "accept", "content": {} } });
+    assert_eq!(outcome(&agent.request("tools/call", retry)), echoed());
+    agent.leave();
+    let called: Value = place.records_of("call.intent").iter().map(|record| record["body"]["source"].clone()).collect();
+    assert!(!called.as_array().unwrap().contains(&json!("a")), "{called}");
+    place.assert_nothing_left();
+}
+
+#[test]
+fn a_member_that_takes_other_arguments_is_never_called_for_the_one_that_was_shown() {
+    let place = grouped("timeout = \"1s\"", "well", "other-schema");
+    let check = place.run(&["check", "--json"]);
+    let report: Value = serde_json::from_str(&check.out).unwrap();
+    let group = json!({
+        "name": "search",
+        "sources": ["a", "b"],
+        "tools": 1,
+        "unlike": [{ "tool": "search__echo", "source": "b", "shown": "a" }],
+    });
+    assert_eq!(report["groups"], json!([group]));
+    assert!(place.run(&["check"]).out.contains("search__echo of b takes other arguments than that of a"));
+
+    let mut agent = Agent::alone(&place, Era::Legacy);
+    agent.list();
+    write(&place, "a", "exit-at-start");
+    kill(&place, "a");
+    until("the end of a is known", || state(&place, "a") != "ready");
+    let failed = echo(&mut agent);
+    assert_eq!(failed["refused"], "not-sent", "{failed}");
+    assert!(failed["message"].as_str().unwrap().contains("`b`: its tool takes other arguments"), "{failed}");
+    agent.leave();
+    let differs = place.records_of("group.differs");
+    assert_eq!(differs.len(), 1, "{differs:?}");
+    assert_eq!(differs[0]["body"]["source"], "b");
+    place.assert_nothing_left();
+}
+
+#[test]
+fn one_call_has_fallbacks_by_name() {
+    let call = |place: &Place, fallback: &[&str]| {
+        let mut arguments = vec!["call", "a__echo", r#"{"n":1}"#];
+        fallback.iter().for_each(|source| arguments.extend(["--fallback", source]));
+        place.run(&arguments)
+    };
+    let place = scripted(&format!("{}{NEVER}", members("")), "exit-at-start", "well");
+    assert_eq!(call(&place, &[]).code, Some(1), "without a fallback it fails");
+    let ran = call(&place, &["b"]);
+    assert_eq!((ran.code, ran.out.trim()), (Some(0), r#"{"n":1}"#), "{}", ran.err);
+    let ran = call(&place, &["c"]);
+    assert!(ran.code == Some(1) && ran.err.contains("no source is called \"c\""), "{}", ran.err);
+    write(&place, "b", "exit-at-start");
+    let ran = call(&place, &["b"]);
+    assert_eq!(ran.code, Some(1));
+    let told = ran.err.contains("source `a`: ") && ran.err.contains("source `b`: ");
+    assert!(told && ran.err.contains("no member of group `a` is there"), "{}", ran.err);
+    place.assert_nothing_left();
+}
