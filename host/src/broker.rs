@@ -37,6 +37,7 @@ use crate::plugin::{Identity, Origin, PluginError, Plugins};
 use crate::secret::Secrets;
 use crate::session::{Agent, OngoingOfAll, Session};
 use crate::source::{Client, Onlooker, SourceError};
+use crate::telemetry::Telemetry;
 
 pub use components::AcceptedComponent;
 pub use connect::NoneConnected;
@@ -63,6 +64,7 @@ pub(crate) struct Inner {
     sessions: Mutex<HashMap<SessionId, Weak<Session>>>,
     pub(crate) ongoing: OngoingOfAll,
     started: Instant,
+    pub(crate) telemetry: Option<Telemetry>,
     /// Of sessions that have ended.
     pub(crate) session_durations: Histogram,
 }
@@ -101,6 +103,8 @@ impl Broker {
         let sinks = feed::load(&plugins, &config).await?;
         let profiles = profiles(&config)?;
         let secrets = Secrets::open(&config.data_dir)?;
+        let telemetry = config.telemetry.as_ref().map(|config| Telemetry::start(config, &secrets)).transpose();
+        let telemetry = telemetry.map_err(BuildError::Telemetry)?;
 
         let ledger = Ledger::open(&config.data_dir, started(&config)).await?;
         let notes = ledger.clone();
@@ -133,6 +137,7 @@ impl Broker {
             sessions: Mutex::default(),
             ongoing: OngoingOfAll::default(),
             started: Instant::now(),
+            telemetry,
             session_durations: Histogram::new(OPERATION),
         });
         let control = operator::listen(&inner);
@@ -291,6 +296,9 @@ impl Broker {
                 tracing::error!(%error, "the last records may be missing, for the sinks too");
             }
             feeds.finish().await;
+        }
+        if let Some(telemetry) = &self.inner.telemetry {
+            telemetry.finish().await;
         }
         self.inner.ledger.close().await;
     }

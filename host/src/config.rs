@@ -17,6 +17,7 @@ mod raw_source;
 mod search;
 mod share;
 mod source;
+mod telemetry;
 #[cfg(test)]
 mod tests;
 mod value;
@@ -38,6 +39,7 @@ pub use plugin::{PluginConfig, PluginRef};
 pub use search::user_data_dir;
 pub use share::{BudgetConfig, Places, Rate};
 pub(crate) use source::{TIMEOUT, TIMEOUT_MOST};
+pub use telemetry::TelemetryConfig;
 pub(crate) use value::is_host;
 pub use wrap::Wrap;
 
@@ -57,6 +59,8 @@ pub struct Config {
     pub data_dir: PathBuf,
     /// The HTTP front.
     pub serve: ServeConfig,
+    /// Where spans go; None means that there are none.
+    pub telemetry: Option<TelemetryConfig>,
     /// How long an ask waits for a person before it is denied.
     pub ask_timeout: Duration,
     /// The largest message that is read, in bytes. A larger one fails its call, and the error names its size.
@@ -355,6 +359,8 @@ pub struct ProfileConfig {
     pub approve: Approve,
     /// Whether sources may use the agent's model.
     pub sampling: bool,
+    /// Whether an agent may read how its sources are.
+    pub status: bool,
     /// How much of a call the ledger keeps.
     pub record: Detail,
     /// What all who call under it may spend together.

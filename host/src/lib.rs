@@ -50,10 +50,11 @@
 //!   plugins are what `portcullis plugin compile` made, loaded by digest: `plugin = "rules.cwasm@sha256:…"`.
 //! - `process` (default): sources with a `command`, their cells and packages. Without it nothing is started, and such a source is
 //!   an error.
+//! - `telemetry` (default): spans for a collector, by OTLP. Without it `[telemetry]` in a configuration is an error.
 //! - `pulley`: without `compiler`, code for an interpreter (`plugin compile --target pulley64`) in place of the processor's own, 25
 //!   times as slow. Where wasmtime has no code generator for the processor, it is the only way, and needs this feature too.
 //!
-//! On an edge host all three are off: `portcullis = { version = "…", default-features = false }`. The API is the same, but for
+//! On an edge host all four are off: `portcullis = { version = "…", default-features = false }`. The API is the same, but for
 //! `main_if_asked` and what is about packages and cells of processes.
 
 pub mod cell;
@@ -83,6 +84,7 @@ mod metrics;
 pub mod oauth;
 pub mod oci;
 pub mod source;
+mod telemetry;
 
 pub mod visible;
 

@@ -124,6 +124,14 @@ impl Series {
 #[derive(Debug, Clone, Default)]
 pub struct Tally(OnceLock<Arc<Series>>);
 
+/// A series, and what it is of.
+#[derive(Debug)]
+pub(crate) struct Counted {
+    pub(crate) method: &'static str,
+    pub(crate) tool: Option<Arc<str>>,
+    pub(crate) series: Arc<Series>,
+}
+
 /// All calls of one source.
 #[derive(Debug, Default)]
 pub(crate) struct Traffic {
@@ -162,16 +170,23 @@ impl Traffic {
         }
     }
 
-    /// Every series there is, with the method and the tool that it is of.
-    pub(crate) fn series(&self) -> Vec<(&'static str, Option<Arc<str>>, Arc<Series>)> {
+    /// Every series there is.
+    pub(crate) fn series(&self) -> Vec<Counted> {
         let [tool_method, ..] = METHODS;
-        let methods = METHODS.into_iter().zip(&self.methods);
-        let methods = methods.filter_map(|(method, series)| Some((method, None, series.get()?.clone())));
-        let others = self.other_tools.get().map(|series| (tool_method, Some(OTHER.into()), series.clone()));
+        let of_method = |(method, series): (&'static str, &OnceLock<Arc<Series>>)| {
+            Some(Counted { method, tool: None, series: series.get()?.clone() })
+        };
+        let of_tool = |name: &Arc<str>, series: &Arc<Series>| Counted {
+            method: tool_method,
+            tool: Some(name.clone()),
+            series: series.clone(),
+        };
+        let methods = METHODS.into_iter().zip(&self.methods).filter_map(of_method);
+        let others = self.other_tools.get().map(|series| of_tool(&OTHER.into(), series));
         let tools = self.tools();
-        let tools = tools.iter().map(|(name, series)| (tool_method, Some(name.clone()), series.clone()));
+        let tools = tools.iter().map(|(name, series)| of_tool(name, series));
         let mut all: Vec<_> = methods.chain(others).chain(tools).collect();
-        all.sort_by(|a, b| (a.0, &a.1).cmp(&(b.0, &b.1)));
+        all.sort_by(|a, b| (a.method, &a.tool).cmp(&(b.method, &b.tool)));
         all
     }
 
@@ -182,7 +197,7 @@ impl Traffic {
             let so_far = totals.get(word).and_then(serde_json::Value::as_u64).unwrap_or(0);
             totals.insert(word.to_owned(), (so_far + count).into());
         };
-        for (_, _, series) in self.series() {
+        for Counted { series, .. } in self.series() {
             series.endings().for_each(|(ending, histogram)| add(ending.as_str(), histogram.count()));
             add("denied", series.denials());
         }

@@ -10,6 +10,7 @@ mod direct;
 mod expose;
 mod follows;
 mod group;
+mod health;
 mod listen;
 mod listing;
 mod ongoing;
@@ -27,6 +28,7 @@ use std::time::Instant;
 
 use serde_json::json;
 use tokio::sync::OnceCell;
+use tracing::Instrument as _;
 
 use crate::broker::Inner;
 use crate::call::{CallId, Caller};
@@ -139,7 +141,7 @@ impl Session {
     /// If a required source could not be discovered, or does not list.
     pub async fn list(&self, kind: Kind) -> Result<Shelf, RpcError> {
         let listing = self.listing(kind).await?;
-        Ok(self.deferred(kind).unwrap_or_else(|| listing.shelf()))
+        Ok(self.deferred(kind).unwrap_or_else(|| self.with_status(kind, listing.shelf())))
     }
 
     /// What the session's sources can do together, as MCP `ServerCapabilities`, and what they have to say to a model.
@@ -148,6 +150,11 @@ impl Session {
         match self.listing(Kind::Tool).await {
             Ok(listing) => {
                 let mut offers = listing.offers(self.agent.era);
+                if self.profile.status
+                    && let Some(all) = offers.capabilities.as_object_mut()
+                {
+                    all.entry("resources").or_insert_with(|| json!({}));
+                }
                 if self.deferred(Kind::Tool).is_some() {
                     let said = offers.instructions.iter().map(String::as_str);
                     let said: Vec<_> = std::iter::once(deferred::INSTRUCTIONS).chain(said).collect();
@@ -162,8 +169,30 @@ impl Session {
     /// The way of a request, from catalog to outcome: the one door. `params` are as received, whole. Dropping the future
     /// cancels the call at its source and records that its outcome is unknown.
     pub async fn request(&self, method: &str, params: Json, contact: Arc<dyn Contact>) -> Answer {
+        let name = || params.get_str("name").map(|name| shortened(&name));
+        let log = tracing::info_span!(
+            "request",
+            mcp.session.id = self.caller.session.as_str(),
+            mcp.method.name = shortened(method),
+            gen_ai.tool.name = name(),
+        );
+        self.spanned(method, params, contact).instrument(log).await
+    }
+
+    async fn spanned(&self, method: &str, params: Json, contact: Arc<dyn Contact>) -> Answer {
+        let telemetry = self.broker.telemetry.as_ref();
+        let Some((span, params)) = telemetry.and_then(|to| to.serving(method, &params, &self.caller)) else {
+            return self.answer(method, params, contact).await;
+        };
+        let answer = self.answer(method, params, contact).await;
+        span.answered(&answer);
+        answer
+    }
+
+    async fn answer(&self, method: &str, params: Json, contact: Arc<dyn Contact>) -> Answer {
         let answered = match method {
             "logging/setLevel" => self.set_level(&params).await,
+            _ if self.reads_status(method, &params) => self.read_status().await,
             "resources/subscribe" | "resources/unsubscribe" => self.subscribe(method, params, &contact).await,
             "subscriptions/listen" => self.listen(&params, &contact).await,
             "tools/call" if self.deferred(Kind::Tool).is_some() => self.call_deferred(params, &contact).await,

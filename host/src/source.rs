@@ -14,6 +14,7 @@ mod supervised;
 mod testing;
 mod transport;
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -23,7 +24,7 @@ use crate::call::{Outcome, SessionId};
 use crate::catalog::Kind;
 use crate::gate::Permit;
 use crate::message::{Answer, Json, Notification, Request, RpcError};
-use crate::name::ProfileName;
+use crate::name::{ProfileName, SourceName};
 
 pub use component::ComponentSource;
 pub(crate) use component::{CommandSource, Program};
@@ -78,6 +79,12 @@ pub trait Source: Send + Sync + std::fmt::Debug {
     /// Ends it for good: answers that are waited for have [`DRAIN_DEADLINE`] to arrive, then the connections, and the
     /// processes if there are any, end within [`CLOSE_DEADLINE`]. Idempotent.
     async fn close(&self);
+}
+
+/// Where the broker keeps what a source writes to standard error; the file before it ends in `.log.1`. Only for what runs here.
+#[must_use]
+pub fn log_file(data_dir: &Path, source: &SourceName) -> PathBuf {
+    data_dir.join("logs").join(format!("{source}.log"))
 }
 
 /// Where a source is in its life.

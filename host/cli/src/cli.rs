@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use crate::command::{
-    approvals, audit, call, check, completions, demo, import, lock, login, plugin, schema, secret, serve, status,
+    approvals, audit, call, check, completions, demo, import, lock, login, logs, plugin, schema, secret, serve, status,
     tools, wrap,
 };
 
@@ -57,6 +57,7 @@ pub(crate) enum Command {
     Tools(tools::Args),
     Call(call::Args),
     Status(status::Args),
+    Logs(logs::Args),
     Lock(lock::Args),
     Approvals(approvals::Args),
     Audit(audit::Args),

@@ -9,6 +9,7 @@ pub(crate) mod demo;
 pub(crate) mod import;
 pub(crate) mod lock;
 pub(crate) mod login;
+pub(crate) mod logs;
 pub(crate) mod plugin;
 pub(crate) mod schema;
 pub(crate) mod secret;
@@ -32,6 +33,7 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Tools(args) => tools::run(&args, &global),
         Command::Call(args) => call::run(&args, &global),
         Command::Status(args) => status::run(&args, &global),
+        Command::Logs(args) => logs::run(&args, &global),
         Command::Lock(args) => lock::run(&args, &global),
         Command::Approvals(args) => approvals::run(&args, &global),
         Command::Audit(args) => audit::run(&args, &global),

@@ -45,6 +45,9 @@ pub enum BuildError {
         /// What is wrong.
         error: SourceError,
     },
+    /// Spans cannot be exported as configured.
+    #[error("`[telemetry]`: {0}")]
+    Telemetry(String),
     /// The socket for the command line cannot be opened.
     #[error("control socket in {folder:?}: {error}")]
     Control {

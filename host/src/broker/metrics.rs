@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::{Broker, Inner, SourceHealth};
-use crate::metrics::{Families, Labels, text};
+use crate::metrics::{Counted, Families, Labels, text};
 use crate::source::Status;
 
 impl Broker {
@@ -49,6 +49,11 @@ impl Inner {
             "Open sessions of agents",
             [(Labels::new(), self.live_sessions().len())],
         )?;
+        if let Some(telemetry) = &self.telemetry {
+            let [taken, lost] = telemetry.counts();
+            families.counter("portcullis_spans_taken", "Spans that the collector took", [(Labels::new(), taken)])?;
+            families.counter("portcullis_spans_lost", "Spans that it did not take in time", [(Labels::new(), lost)])?;
+        }
         let lasted = [(Labels::new(), &self.session_durations)];
         families.durations("mcp_server_session_duration", "Sessions of agents that have ended", lasted)
     }
@@ -62,9 +67,9 @@ impl Inner {
         families.durations(
             "mcp_client_operation_duration",
             "Requests to sources, from the intent on disk to the answer, by what came of them",
-            series.iter().flat_map(|(source, (method, tool, series))| {
-                series.endings().map(move |(ending, histogram)| {
-                    let mut labels = of_call(source, method, tool);
+            series.iter().flat_map(|(source, counted)| {
+                counted.series.endings().map(move |(ending, histogram)| {
+                    let mut labels = of_call(source, counted);
                     labels.push(("outcome", ending.as_str()));
                     (labels, histogram)
                 })
@@ -73,7 +78,7 @@ impl Inner {
         families.counter(
             "portcullis_calls_denied",
             "Calls that were refused before their source could see them",
-            series.iter().map(|(source, (method, tool, series))| (of_call(source, method, tool), series.denials())),
+            series.iter().map(|(source, counted)| (of_call(source, counted), counted.series.denials())),
         )
     }
 
@@ -96,9 +101,9 @@ impl Inner {
     }
 }
 
-fn of_call<'a>(source: &'a str, method: &'static str, tool: &'a Option<Arc<str>>) -> Labels<'a> {
-    let tool = tool.as_deref().map(|tool| ("tool", tool));
-    [("source", source), ("method", method)].into_iter().chain(tool).collect()
+fn of_call<'a>(source: &'a str, counted: &'a Counted) -> Labels<'a> {
+    let tool = counted.tool.as_deref().map(|tool| ("tool", tool));
+    [("source", source), ("method", counted.method)].into_iter().chain(tool).collect()
 }
 
 fn of_source(source: &SourceHealth) -> Labels<'_> {

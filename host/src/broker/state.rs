@@ -46,13 +46,20 @@ impl Broker {
     }
 }
 
-impl Inner {
-    pub(super) fn state(&self) -> State {
-        let (sources, discovered): (Vec<_>, Vec<_>) = self.upstreams.values().map(|upstream| upstream.health()).unzip();
-        State {
+impl State {
+    /// Of these sources, each with when it was discovered last.
+    pub(crate) fn of(known: impl Iterator<Item = (SourceHealth, Option<u64>)>) -> Self {
+        let (sources, discovered): (Vec<_>, Vec<_>) = known.unzip();
+        Self {
             total_tools: sources.iter().map(|source| source.tools_available).sum(),
             last_discovery: discovered.into_iter().flatten().max(),
             sources,
         }
+    }
+}
+
+impl Inner {
+    pub(super) fn state(&self) -> State {
+        State::of(self.upstreams.values().map(|upstream| upstream.health()))
     }
 }

@@ -25,6 +25,7 @@ use crate::session::Era;
 use crate::source::ProcessSource;
 use crate::source::{
     Care, Client, CommandSource, ComponentSource, Health, HttpSource, Program, Source, SourceError, Status, Wire,
+    log_file,
 };
 
 /// The first revision without `initialize`. Revisions are dates and sort as text.
@@ -162,7 +163,7 @@ impl Upstream {
                         let (cells, enclosed, name) = (Arc::clone(cells), Arc::clone(own), config.name.clone());
                         let wire = Wire {
                             limit: config.cell.output.map_or(config.max_message, bytes),
-                            log: cells.data_dir.join("logs").join(format!("{name}.log")),
+                            log: log_file(&cells.data_dir, &name),
                             secrets: secrets.map(|(_, value)| value).collect(),
                         };
                         let program = Program {
@@ -255,7 +256,7 @@ impl Upstream {
     }
 
     /// How it is, and when it was discovered last. Asks nobody.
-    pub(super) fn health(&self) -> (SourceHealth, Option<u64>) {
+    pub(crate) fn health(&self) -> (SourceHealth, Option<u64>) {
         let Health { status, connected, last_ping, error_count, .. } = self.source.health();
         let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let there = last.error.is_none() && !matches!(status, Status::BackingOff | Status::Failed | Status::Stopped);

@@ -15,6 +15,7 @@ fn profile(trust: Trust) -> ProfileConfig {
         tools: Exposure::Listed,
         approve: Approve::Risky,
         sampling: false,
+        status: false,
         record: Detail::Shape,
         budget: None,
     }

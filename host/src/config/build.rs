@@ -10,7 +10,7 @@ use super::error::{Fault, suggest};
 use super::raw::{At, RawConfig, RawMode, RawProfile, RawServe};
 use super::{
     Approve, Config, Detail, PluginConfig, ProfileConfig, ServeConfig, SourceConfig, callers, group, plugin, share,
-    source, value,
+    source, telemetry, value,
 };
 use crate::call::{Phase, Trust};
 use crate::message::MAX_MESSAGE_BYTES;
@@ -73,6 +73,7 @@ pub(super) fn build(raw: &RawConfig, file: Option<PathBuf>, base: &Path) -> Resu
     let profiles = profiles(&raw.profiles, &sources, &mut faults);
     let config = Config {
         serve: serve(&raw.serve, &profiles, &mut faults),
+        telemetry: raw.telemetry.as_ref().and_then(|raw| telemetry::telemetry(raw, &mut faults)),
         ask_timeout,
         max_message,
         policies: policies(raw, base, &mut faults),
@@ -319,6 +320,7 @@ fn profile(raw: &RawProfile, sources: &BTreeMap<SourceName, SourceConfig>, fault
         tools: raw.tools.unwrap_or_default(),
         approve: raw.approve.unwrap_or(Approve::Risky),
         sampling: raw.sampling.unwrap_or(false),
+        status: raw.status.unwrap_or(false),
         record: raw.record.unwrap_or(Detail::Shape),
         budget: raw.budget.as_ref().map(|at| share::budget(at, faults)),
     }

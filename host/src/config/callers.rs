@@ -132,7 +132,7 @@ fn jwt(at: &At<RawJwt>, profiles: &Profiles, faults: &mut Faults) -> Option<JwtC
     })
 }
 
-fn web(at: &At<String>, example: &str) -> Result<url::Url, Fault> {
+pub(super) fn web(at: &At<String>, example: &str) -> Result<url::Url, Fault> {
     let url = url::Url::parse(at).ok().filter(|url| matches!(url.scheme(), "https" | "http") && url.has_host());
     url.filter(|url| url.fragment().is_none() && url.username().is_empty() && url.password().is_none()).ok_or_else(
         || {

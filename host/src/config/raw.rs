@@ -81,6 +81,8 @@ pub(super) struct RawConfig {
     /// The HTTP front of `portcullis serve`.
     #[serde(default)]
     pub serve: RawServe,
+    /// Traces for a collector.
+    pub telemetry: Option<RawTelemetry>,
     /// The sources by name: ASCII letters, digits, `-` and `_`, without `__`.
     #[serde(default)]
     pub sources: BTreeMap<At<String>, RawSource>,
@@ -143,6 +145,19 @@ pub(super) struct RawServe {
     pub metrics_token: Option<At<RawValue>>,
     /// Ask callers for no token: whoever reaches the port may call.
     pub dangerous_no_token: Option<At<bool>>,
+}
+
+/// Traces for a collector.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+#[schemars(rename = "Telemetry")]
+pub(super) struct RawTelemetry {
+    /// The collector's address, such as "http://127.0.0.1:4318": a span for each request and each call of a source is sent to
+    /// `/v1/traces` below it, by OTLP over HTTP. No payload is in them.
+    pub otlp: At<String>,
+    /// Sent with every request to it.
+    #[serde(default)]
+    pub headers: BTreeMap<At<String>, At<RawValue>>,
 }
 
 /// A caller with a token of their own.
@@ -295,6 +310,9 @@ pub(super) struct RawProfile {
     pub approve: Option<Approve>,
     /// Whether sources may use the agent's model (`sampling/createMessage`). Default false.
     pub sampling: Option<bool>,
+    /// Whether an agent may read how its sources are, as the resource `portcullis://status`: connected or not, errors, tools that it
+    /// sees. Default false.
+    pub status: Option<bool>,
     /// How much of arguments and results the ledger keeps. Default "shape".
     pub record: Option<Detail>,
     /// What all who call under it may spend together. Default: no bound.

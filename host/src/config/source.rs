@@ -206,7 +206,7 @@ fn variables(env: &BTreeMap<At<String>, At<RawValue>>, faults: &mut Faults) -> B
     variables
 }
 
-fn headers(raw: &BTreeMap<At<String>, At<RawValue>>, faults: &mut Faults) -> BTreeMap<String, Value> {
+pub(super) fn headers(raw: &BTreeMap<At<String>, At<RawValue>>, faults: &mut Faults) -> BTreeMap<String, Value> {
     let mut headers = BTreeMap::new();
     for (name, at) in raw {
         let value = faults.keep(header(name, at));

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::SessionVault;
 use crate::call::{Call, may_be_retried};
 use crate::message::Json;
+use crate::telemetry::Span;
 
 /// The proof that a call passed the gate and that its intent is durable. Only the gate makes one, and a source takes it by
 /// value: one permit, one call.
@@ -31,6 +32,11 @@ impl Permit {
     #[cfg(test)]
     pub(crate) fn unchecked(call: Arc<Call>) -> Self {
         Self::new(call, &SessionVault::default(), false)
+    }
+
+    /// The same call, whose source may learn where it is in a trace.
+    pub(crate) fn within(self, span: &Span) -> Self {
+        Self { params: span.traced(&self.params), ..self }
     }
 
     /// The call, in placeholder form.

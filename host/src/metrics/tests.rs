@@ -13,8 +13,8 @@ fn call(tool: &str) -> Call {
 
 fn counted(traffic: &Traffic, tool: &str) -> Option<u64> {
     let all = traffic.series();
-    let (.., series) = all.iter().find(|(_, name, _)| name.as_deref() == Some(tool))?;
-    Some(series.endings().map(|(_, histogram)| histogram.count()).sum())
+    let found = all.iter().find(|counted| counted.tool.as_deref() == Some(tool))?;
+    Some(found.series.endings().map(|(_, histogram)| histogram.count()).sum())
 }
 
 #[test]
@@ -46,11 +46,9 @@ fn names_that_sources_choose_make_a_bounded_number_of_series() {
         odd.method = format!("vendor/{number}").into();
         traffic.of(&odd).denied();
     }
-    let of_methods: Vec<_> = traffic.series().into_iter().filter(|(_, tool, _)| tool.is_none()).collect();
-    assert_eq!(
-        of_methods.iter().map(|(method, _, series)| (*method, series.denials())).collect::<Vec<_>>(),
-        [(OTHER, 5)]
-    );
+    let of_methods = traffic.series().into_iter().filter(|counted| counted.tool.is_none());
+    let of_methods: Vec<_> = of_methods.map(|counted| (counted.method, counted.series.denials())).collect();
+    assert_eq!(of_methods, [(OTHER, 5)]);
 }
 
 #[test]

@@ -47,9 +47,16 @@ macro_rules! decider {
                 &self.decisions
             }
 
-            /// Counts a decision that was asked for at `asked`.
-            fn count<T>(&self, asked: Instant, said: &Result<T, Failure>, word: impl Fn(&T) -> Decided) {
+            /// What is decided, counted by the word for it.
+            async fn counted<T>(
+                &self,
+                decision: impl Future<Output = Result<T, Failure>>,
+                word: impl Fn(&T) -> Decided,
+            ) -> Result<T, Failure> {
+                let asked = Instant::now();
+                let said = decision.await;
                 self.decisions.record(said.as_ref().map_or(Decided::Failed, word), asked.elapsed());
+                said
             }
 
             /// Whether what it says is recorded and never applied.
@@ -86,19 +93,17 @@ impl Policy {
     /// # Errors
     /// [`Failure`], on which the caller must deny.
     pub async fn check(&self, view: &View) -> Result<Verdict, Failure> {
-        let asked = Instant::now();
-        let said = async {
+        let decision = async {
             let mut live = self.stock.take().await?;
             live.store.data_mut().facts.view = Some(view.clone());
             live.check().await
         };
-        let said = said.await;
-        self.count(asked, &said, |verdict| match verdict {
+        self.counted(decision, |verdict| match verdict {
             Verdict::Pass => Decided::Pass,
             Verdict::Ask(_) => Decided::Ask,
             Verdict::Deny(_) => Decided::Deny,
-        });
-        said
+        })
+        .await
     }
 }
 
@@ -109,20 +114,18 @@ impl Transform {
     /// # Errors
     /// [`Failure`], on which the caller must deny.
     pub async fn rewrite(&self, view: &View, vault: Arc<dyn Vault>) -> Result<Change, Failure> {
-        let asked = Instant::now();
-        let said = async {
+        let decision = async {
             let mut live = self.stock.take().await?;
             let facts = &mut live.store.data_mut().facts;
             (facts.view, facts.vault) = (Some(view.clone()), Some(vault));
             live.rewrite().await
         };
-        let said = said.await;
-        self.count(asked, &said, |change| match change {
+        self.counted(decision, |change| match change {
             Change::Keep => Decided::Keep,
             Change::Replace(_) => Decided::Replace,
             Change::Refuse(_) => Decided::Deny,
-        });
-        said
+        })
+        .await
     }
 }
 
@@ -132,19 +135,17 @@ impl Approval {
     /// # Errors
     /// [`Failure`], on which the caller must deny.
     pub async fn settle(&self, view: &View, ask: AskFacts) -> Result<Settlement, Failure> {
-        let asked = Instant::now();
-        let said = async {
+        let decision = async {
             let mut live = self.stock.take().await?;
             let facts = &mut live.store.data_mut().facts;
             (facts.view, facts.ask) = (Some(view.clone()), Some(ask));
             live.settle().await
         };
-        let said = said.await;
-        self.count(asked, &said, |settlement| match settlement {
+        self.counted(decision, |settlement| match settlement {
             Settlement::Question(_) => Decided::Ask,
             Settlement::Remembered(_) => Decided::Remembered,
             Settlement::Refuse(_) => Decided::Deny,
-        });
-        said
+        })
+        .await
     }
 }

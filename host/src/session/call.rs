@@ -84,7 +84,8 @@ impl Session {
                 Some(carrying) => carrying,
                 None => {
                     let token = request.params.get("_meta").and_then(|meta| meta.get("progressToken"));
-                    Carrying::start(&target.upstream, permit, self.client(), token)
+                    let telemetry = self.broker.telemetry.as_ref();
+                    Carrying::start(&target.upstream, permit, self.client(), token, telemetry)
                 }
             };
             let outcome = loop {

@@ -14,6 +14,7 @@ use crate::call::{Call, Outcome};
 use crate::gate::Permit;
 use crate::message::{Json, Notification};
 use crate::source::{Asked, Client, LOG_LEVEL, Relay, Said};
+use crate::telemetry::{Span, Telemetry};
 
 /// How much of what a source says during one call may wait for the agent before the source is slowed down.
 const RELAY_QUEUE: usize = 64;
@@ -24,6 +25,8 @@ pub(super) struct Carrying {
     /// As the gate let it pass.
     about: Arc<Call>,
     call: BoxFuture<'static, Outcome>,
+    /// Ends with the call.
+    span: Option<Span>,
     said: mpsc::Receiver<Said>,
 }
 
@@ -36,24 +39,31 @@ pub(super) enum Pause {
 }
 
 impl Carrying {
-    /// Hands a permitted call to its source. Nothing is sent before it is carried on.
+    /// Hands a permitted call to its source. Nothing is sent before it is carried on. Where there is `telemetry`, the source is
+    /// told of the call's own place in the trace, if its `context` lets it know one.
     pub(super) fn start(
         upstream: &Arc<Upstream>,
         permit: Permit,
         client: Arc<dyn Client>,
         token: Option<Json>,
+        telemetry: Option<&Telemetry>,
     ) -> Self {
+        let span = telemetry.and_then(|telemetry| telemetry.calling(permit.call()));
+        let permit = match &span {
+            Some(span) => permit.within(span),
+            None => permit,
+        };
         let (out, said) = mpsc::channel(RELAY_QUEUE);
         let (owned, about) = (Arc::clone(upstream), permit.shared_call());
         let call = Box::pin(async move { owned.source.call(permit, &client, Relay { token, out }).await });
-        Self { upstream: Arc::clone(upstream), about, call, said }
+        Self { upstream: Arc::clone(upstream), about, call, span, said }
     }
 }
 
 impl Session {
     /// Carries a call on until it ends or needs the agent.
     pub(super) async fn carry(&self, carrying: &mut Carrying, contact: &Arc<dyn Contact>) -> Pause {
-        let Carrying { upstream, about, call, said } = carrying;
+        let Carrying { upstream, about, call, span, said } = carrying;
         let mut asked = FuturesUnordered::new();
         let outcome = loop {
             tokio::select! {
@@ -83,6 +93,9 @@ impl Session {
             if let Said::Notification(notification) = left {
                 self.pass_on(upstream, about, notification, contact).await;
             }
+        }
+        if let Some(span) = span.take() {
+            span.ended(&outcome);
         }
         Pause::Ended(outcome)
     }

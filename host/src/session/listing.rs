@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
 use super::group::Group;
-use super::{Era, Offers, Shelf, deferred};
+use super::{Era, Offers, Shelf, deferred, health};
 use crate::broker::{Inner, Met, Offer, Upstream};
 use crate::call::{Call, Caller, Risk};
 use crate::catalog::{Acceptance, Catalog, Filter, Index, Item, Kind, Lock};
@@ -258,6 +258,9 @@ async fn gather(
         Catalog::merge(usable.iter().map(|(_, _, offer)| offer.items.to_vec())).map_err(|error| error.to_string())?;
     if kind == Kind::Tool && profile.tools == Exposure::Deferred {
         deferred::check(&catalog)?;
+    }
+    if kind == Kind::Resource && profile.status {
+        health::check(&catalog)?;
     }
     let offers = || usable.iter().map(|(_, _, offer)| offer).filter(|offer| !offer.items.is_empty());
     let ttl_ms = offers().map(|offer| offer.ttl_ms).min();

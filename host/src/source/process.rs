@@ -11,7 +11,7 @@ use super::link::{Deadlines, Link, Party};
 use super::pipe::{Pipe, Wire, escape};
 use super::supervised::{Care, Dial, Supervised};
 use super::transport::Transport;
-use super::{Discovery, SourceError};
+use super::{Discovery, SourceError, log_file};
 use crate::cell::Cage;
 use crate::config::{Endpoint, SourceConfig, Value};
 use child::StartError;
@@ -63,7 +63,7 @@ impl Dial for Program {
         let plan = self.cage.plan(&self.env).await.map_err(|error| SourceError::Start(error.to_string()))?;
         tracing::info!(source = %self.cage.source(), program = %plan.launch.program.display(), "program of the source");
         let cells = &self.cage.cells;
-        let log = cells.data_dir.join("logs").join(format!("{}.log", self.cage.source()));
+        let log = log_file(&cells.data_dir, self.cage.source());
         let wire = Wire { limit: self.limit, log, secrets: self.secrets.clone() };
         let started = Running::start(plan.launch, cells.launcher.clone(), |ready| self.cage.started(ready)).await;
         let (running, streams) = started.map_err(|error| self.not_started(&error))?;

@@ -1,9 +1,12 @@
 //! What an operator sees of a broker that runs, and what nobody else does.
 
+use std::io::Write as _;
+
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::agent::{Agent, ERAS};
-use crate::place::Place;
+use crate::agent::{Agent, ERAS, Era, Running};
+use crate::place::{Place, files, until};
 use crate::web::Server;
 
 #[test]
@@ -67,5 +70,146 @@ fn for_whom_an_agent_calls_is_told_to_the_sources_that_may_know_it() {
         let deps = json!({ "user_context": { "user": "ann" }, "request_id": "r-1" });
         assert_eq!(told("trusted"), json!({ "deps": deps, "traceparent": trace }), "{era:?}");
         assert_eq!(told("other"), json!({}), "{era:?}");
+    }
+}
+
+#[test]
+fn a_source_is_told_the_place_of_its_own_call_in_a_trace() {
+    // Nobody listens there, which hinders no call.
+    let place = Place::new(
+        "telemetry.otlp = \"http://127.0.0.1:9\"\nprofiles.default.approve = \"never\"\n\
+         [sources.new]\ncommand = [\"@source@\", \"modern\"]\ncontext = [\"traceparent\"]\n\
+         [sources.other]\ncommand = [\"@source@\", \"modern\"]\n",
+    );
+    let (trace, span) = ("0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331");
+    let mut agent = Agent::alone(&place, Era::Modern);
+    let mut told = |source: &str, flags: &str| -> Value {
+        let meta = json!({ "traceparent": format!("00-{trace}-{span}-{flags}") });
+        let params = json!({ "name": format!("{source}__meta"), "arguments": {}, "_meta": meta });
+        let answer = agent.request("tools/call", params);
+        let meta: Value = serde_json::from_str(answer["result"]["content"][0]["text"].as_str().unwrap()).unwrap();
+        meta["traceparent"].clone()
+    };
+    let place_of_call = told("new", "01");
+    let parts: Vec<_> = place_of_call.as_str().unwrap().split('-').collect();
+    assert!(parts.len() == 4 && parts[1] == trace && parts[2] != span && parts[3] == "01", "{place_of_call}");
+    assert_eq!(told("new", "00"), format!("00-{trace}-{span}-00"), "what is not traced passes as it is");
+    assert_eq!(told("other", "01"), Value::Null);
+}
+
+#[test]
+fn an_agent_reads_how_the_sources_of_its_profile_are_if_the_profile_says_so() {
+    let place = Place::new(
+        "[profiles.default]\napprove = \"never\"\n\
+         [profiles.watcher]\nsources = [\"calc\", \"gone\"]\ndeny = [\"calc__divide\"]\nstatus = true\n\
+         [sources.calc]\ncomponent = \"builtin:calculator\"\n[sources.old]\ncommand = [\"@source@\", \"echo\"]\n\
+         [sources.gone]\ncommand = [\"@dir@/absent\"]\nrequired = false\n",
+    );
+    for era in ERAS {
+        let mut agent = Agent::under(&place, "watcher", era);
+        let listed = agent.request("resources/list", json!({}));
+        assert_eq!(listed["result"]["resources"][0]["uri"], "portcullis://status", "{listed}");
+        let read = agent.request("resources/read", json!({ "uri": "portcullis://status" }));
+        let content = &read["result"]["contents"][0];
+        assert_eq!(
+            (&content["uri"], &content["mimeType"]),
+            (&json!("portcullis://status"), &json!("application/json"))
+        );
+        assert!(!read.to_string().contains("absent"), "no causes: {read}");
+        let state: Value = serde_json::from_str(content["text"].as_str().unwrap()).unwrap();
+        let sources: Vec<_> = state["sources"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|source| {
+                (
+                    source["name"].as_str().unwrap(),
+                    source["connected"].as_bool().unwrap(),
+                    source["tools_available"].as_u64().unwrap(),
+                )
+            })
+            .collect();
+        assert_eq!(sources, [("calc", true, 3), ("gone", false, 0)], "its own sources, and the tools that it sees");
+        assert!(state["total_tools"] == 3 && state["last_discovery"].is_u64(), "{state}");
+        agent.leave();
+
+        let mut other = Agent::under(&place, "default", era);
+        assert_eq!(other.request("resources/list", json!({}))["result"]["resources"], json!([]));
+        let read = other.request("resources/read", json!({ "uri": "portcullis://status" }));
+        assert!(read["error"]["code"].is_i64(), "{read}");
+        other.leave();
+    }
+}
+
+#[test]
+fn what_a_source_writes_is_shown_and_acts_on_no_terminal() {
+    let place = Place::new(
+        "[sources.loud]\ncommand = [\"@source@\", \"exit-now\"]\nrequired = false\n\
+         [sources.far]\nurl = \"http://127.0.0.1:9/mcp\"\ndangerous-allow-private = true\nrequired = false\n[sources.quiet]\ncommand = [\"@source@\", \"echo\"]\n",
+    );
+    place.run(&["tools"]);
+    let ran = place.run(&["logs", "loud", "--lines", "1"]);
+    assert_eq!(ran.code, Some(0), "{}", ran.err);
+    let line = "fatal: no \\u{1b}[31mdatabase\\u{1b}[0m";
+    assert!(ran.out.ends_with(&format!("Z {line}\n")) && ran.out.lines().count() == 1, "{}", ran.out);
+    let ran = place.run(&["logs", "loud", "--json"]);
+    let first: Value = serde_json::from_str(ran.out.lines().next().unwrap()).unwrap();
+    assert_eq!(first["text"], line, "{}", ran.out);
+    assert!(first["at"].as_str().unwrap().ends_with('Z'), "{}", ran.out);
+
+    let ran = place.run(&["logs", "lout"]);
+    assert_eq!(ran.code, Some(1));
+    assert!(ran.err.contains("no source \"lout\" is known here; there is far, loud, quiet"), "{}", ran.err);
+    assert!(place.run(&["logs", "../token"]).err.contains("no source"));
+    assert!(place.run(&["logs", "far"]).err.contains("what it writes stays where it runs"));
+    let ran = place.run(&["logs", "quiet"]);
+    assert_eq!((ran.code, ran.out.as_str()), (Some(0), ""), "{}", ran.err);
+    assert!(ran.err.contains("has written nothing"), "{}", ran.err);
+
+    // What is written from now on, also into a new file.
+    let following = Running::start(place.command(&["logs", "loud", "--follow", "--lines", "0"]));
+    let log = place.data("logs/loud.log");
+    let mut seen = String::new();
+    for (round, line) in ["now", "after it was rotated"].into_iter().enumerate() {
+        if round == 1 {
+            std::fs::rename(&log, place.data("logs/loud.log.1")).unwrap();
+        }
+        // A follower that starts late has the line in what it leaves out: it is written until it is shown.
+        until("the line is shown", || {
+            let mut file = std::fs::OpenOptions::new().create(true).append(true).open(&log).unwrap();
+            writeln!(file, "2026-01-01T00:00:00Z {line}").unwrap();
+            seen.extend(following.out.try_iter());
+            seen.contains(line)
+        });
+    }
+}
+
+#[test]
+fn payloads_stand_in_no_log_however_much_is_logged() {
+    let place = Place::new(
+        "policies = [{ plugin = \"builtin:rules\", settings = { deny = [\"old__add\"] } }]\n\
+         profiles.default.approve = \"never\"\n[sources.old]\ncommand = [\"@source@\", \"echo\"]\n\
+         [sources.new]\ncommand = [\"@source@\", \"modern\"]\ncontext = [\"user_context\"]\n",
+    );
+    let mut command = place.command(&["serve", "--listen", "127.0.0.1:0"]);
+    // Compilers log what they compile, and nothing of any call.
+    command.env("PORTCULLIS_LOG", "trace,cranelift_codegen=off,cranelift_frontend=off,regalloc2=off");
+    let server = Server::of(command, &place);
+    let marked = "m4rked";
+    let mut session = server.door.session(&json!({}));
+    for tool in ["old__echo", "new__echo", "old__add", "old__absent"] {
+        let echoed = session.call(tool, &json!({ "text": marked })).unwrap();
+        assert!(!tool.ends_with("echo") || echoed.to_string().contains(marked), "{tool}: {echoed}");
+    }
+    let meta = json!({ "deps": { "user_context": marked } });
+    server.door.modern("tools/call", json!({ "name": "new__meta", "arguments": {}, "_meta": meta })).unwrap();
+    server.running.signal(Signal::TERM);
+    let (_, log) = { server.running }.ended();
+    assert!(log.contains("TRACE") && log.contains("request{"), "it logs: {log}");
+    assert!(!log.contains(marked), "{}", log.lines().find(|line| line.contains(marked)).unwrap_or_default());
+    for file in files(&place.data("")) {
+        let bytes = std::fs::read(&file).unwrap();
+        let found = bytes.windows(marked.len()).any(|window| window == marked.as_bytes());
+        assert!(!found, "a payload stands in {}", file.display());
     }
 }

@@ -2,6 +2,7 @@
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
+use std::process::Command;
 
 use serde_json::{Value, json};
 
@@ -37,7 +38,12 @@ pub(crate) struct Reply {
 
 impl Server {
     pub(crate) fn start(place: &Place) -> Self {
-        let running = Running::start(place.command(&["serve", "--listen", "127.0.0.1:0"]));
+        Self::of(place.command(&["serve", "--listen", "127.0.0.1:0"]), place)
+    }
+
+    /// The same by a command of one's own.
+    pub(crate) fn of(command: Command, place: &Place) -> Self {
+        let running = Running::start(command);
         let line = running.says("serving http://");
         let address = line.split("http://").nth(1).unwrap().split('/').next().unwrap().to_owned();
         let token = std::fs::read_to_string(place.data("token")).unwrap().trim().to_owned();

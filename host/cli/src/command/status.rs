@@ -63,7 +63,7 @@ async fn watch(folders: &[PathBuf], mut brokers: Vec<Value>, json: bool) -> anyh
         // What always changes is no change.
         let still = brokers.iter().cloned().map(|mut broker| {
             broker.as_object_mut().and_then(|broker| broker.remove("uptimeSeconds"));
-            for source in broker["sources"].as_array_mut().into_iter().flatten() {
+            for source in broker.get_mut("sources").and_then(Value::as_array_mut).into_iter().flatten() {
                 source.as_object_mut().and_then(|source| source.remove("calls"));
             }
             broker

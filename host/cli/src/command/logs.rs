@@ -1,0 +1,180 @@
+//! `portcullis logs`
+
+use std::collections::{BTreeSet, VecDeque};
+use std::fs::File;
+use std::io::{BufRead as _, BufReader};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use portcullis::config::Endpoint;
+use portcullis::name::SourceName;
+use portcullis::source::log_file;
+use serde_json::json;
+
+use crate::cli::Global;
+use crate::output::{self, visible};
+use crate::run;
+
+/// Show what a source writes to standard error
+///
+/// The broker keeps the last 4 to 8 MiB of it for each source that runs here, with secrets blotted out. A source with a `url`
+/// keeps its log where it runs.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  portcullis logs files
+  portcullis logs files --lines 1000 --json
+  portcullis logs files --follow")]
+pub(crate) struct Args {
+    /// The source
+    source: String,
+
+    /// How many of the last lines
+    #[arg(short = 'n', long, default_value_t = 100, value_name = "N")]
+    lines: usize,
+
+    /// Go on with what is written from now on
+    #[arg(short, long)]
+    follow: bool,
+
+    /// Look only into this data folder
+    #[arg(long, value_name = "DIR")]
+    data_dir: Option<PathBuf>,
+}
+
+/// How often a follower looks. A person sees a line soon enough.
+const LOOK: Duration = Duration::from_millis(250);
+
+pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
+    let folders = run::data_dirs(global, args.data_dir.as_ref())?;
+    let silent = || output::note(&format!("source `{}` has written nothing to standard error", args.source));
+    let Some(path) = find(&args.source, &folders, global)? else {
+        silent();
+        return Ok(ExitCode::SUCCESS);
+    };
+    let mut tail = Tail::open(path)?;
+    let last = tail.last(args.lines)?;
+    if last.is_empty() && args.lines > 0 {
+        silent();
+    }
+    last.iter().try_for_each(|line| print(line, global.json))?;
+    if args.follow {
+        run::block_on(async {
+            let ended = run::asked_to_end();
+            tokio::pin!(ended);
+            loop {
+                tail.more()?.iter().try_for_each(|line| print(line, global.json))?;
+                tokio::select! {
+                    () = tokio::time::sleep(LOOK) => {}
+                    ended = &mut ended => return Ok(ended?),
+                }
+            }
+        })?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The log of a source. None if the source is known and has none yet.
+fn find(source: &str, folders: &[PathBuf], global: &Global) -> anyhow::Result<Option<PathBuf>> {
+    let configured = global.load().map(|config| config.sources).unwrap_or_default();
+    let name: Option<SourceName> = source.parse().ok();
+    let logs = name.iter().flat_map(|name| folders.iter().map(|folder| log_file(folder, name)));
+    if let Some(found) = logs.into_iter().find(|path| path.exists()) {
+        return Ok(Some(found));
+    }
+    match name.as_ref().and_then(|name| configured.get(name)).map(|config| &config.endpoint) {
+        Some(Endpoint::Url { .. }) => bail!("source `{source}` has a `url`: what it writes stays where it runs"),
+        Some(_) => Ok(None),
+        None => {
+            let mut known: BTreeSet<String> = configured.keys().map(ToString::to_string).collect();
+            known.extend(folders.iter().flat_map(|folder| logged(folder)));
+            match known.is_empty() {
+                true => bail!("no source {source:?} is known here, nor any other"),
+                false => bail!("no source {source:?} is known here; there is {}", Vec::from_iter(known).join(", ")),
+            }
+        }
+    }
+}
+
+/// The names of the sources with a log in a data folder.
+fn logged(folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder.join("logs")).into_iter().flatten().flatten();
+    let names = entries.filter_map(|entry| entry.file_name().to_str()?.strip_suffix(".log").map(str::to_owned));
+    names.filter(|name| name.parse::<SourceName>().is_ok()).collect()
+}
+
+/// A log file that grows, and is replaced by a new one when it is full.
+struct Tail {
+    path: PathBuf,
+    file: BufReader<File>,
+    /// The start of a line whose end is not there yet.
+    half: Vec<u8>,
+}
+
+impl Tail {
+    fn open(path: PathBuf) -> anyhow::Result<Self> {
+        let file = open(&path)?;
+        Ok(Self { path, file, half: Vec::new() })
+    }
+
+    /// The last lines of what there is, also in the file before.
+    fn last(&mut self, lines: usize) -> anyhow::Result<VecDeque<String>> {
+        let mut last = VecDeque::new();
+        let mut keep = |line| {
+            last.push_back(line);
+            if last.len() > lines {
+                last.pop_front();
+            }
+        };
+        let older = self.path.with_extension("log.1");
+        if older.exists() {
+            Self::open(older)?.rest(&mut keep)?;
+        }
+        self.rest(&mut keep)?;
+        Ok(last)
+    }
+
+    /// What was written since.
+    fn more(&mut self) -> anyhow::Result<Vec<String>> {
+        let mut lines = Vec::new();
+        self.rest(|line| lines.push(line))?;
+        let inode = |file: &File| file.metadata().map(|meta| meta.ino());
+        let now = std::fs::metadata(&self.path).map(|meta| meta.ino());
+        if now.is_ok_and(|now| inode(self.file.get_ref()).is_ok_and(|before| before != now)) {
+            // What the old one got in between is there now, and nothing will be added.
+            self.rest(|line| lines.push(line))?;
+            *self = Self::open(std::mem::take(&mut self.path))?;
+            self.rest(|line| lines.push(line))?;
+        }
+        Ok(lines)
+    }
+
+    fn rest(&mut self, mut take: impl FnMut(String)) -> anyhow::Result<()> {
+        while self.file.read_until(b'\n', &mut self.half).with_context(|| unreadable(&self.path))? > 0 {
+            if self.half.ends_with(b"\n") {
+                let line = std::mem::take(&mut self.half);
+                take(String::from_utf8_lossy(line.trim_ascii_end()).into_owned());
+            }
+        }
+        Ok(())
+    }
+}
+
+fn open(path: &Path) -> anyhow::Result<BufReader<File>> {
+    Ok(BufReader::new(File::open(path).with_context(|| unreadable(path))?))
+}
+
+fn unreadable(path: &Path) -> String {
+    format!("cannot read {}", path.display())
+}
+
+fn print(line: &str, json: bool) -> anyhow::Result<()> {
+    if !json {
+        return output::text(&format!("{}\n", visible(line)));
+    }
+    let (at, text) = line.split_once(' ').unwrap_or(("", line));
+    output::text(&format!("{}\n", json!({ "at": at, "text": text })))
+}

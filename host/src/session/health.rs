@@ -1,0 +1,68 @@
+//! How the session's sources are, as a resource that an agent can read (product.md, U5). Only where its profile says so: nothing
+//! else that the broker has of its own can be reached from there.
+
+use std::collections::HashMap;
+
+use serde_json::json;
+
+use super::{Session, Shelf};
+use crate::broker::State;
+use crate::catalog::{Catalog, Kind};
+use crate::message::{Answer, Json, RpcError};
+
+/// No source's URI is exposed as this: those have a path after the name of the source.
+const URI: &str = "portcullis://status";
+
+/// # Errors
+/// If a source that keeps its own URIs has a resource of this one.
+pub(super) fn check(catalog: &Catalog) -> Result<(), String> {
+    catalog.get(URI).map_or(Ok(()), |item| {
+        Err(format!(
+            "source `{}` offers a resource `{URI}`, as the broker itself does where a profile has `status = true`; give the source \
+             another `names`",
+            item.source
+        ))
+    })
+}
+
+impl Session {
+    /// A list with what the broker itself adds to it.
+    pub(super) fn with_status(&self, kind: Kind, shelf: Shelf) -> Shelf {
+        if kind != Kind::Resource || !self.profile.status {
+            return shelf;
+        }
+        let own = Json::of(&json!({
+            "uri": URI,
+            "name": "status",
+            "title": "Status of the tool sources",
+            "description": "Which sources are connected, and how many of their tools can be called here.",
+            "mimeType": "application/json",
+        }));
+        Shelf { items: shelf.items.iter().cloned().chain([own]).collect(), ..shelf }
+    }
+
+    /// Whether a request reads the status.
+    pub(super) fn reads_status(&self, method: &str, params: &Json) -> bool {
+        method == "resources/read" && self.profile.status && params.get_str("uri").as_deref() == Some(URI)
+    }
+
+    /// How the sources of the profile are, with the tools that this session sees. No words of any source, and no causes.
+    pub(super) async fn read_status(&self) -> Result<Answer, RpcError> {
+        let listing = self.listing(Kind::Tool).await?;
+        let mut seen: HashMap<_, usize> = HashMap::new();
+        for shown in listing.items() {
+            let members = shown.group.as_ref().map_or(std::slice::from_ref(shown), |group| &group.members);
+            members.iter().for_each(|member| *seen.entry(&member.item.source).or_default() += 1);
+        }
+        let known = self.broker.admitted(&self.caller.profile).map(|(upstream, _)| {
+            let (mut health, discovered) = upstream.health();
+            // What the session does not see is not counted to it, and what cannot be reached cannot be called.
+            health.tools_available =
+                seen.get(&health.name).copied().filter(|_| health.tools_available > 0).unwrap_or(0);
+            (health, discovered)
+        });
+        let text = Json::of(&State::of(known)).as_str().to_owned();
+        let content = json!({ "uri": URI, "mimeType": "application/json", "text": text });
+        Ok(Answer::Result(Json::of(&json!({ "contents": [content], "ttlMs": 0, "cacheScope": "private" }))))
+    }
+}

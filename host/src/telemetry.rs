@@ -1,0 +1,204 @@
+//! Traces: a span for each request of an agent, and a child of it for each call of a source. Names are OpenTelemetry's for MCP.
+//! Nothing of any payload is in them, and no URI.
+//!
+//! Where no collector is configured there are no spans, and a request costs a look at an option. An agent says with `traceparent`
+//! (W3C Trace Context) of which trace its request is part, and whether that trace is wanted at all.
+
+#[cfg(feature = "telemetry")]
+mod export;
+#[cfg(not(feature = "telemetry"))]
+#[path = "telemetry/none.rs"]
+mod export;
+mod trace;
+
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::call::{Call, Caller, Outcome};
+use crate::catalog::Kind;
+use crate::config::TelemetryConfig;
+use crate::message::{Answer, Json};
+use crate::secret::Secrets;
+use export::Exporter;
+use trace::Place;
+
+/// `_meta` key of the place in a trace.
+const TRACEPARENT: &str = "traceparent";
+
+/// Characters of a method or a name that a span repeats: an agent can send any text as one.
+const MAX_NAME: usize = 128;
+
+/// What makes spans, and hands them to the collector.
+#[derive(Debug, Clone)]
+pub(crate) struct Telemetry(Arc<Exporter>);
+
+/// Something that takes a while. It ends when it is dropped; before it was told what came of it, as cancelled.
+#[derive(Debug)]
+pub(crate) struct Span {
+    exporter: Arc<Exporter>,
+    facts: Option<Facts>,
+}
+
+/// What is exported of a span.
+#[derive(Debug)]
+#[cfg_attr(not(feature = "telemetry"), expect(dead_code, reason = "what is not exported is not read"))]
+struct Facts {
+    place: Place,
+    parent: Option<[u8; 8]>,
+    side: Side,
+    name: String,
+    attributes: Vec<(&'static str, String)>,
+    /// `error.type`
+    error: Option<String>,
+    /// Nanoseconds since the Unix epoch.
+    began: u64,
+    ended: u64,
+}
+
+/// On whose behalf.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Side {
+    /// A request that an agent makes of us.
+    Server,
+    /// A request that we make of a source.
+    Client,
+}
+
+impl Telemetry {
+    /// Starts to export. Connects to nothing before there is something to say.
+    ///
+    /// # Errors
+    /// A header's secret that is missing, an address that may not be reached, or a program without the feature.
+    pub(crate) fn start(config: &TelemetryConfig, secrets: &Secrets) -> Result<Self, String> {
+        Ok(Self(Arc::new(Exporter::start(config, secrets)?)))
+    }
+
+    /// A request of an agent begins: its span, and the parameters with this span as what their calls belong to. None where the
+    /// agent's own trace is not wanted.
+    pub(crate) fn serving(&self, method: &str, params: &Json, caller: &Caller) -> Option<(Span, Json)> {
+        let (kind, name) = match method {
+            "tools/call" => (Kind::Tool, params.get_str("name")),
+            "prompts/get" => (Kind::Prompt, params.get_str("name")),
+            _ => (Kind::Source, None),
+        };
+        let more = [
+            ("mcp.session.id", caller.session.as_str().to_owned()),
+            ("portcullis.profile", caller.profile.as_str().to_owned()),
+        ];
+        let span = self.begin(Side::Server, params, method, (kind, name.as_deref()), more)?;
+        let params = span.traced(params);
+        Some((span, params))
+    }
+
+    /// A call is about to reach its source.
+    pub(crate) fn calling(&self, call: &Call) -> Option<Span> {
+        let more = [("portcullis.source", call.source().to_string()), ("portcullis.call.id", call.id.to_string())];
+        self.begin(Side::Client, &call.params, &call.method, (call.item.kind, Some(&call.item.name)), more)
+    }
+
+    fn begin(
+        &self,
+        side: Side,
+        params: &Json,
+        method: &str,
+        (kind, name): (Kind, Option<&str>),
+        more: [(&'static str, String); 2],
+    ) -> Option<Span> {
+        let parent = params.get("_meta").and_then(|meta| Place::parse(&meta.get_str(TRACEPARENT)?));
+        if parent.is_some_and(|parent| !parent.sampled) {
+            return None;
+        }
+        let short = |text: &str| text.chars().take(MAX_NAME).collect::<String>();
+        let method = short(method);
+        let key = match kind {
+            Kind::Tool => Some("gen_ai.tool.name"),
+            Kind::Prompt => Some("gen_ai.prompt.name"),
+            Kind::Resource | Kind::Template | Kind::Source => None,
+        };
+        let named = key.zip(name.map(short));
+        let span_name = named.as_ref().map_or_else(|| method.clone(), |(_, name)| format!("{method} {name}"));
+        let mut attributes = vec![("mcp.method.name", method)];
+        attributes.extend((kind == Kind::Tool).then(|| ("gen_ai.operation.name", "execute_tool".to_owned())));
+        attributes.extend(named.into_iter().chain(more));
+        let facts = Facts {
+            place: Place::after(parent)?,
+            parent: parent.map(|parent| parent.span),
+            side,
+            name: span_name,
+            attributes,
+            error: Some("cancelled".to_owned()),
+            began: now(),
+            ended: 0,
+        };
+        Some(Span { exporter: Arc::clone(&self.0), facts: Some(facts) })
+    }
+
+    /// Sends what there is, within a bound.
+    pub(crate) async fn finish(&self) {
+        self.0.finish().await;
+    }
+
+    /// How many spans were taken by the collector, and how many were lost: more than it takes, or it cannot be reached.
+    pub(crate) fn counts(&self) -> [u64; 2] {
+        self.0.counts()
+    }
+}
+
+impl Span {
+    /// Parameters that say that they belong to this span.
+    pub(crate) fn traced(&self, params: &Json) -> Json {
+        let Some(facts) = &self.facts else { return params.clone() };
+        let meta = params.get("_meta").unwrap_or_else(Json::empty_object);
+        let meta = meta.with(TRACEPARENT, &Json::of(&facts.place.to_string()));
+        meta.and_then(|meta| params.with("_meta", &meta)).unwrap_or_else(|| params.clone())
+    }
+
+    /// What an agent is answered.
+    pub(crate) fn answered(mut self, answer: &Answer) {
+        self.came_to(match answer {
+            Answer::Error(error) => {
+                Some(error.get("code").map_or_else(|| "error".to_owned(), |code| code.as_str().to_owned()))
+            }
+            Answer::Result(result) => {
+                let failed = result.get("isError").is_some_and(|is| is.as_str() == "true");
+                failed.then(|| "tool_error".to_owned())
+            }
+        });
+    }
+
+    /// How a call ended at its source.
+    pub(crate) fn ended(self, outcome: &Outcome) {
+        match outcome {
+            Outcome::Answered(answer) => self.answered(answer),
+            Outcome::Unknown(_) => self.failed("unknown"),
+            Outcome::NotSent(_) => self.failed("not-sent"),
+        }
+    }
+
+    fn failed(mut self, error: &str) {
+        self.came_to(Some(error.to_owned()));
+    }
+
+    fn came_to(&mut self, error: Option<String>) {
+        if let Some(facts) = &mut self.facts {
+            facts.error = error;
+        }
+    }
+}
+
+impl Drop for Span {
+    fn drop(&mut self) {
+        if let Some(mut facts) = self.facts.take() {
+            facts.ended = now();
+            self.exporter.take(facts);
+        }
+    }
+}
+
+fn now() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(all(test, feature = "telemetry"))]
+mod tests;

@@ -1,0 +1,233 @@
+//! Spans on their way to a collector: OTLP over HTTP with protobuf.
+//!
+//! A request never waits for it. Spans queue up to a limit, beyond which they are lost and counted; a batch that the collector
+//! does not take is lost too, and not sent again.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use opentelemetry_proto::tonic::common::v1::any_value::Value as Any;
+use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, KeyValue};
+use opentelemetry_proto::tonic::resource::v1::Resource;
+use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
+use opentelemetry_proto::tonic::trace::v1::status::StatusCode as SpanStatus;
+use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span, Status, TracesData};
+use prost::Message as _;
+use reqwest::Method;
+use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use secrecy::ExposeSecret as _;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
+use url::Url;
+
+use super::{Facts, Side};
+use crate::config::TelemetryConfig;
+use crate::egress::{Client, Egress, Outgoing, shown};
+use crate::secret::Secrets;
+
+/// Spans that wait for the collector. A second of a busy broker, and a megabyte.
+const QUEUE: usize = 2048;
+
+/// Spans of one request to the collector.
+const BATCH: usize = 512;
+
+/// How long the first span of a batch waits for others.
+const LINGER: Duration = Duration::from_secs(1);
+
+/// How long the collector has to take a batch.
+const DEADLINE: Duration = Duration::from_secs(10);
+
+/// How long the last spans have when the broker ends.
+const FLUSH: Duration = Duration::from_secs(3);
+
+/// The way to a collector.
+pub(super) struct Exporter {
+    queue: mpsc::Sender<Facts>,
+    counts: Arc<Counts>,
+    running: Mutex<Option<(oneshot::Sender<()>, JoinHandle<()>)>>,
+}
+
+#[derive(Default)]
+struct Counts {
+    taken: AtomicU64,
+    lost: AtomicU64,
+}
+
+impl Exporter {
+    pub(super) fn start(config: &TelemetryConfig, secrets: &Secrets) -> Result<Self, String> {
+        let mut url = config.otlp.clone();
+        url.set_path(&format!("{}/v1/traces", url.path().trim_end_matches('/')));
+        let mut headers = HeaderMap::new();
+        for (name, value) in &config.headers {
+            let value = secrets.resolve(value).map_err(|error| error.to_string())?;
+            let bad = |_| {
+                format!("header `{name}` under [telemetry] cannot be sent: take control characters out of its value")
+            };
+            let name = HeaderName::try_from(name.as_str()).map_err(|_| format!("`{name}` is no header"))?;
+            headers.insert(name, HeaderValue::try_from(value.expose_secret()).map_err(bad)?);
+        }
+        // The operator named it: it may be near, and leads nowhere else.
+        let client = Egress::new().client_at(&url).map_err(|error| error.to_string())?;
+        let (queue, spans) = mpsc::channel(QUEUE);
+        let (stop, stopped) = oneshot::channel();
+        let counts = Arc::<Counts>::default();
+        let collector = Collector { client, url, headers, counts: Arc::clone(&counts), failing: false };
+        let task = tokio::spawn(collector.feed(spans, stopped));
+        Ok(Self { queue, counts, running: Mutex::new(Some((stop, task))) })
+    }
+
+    pub(super) fn take(&self, span: Facts) {
+        if self.queue.try_send(span).is_err() {
+            self.counts.lost.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    pub(super) async fn finish(&self) {
+        // The value is whole at every point at which a holder could panic.
+        let running = self.running.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some((stop, mut task)) = running else { return };
+        // It may have ended already.
+        let _ = stop.send(());
+        if tokio::time::timeout(FLUSH, &mut task).await.is_err() {
+            task.abort();
+            tracing::warn!("the last spans were not taken by the collector in time, and are lost");
+        }
+    }
+
+    pub(super) fn counts(&self) -> [u64; 2] {
+        [&self.counts.taken, &self.counts.lost].map(|count| count.load(Ordering::Relaxed))
+    }
+}
+
+impl std::fmt::Debug for Exporter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Exporter").field("counts", &self.counts()).finish_non_exhaustive()
+    }
+}
+
+struct Collector {
+    client: Client,
+    url: Url,
+    headers: HeaderMap,
+    counts: Arc<Counts>,
+    /// The last batch was lost: the operator has been told.
+    failing: bool,
+}
+
+impl Collector {
+    async fn feed(mut self, mut spans: mpsc::Receiver<Facts>, mut stopped: oneshot::Receiver<()>) {
+        let mut last = false;
+        while !last {
+            let mut batch = Vec::new();
+            last = gather(&mut spans, &mut stopped, &mut batch).await;
+            while !batch.is_empty() {
+                let rest = batch.split_off(batch.len().min(BATCH));
+                self.send(std::mem::replace(&mut batch, rest)).await;
+            }
+        }
+    }
+
+    async fn send(&mut self, batch: Vec<Facts>) {
+        let count = batch.len() as u64;
+        let sent = tokio::time::timeout(DEADLINE, self.post(encode(batch))).await;
+        let sent = sent.unwrap_or_else(|_| Err(format!("no answer within {} s", DEADLINE.as_secs())));
+        match sent {
+            Ok(()) => {
+                self.counts.taken.fetch_add(count, Ordering::Relaxed);
+                if std::mem::take(&mut self.failing) {
+                    tracing::warn!(url = shown(&self.url), "the collector takes spans again");
+                }
+            }
+            Err(error) => {
+                self.counts.lost.fetch_add(count, Ordering::Relaxed);
+                if !std::mem::replace(&mut self.failing, true) {
+                    tracing::warn!(url = shown(&self.url), error, "spans are lost; calls go on without them");
+                }
+            }
+        }
+    }
+
+    async fn post(&self, body: Vec<u8>) -> Result<(), String> {
+        let mut headers = HeaderMap::new();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/x-protobuf"));
+        let (url, secrets) = (self.url.clone(), self.headers.clone());
+        let body = Some(Bytes::from(body));
+        let outgoing = Outgoing { method: Method::POST, url, headers, secrets, body, on_body: None };
+        let response = self.client.send_here(outgoing).await.map_err(|error| error.to_string())?;
+        match response.status() {
+            status if status.is_success() => Ok(()),
+            status => Err(format!("status {}", status.as_u16())),
+        }
+    }
+}
+
+/// Waits for spans, and for as many more as come soon. True if there will be no others.
+async fn gather(
+    spans: &mut mpsc::Receiver<Facts>,
+    stopped: &mut oneshot::Receiver<()>,
+    batch: &mut Vec<Facts>,
+) -> bool {
+    let more = async {
+        if spans.recv_many(batch, BATCH).await == 0 {
+            return true;
+        }
+        let linger = tokio::time::sleep(LINGER);
+        tokio::pin!(linger);
+        while batch.len() < BATCH {
+            tokio::select! {
+                () = &mut linger => break,
+                count = spans.recv_many(batch, BATCH) => if count == 0 { return true },
+            }
+        }
+        false
+    };
+    let ended = tokio::select! {
+        ended = more => ended,
+        _ = stopped => true,
+    };
+    while ended && let Ok(left) = spans.try_recv() {
+        batch.push(left);
+    }
+    ended
+}
+
+/// `ExportTraceServiceRequest`, which has the same form as `TracesData`.
+fn encode(batch: Vec<Facts>) -> Vec<u8> {
+    let text = |key: &str, value: String| {
+        let value = Some(AnyValue { value: Some(Any::StringValue(value)) });
+        KeyValue { key: key.to_owned(), value, ..KeyValue::default() }
+    };
+    let span = |facts: Facts| {
+        let failed = facts.error.is_some();
+        let all = facts.attributes.into_iter().chain(facts.error.map(|error| ("error.type", error)));
+        Span {
+            trace_id: facts.place.trace.into(),
+            span_id: facts.place.span.into(),
+            parent_span_id: facts.parent.map(Vec::from).unwrap_or_default(),
+            flags: u32::from(facts.place.sampled),
+            name: facts.name,
+            kind: match facts.side {
+                Side::Server => SpanKind::Server,
+                Side::Client => SpanKind::Client,
+            }
+            .into(),
+            start_time_unix_nano: facts.began,
+            end_time_unix_nano: facts.ended,
+            attributes: all.map(|(key, value)| text(key, value)).collect(),
+            status: failed.then(|| Status { code: SpanStatus::Error.into(), ..Status::default() }),
+            ..Span::default()
+        }
+    };
+    let (name, version) = ("portcullis".to_owned(), env!("CARGO_PKG_VERSION").to_owned());
+    let resource = Resource {
+        attributes: vec![text("service.name", name.clone()), text("service.version", version.clone())],
+        ..Resource::default()
+    };
+    let scope = InstrumentationScope { name, version, ..InstrumentationScope::default() };
+    let scope_spans =
+        ScopeSpans { scope: Some(scope), spans: batch.into_iter().map(span).collect(), ..ScopeSpans::default() };
+    let spans = ResourceSpans { resource: Some(resource), scope_spans: vec![scope_spans], ..ResourceSpans::default() };
+    TracesData { resource_spans: vec![spans] }.encode_to_vec()
+}

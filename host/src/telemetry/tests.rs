@@ -1,0 +1,156 @@
+//! Over a collector of our own, which reads what it gets with the messages of OpenTelemetry.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::http::{HeaderMap, StatusCode, Uri};
+use opentelemetry_proto::tonic::trace::v1::{Span, TracesData, span::SpanKind};
+use portcullis_jail::Launcher;
+use prost::Message as _;
+use serde_json::json;
+use tokio::sync::mpsc;
+
+use crate::broker::Broker;
+use crate::config::Config;
+use crate::message::{Answer, Json};
+use crate::session::{Nobody, Session};
+
+const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
+
+/// What a collector was sent.
+struct Seen {
+    path: String,
+    headers: HeaderMap,
+    body: Vec<u8>,
+}
+
+/// A collector that answers with `status`, and tells what it was sent.
+async fn collector(status: StatusCode) -> (SocketAddr, mpsc::UnboundedReceiver<Seen>) {
+    let (tell, seen) = mpsc::unbounded_channel();
+    let app = Router::new().fallback(move |uri: Uri, headers: HeaderMap, body: Bytes| {
+        let _ = tell.send(Seen { path: uri.path().to_owned(), headers, body: body.to_vec() });
+        async move { status }
+    });
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move { axum::serve(listener, app).await });
+    (address, seen)
+}
+
+async fn broker(folder: &std::path::Path, otlp: &str, approve: &str) -> Broker {
+    let text = format!(
+        "[telemetry]\notlp = \"{otlp}\"\nheaders = {{ X-Key = \"k\" }}\n[sources.calc]\ncomponent = \"builtin:calculator\"\n\
+         [profiles.default]\napprove = \"{approve}\"\n"
+    );
+    let config = Config::parse(&text, &folder.join("portcullis.toml")).unwrap();
+    Broker::build(config, Launcher::SelfExec).await.unwrap()
+}
+
+async fn session(broker: &Broker) -> Arc<Session> {
+    broker.open_session(&"default".parse().unwrap(), "me", "test").await.unwrap()
+}
+
+async fn call(session: &Session, tool: &str, meta: serde_json::Value) -> Answer {
+    let params = json!({ "name": tool, "arguments": { "a": 7_340_032, "b": 0 }, "_meta": meta });
+    session.request("tools/call", Json::of(&params), Arc::new(Nobody)).await
+}
+
+fn attribute<'a>(span: &'a Span, key: &str) -> Option<&'a str> {
+    use opentelemetry_proto::tonic::common::v1::any_value::Value::StringValue;
+    let value = &span.attributes.iter().find(|attribute| attribute.key == key)?.value.as_ref()?.value;
+    match value {
+        Some(StringValue(text)) => Some(text),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_and_its_call_are_spans_of_the_agents_trace_and_hold_no_payload() {
+    let folder = tempfile::tempdir().unwrap();
+    let (address, mut seen) = collector(StatusCode::OK).await;
+    let broker = broker(folder.path(), &format!("http://{address}/base/"), "never").await;
+    let session = session(&broker).await;
+    let traced = json!({ "traceparent": format!("00-{TRACE}-b7ad6b7169203331-01") });
+    call(&session, "calc__divide", traced).await;
+    call(&session, "calc__unknown", json!({})).await;
+    call(&session, "calc__add", json!({ "traceparent": format!("00-{TRACE}-b7ad6b7169203331-00") })).await;
+    broker.shutdown().await;
+
+    let sent = seen.recv().await.unwrap();
+    assert_eq!(sent.path, "/base/v1/traces");
+    assert_eq!(
+        (&sent.headers["content-type"], &sent.headers["x-key"]),
+        (&"application/x-protobuf".parse().unwrap(), &"k".parse().unwrap())
+    );
+    let data = TracesData::decode(&*sent.body).unwrap();
+    let spans = &data.resource_spans[0].scope_spans[0].spans;
+    let names: Vec<_> = spans.iter().map(|span| (span.name.as_str(), span.kind())).collect();
+    let expected = [
+        ("tools/call divide", SpanKind::Client),
+        ("tools/call calc__divide", SpanKind::Server),
+        ("tools/call calc__unknown", SpanKind::Server),
+    ];
+    assert_eq!(names, expected, "what is not wanted is not traced");
+    let (client, server, other) = (&spans[0], &spans[1], &spans[2]);
+    assert_eq!((hex(&server.trace_id), hex(&server.parent_span_id)), (TRACE.to_owned(), "b7ad6b7169203331".to_owned()));
+    assert_eq!((&client.trace_id, &client.parent_span_id), (&server.trace_id, &server.span_id));
+    assert!(other.parent_span_id.is_empty() && other.trace_id != server.trace_id);
+    assert!(server.start_time_unix_nano <= client.start_time_unix_nano);
+    assert!(client.start_time_unix_nano <= client.end_time_unix_nano);
+    for (span, key, value) in [
+        (server, "mcp.method.name", Some("tools/call")),
+        (server, "gen_ai.operation.name", Some("execute_tool")),
+        (server, "gen_ai.tool.name", Some("calc__divide")),
+        (server, "mcp.session.id", Some(session.caller().session.as_str())),
+        (server, "error.type", Some("tool_error")),
+        (client, "gen_ai.tool.name", Some("divide")),
+        (client, "portcullis.source", Some("calc")),
+        (client, "error.type", Some("tool_error")),
+        (other, "error.type", Some("-32602")),
+    ] {
+        assert_eq!(attribute(span, key), value, "{key}");
+    }
+    let payload = |text: &str| sent.body.windows(text.len()).any(|window| window == text.as_bytes());
+    assert!(payload("calc__divide") && !payload("7340032") && !payload("zero"), "no arguments and no results");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_go_on_without_a_collector_and_what_is_lost_is_counted() {
+    let gone = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let (unwell, _seen) = collector(StatusCode::SERVICE_UNAVAILABLE).await;
+    let (elsewhere, _seen) = collector(StatusCode::TEMPORARY_REDIRECT).await;
+    for address in [gone, unwell, elsewhere] {
+        let folder = tempfile::tempdir().unwrap();
+        let broker = broker(folder.path(), &format!("http://{address}"), "never").await;
+        let session = session(&broker).await;
+        assert!(matches!(call(&session, "calc__add", json!({})).await, Answer::Result(_)));
+        broker.shutdown().await;
+        let text = broker.metrics();
+        assert!(text.contains("portcullis_spans_lost_total 2\n"), "{text}");
+        assert!(text.contains("portcullis_spans_taken_total 0\n"), "{text}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_that_is_given_up_ends_its_spans() {
+    let folder = tempfile::tempdir().unwrap();
+    let (address, mut seen) = collector(StatusCode::OK).await;
+    let broker = broker(folder.path(), &format!("http://{address}"), "always").await;
+    let session = session(&broker).await;
+    // It waits for a person, who never comes.
+    let mut given_up = Box::pin(call(&session, "calc__add", json!({})));
+    assert!(futures_util::poll!(&mut given_up).is_pending());
+    drop(given_up);
+    broker.shutdown().await;
+    let data = TracesData::decode(&*seen.recv().await.unwrap().body).unwrap();
+    let spans = &data.resource_spans[0].scope_spans[0].spans;
+    assert_eq!(spans.len(), 1);
+    assert_eq!(attribute(&spans[0], "error.type"), Some("cancelled"));
+}
