@@ -42,7 +42,7 @@ macro_rules! ulid_id {
 ulid_id!(CallId);
 ulid_id!(SessionId);
 
-/// How far a profile is trusted (product.md R2).
+/// How far a profile is trusted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Deserialize, serde::Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Trust {

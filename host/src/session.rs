@@ -130,7 +130,7 @@ impl Session {
     /// discovers; later ones give the same snapshot. All of them, also where a profile's `tools` are deferred.
     ///
     /// # Errors
-    /// If a required source could not be discovered: nothing is served on a partial set (product.md, D6).
+    /// If a required source could not be discovered: nothing is served on a partial set.
     pub async fn tools(&self) -> Result<Arc<[Json]>, RpcError> {
         Ok(self.listing(Kind::Tool).await?.shelf().items)
     }

@@ -1,4 +1,4 @@
-//! What the broker has counted, for a monitoring system (product.md, M9). Names follow OpenTelemetry's conventions for MCP where
+//! What the broker has counted, for a monitoring system. Names follow OpenTelemetry's conventions for MCP where
 //! those have one, as Prometheus writes them.
 
 use std::fmt;

@@ -1,4 +1,4 @@
-//! How the broker's sources are, for programs and people (product.md, U1 and U5).
+//! How the broker's sources are, for programs and people.
 
 use futures_util::future::join_all;
 

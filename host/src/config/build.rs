@@ -19,10 +19,10 @@ use crate::name::{ProfileName, SourceName};
 /// The data folder beside the file.
 const DATA_DIR: &str = ".portcullis";
 
-/// Where `portcullis serve` listens unless told otherwise (product.md, R7).
+/// Where `portcullis serve` listens unless told otherwise.
 const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 8765);
 
-/// How long a person has, who sits in front of it (governance.md, Approvals), and the limits of that.
+/// How long a person has, who sits in front of it, and the limits of that.
 const ASK_TIMEOUT: Duration = Duration::from_secs(5 * 60);
 const ASK_TIMEOUT_LEAST: Duration = Duration::from_secs(1);
 const ASK_TIMEOUT_MOST: Duration = Duration::from_secs(24 * 60 * 60);

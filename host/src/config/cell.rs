@@ -23,7 +23,7 @@ const MAX_CPU: f64 = 4096.0;
 /// What one call of a component may pass: a line of text at least, and no more than the largest message.
 const OUTPUT_LIMITS: std::ops::RangeInclusive<u64> = 1 << 10..=1 << 30;
 
-/// The broker's own files, which no source may be given (architecture.md, invariant 6).
+/// The broker's own files, which no source may be given (ARCHITECTURE.md, invariant 6).
 pub(super) struct Own<'a> {
     pub file: Option<&'a Path>,
     pub data_dir: &'a Path,

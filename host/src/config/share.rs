@@ -11,7 +11,7 @@ use super::value;
 /// What a source can be given: no more calls than its table of pending ones holds.
 const MOST: i64 = 1024;
 
-/// What a member of a group has that says nothing (product.md, U3).
+/// What a member of a group has that says nothing.
 const PRIORITY: u8 = 50;
 
 /// How many calls wait for a source that is busy, where nothing is said: a burst, and less than would take their time to wait.

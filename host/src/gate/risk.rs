@@ -5,7 +5,7 @@ use crate::call::{Call, Risk};
 use crate::catalog::{Acceptance, Item, Kind};
 use crate::config::{Approve, SourceConfig};
 
-/// The risk of a tool's calls (product.md, R3 M12). It comes from the cell: the calls of a source that is `sealed`, which can
+/// The risk of a tool's calls. It comes from the cell: the calls of a source that is `sealed`, which can
 /// neither write nor reach a network, are harmless. Others are risky, unless a person accepted the tool or trusts this
 /// source's hints. A hint alone raises risk and never lowers it.
 ///

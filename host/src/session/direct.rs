@@ -11,7 +11,7 @@ use crate::catalog::Kind;
 use crate::message::{Answer, Json, RpcError};
 use crate::name::SourceName;
 
-/// A tool that a session may call (product.md, U1).
+/// A tool that a session may call.
 #[derive(Debug, Clone, Serialize)]
 pub struct Tool {
     /// By which it is called.

@@ -1,4 +1,4 @@
-//! How the session's sources are, as a resource that an agent can read (product.md, U5). Only where its profile says so: nothing
+//! How the session's sources are, as a resource that an agent can read. Only where its profile says so: nothing
 //! else that the broker has of its own can be reached from there.
 
 use std::collections::HashMap;

@@ -1,4 +1,4 @@
-//! What a session does when a source says that its tools have changed (product.md, D7 and M19).
+//! What a session does when a source says that its tools have changed.
 //!
 //! A session keeps the tools that it began with, unless the source is `discovery = "live"`: then it takes that source's tools
 //! anew, and its agent is told what it can see for itself. Calls that are under way are about the definitions that they began

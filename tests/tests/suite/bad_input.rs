@@ -74,7 +74,7 @@ fn a_source_that_fails_ends_the_run_and_serves_nothing() {
             let called = agent.call("good__add", &json!({ "a": 1, "b": 2 }), None);
             assert_eq!(called["refused"], "discovery-failed", "{mode}: nothing is served on a partial set");
             agent.leave();
-            // D6: `mcp.error`, then `run.error`, with the same text.
+            // `mcp.error`, then `run.error`, with the same text.
             let errors: Vec<_> = ["mcp.error", "run.error"]
                 .map(|kind| place.records_of(kind).last().unwrap()["body"]["error"].clone())
                 .into();

@@ -16,8 +16,7 @@ pub(crate) const LOG_LEVEL: &str = "io.modelcontextprotocol/logLevel";
 /// Facts of a single hop: they describe the caller's connection to the broker, not the broker's to the source.
 const PER_HOP: [&str; 4] = ["protocolVersion", "clientInfo", "clientCapabilities", "logLevel"];
 
-/// The member in which an agent says for whom it calls, and the parts of it that `context` lists by their own names
-/// (product.md, U4).
+/// The member in which an agent says for whom it calls, and the parts of it that `context` lists by their own names.
 const DEPS: &str = "deps";
 const PARTS_OF_DEPS: [&str; 2] = ["user_context", "request_id"];
 
