@@ -74,9 +74,9 @@ fn under_faults_at_random_nothing_leaks_and_every_call_has_one_outcome() {
     }
     place.configure(&config);
     let server = Server::start(&place);
-    // Of every other agent the connections are its own.
-    let can = [json!({}), json!({ "roots": {} })];
-    let sessions: Vec<_> = (0..size.sessions).map(|n| Mutex::new(server.door.session(&can[n % 2]))).collect();
+    // Of some agents the connections are their own. Each is a cell: of more agents, a machine of 16 GiB could not hold them.
+    let can = |n: usize| if n < 20 && n % 2 == 1 { json!({ "roots": {} }) } else { json!({}) };
+    let sessions: Vec<_> = (0..size.sessions).map(|n| Mutex::new(server.door.session(&can(n)))).collect();
     let calls = AtomicUsize::new(0);
 
     let mut half = |number: u64| {
