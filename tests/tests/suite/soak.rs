@@ -100,9 +100,14 @@ fn under_faults_at_random_nothing_leaks_and_every_call_has_one_outcome() {
         for source in 0..size.sources {
             write(&place, &source.to_string(), "well");
         }
-        for session in &sessions {
-            (0..size.sources).for_each(|source| call(&mut session.lock().unwrap(), source, &calls));
-        }
+        std::thread::scope(|scope| {
+            for session in &sessions {
+                let calls = &calls;
+                scope.spawn(move || {
+                    (0..size.sources).for_each(|source| call(&mut session.lock().unwrap(), source, calls))
+                });
+            }
+        });
         descriptors(server.running.pid())
     };
     let before = half(1);
