@@ -92,7 +92,7 @@ impl Place {
 
     /// The ledger's records, oldest first.
     pub(crate) fn records(&self) -> Vec<Value> {
-        let ran = self.run(&["audit", "tail", "-n", "100000", "--json"]);
+        let ran = self.run(&["audit", "tail", "-n", "1000000", "--json"]);
         assert_eq!(ran.code, Some(0), "{}", ran.err);
         ran.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
