@@ -31,6 +31,11 @@ impl SourceConfig {
     pub(crate) fn names(&self) -> impl Iterator<Item = &SourceName> {
         std::iter::once(&self.name).chain(self.group.as_ref().map(|member| &member.group))
     }
+
+    /// The order of a group as long as all its members are well.
+    pub(crate) fn turn(&self) -> impl Ord + use<> {
+        (std::cmp::Reverse(self.priority), self.group.as_ref().map_or(0, |member| member.place))
+    }
 }
 
 impl Config {
@@ -80,13 +85,6 @@ impl Config {
             }
         }
         Ok(())
-    }
-}
-
-impl SourceConfig {
-    /// The order of a group as long as all its members are well.
-    pub(crate) fn turn(&self) -> impl Ord + use<> {
-        (std::cmp::Reverse(self.priority), self.group.as_ref().map_or(0, |member| member.place))
     }
 }
 
