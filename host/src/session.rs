@@ -38,7 +38,7 @@ use crate::ledger::{self, Event};
 use crate::message::{Answer, Json, RpcError};
 use crate::source::{Client, Onlooker};
 
-pub use agent::{Agent, Contact, Elicitation, Era, Nobody};
+pub use agent::{Agent, Contact, Elicitation, Era, Nobody, Transport};
 use client::Outlet;
 pub use direct::Tool;
 use follows::Follows;
@@ -169,19 +169,23 @@ impl Session {
     /// The way of a request, from catalog to outcome: the one door. `params` are as received, whole. Dropping the future
     /// cancels the call at its source and records that its outcome is unknown.
     pub async fn request(&self, method: &str, params: Json, contact: Arc<dyn Contact>) -> Answer {
-        let name = || params.get_str("name").map(|name| shortened(&name));
+        let tool = || params.get_str("name").filter(|_| method == "tools/call").map(|name| shortened(&name));
         let log = tracing::info_span!(
             "request",
             mcp.session.id = self.caller.session.as_str(),
             mcp.method.name = shortened(method),
-            gen_ai.tool.name = name(),
+            gen_ai.tool.name = tool(),
+            jsonrpc.request.id = contact.request_id().map(|id| id.as_str().to_owned()),
         );
         self.spanned(method, params, contact).instrument(log).await
     }
 
+    /// The same, under a span for the collector, if there is one.
     async fn spanned(&self, method: &str, params: Json, contact: Arc<dyn Contact>) -> Answer {
         let telemetry = self.broker.telemetry.as_ref();
-        let Some((span, params)) = telemetry.and_then(|to| to.serving(method, &params, &self.caller)) else {
+        let begun =
+            telemetry.and_then(|to| to.serving(method, &params, (&self.caller, &self.agent), contact.request_id()));
+        let Some((span, params)) = begun else {
             return self.answer(method, params, contact).await;
         };
         let answer = self.answer(method, params, contact).await;

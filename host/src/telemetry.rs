@@ -14,11 +14,13 @@ mod trace;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use crate::broker::Upstream;
 use crate::call::{Call, Caller, Outcome};
 use crate::catalog::Kind;
 use crate::config::TelemetryConfig;
 use crate::message::{Answer, Json};
 use crate::secret::Secrets;
+use crate::session::Agent;
 use export::Exporter;
 use trace::Place;
 
@@ -75,15 +77,26 @@ impl Telemetry {
 
     /// A request of an agent begins: its span, and the parameters with this span as what their calls belong to. None where the
     /// agent's own trace is not wanted.
-    pub(crate) fn serving(&self, method: &str, params: &Json, caller: &Caller) -> Option<(Span, Json)> {
+    pub(crate) fn serving(
+        &self,
+        method: &str,
+        params: &Json,
+        (caller, agent): (&Caller, &Agent),
+        id: Option<Json>,
+    ) -> Option<(Span, Json)> {
         let (kind, name) = match method {
             "tools/call" => (Kind::Tool, params.get_str("name")),
             "prompts/get" => (Kind::Prompt, params.get_str("name")),
             _ => (Kind::Source, None),
         };
+        // A number as its digits, a text as it is.
+        let id = id.map(|id| id.read::<String>().unwrap_or_else(|_| id.as_str().to_owned()));
         let more = [
-            ("mcp.session.id", caller.session.as_str().to_owned()),
-            ("portcullis.profile", caller.profile.as_str().to_owned()),
+            ("mcp.session.id", Some(caller.session.as_str().to_owned())),
+            ("mcp.protocol.version", agent.revision.map(str::to_owned)),
+            ("network.transport", agent.transport.map(|transport| transport.as_str().to_owned())),
+            ("jsonrpc.request.id", id),
+            ("portcullis.profile", Some(caller.profile.as_str().to_owned())),
         ];
         let span = self.begin(Side::Server, params, method, (kind, name.as_deref()), more)?;
         let params = span.traced(params);
@@ -91,8 +104,13 @@ impl Telemetry {
     }
 
     /// A call is about to reach its source.
-    pub(crate) fn calling(&self, call: &Call) -> Option<Span> {
-        let more = [("portcullis.source", call.source().to_string()), ("portcullis.call.id", call.id.to_string())];
+    pub(crate) fn calling(&self, call: &Call, upstream: &Upstream) -> Option<Span> {
+        let more = [
+            ("mcp.protocol.version", upstream.revision()),
+            ("network.transport", upstream.transport().map(|transport| transport.as_str().to_owned())),
+            ("portcullis.source", Some(call.source().to_string())),
+            ("portcullis.call.id", Some(call.id.to_string())),
+        ];
         self.begin(Side::Client, &call.params, &call.method, (call.item.kind, Some(&call.item.name)), more)
     }
 
@@ -102,7 +120,7 @@ impl Telemetry {
         params: &Json,
         method: &str,
         (kind, name): (Kind, Option<&str>),
-        more: [(&'static str, String); 2],
+        more: impl IntoIterator<Item = (&'static str, Option<String>)>,
     ) -> Option<Span> {
         let parent = params.get("_meta").and_then(|meta| Place::parse(&meta.get_str(TRACEPARENT)?));
         if parent.is_some_and(|parent| !parent.sampled) {
@@ -119,7 +137,8 @@ impl Telemetry {
         let span_name = named.as_ref().map_or_else(|| method.clone(), |(_, name)| format!("{method} {name}"));
         let mut attributes = vec![("mcp.method.name", method)];
         attributes.extend((kind == Kind::Tool).then(|| ("gen_ai.operation.name", "execute_tool".to_owned())));
-        attributes.extend(named.into_iter().chain(more));
+        attributes.extend(named);
+        attributes.extend(more.into_iter().filter_map(|(key, value)| Some((key, value?))));
         let facts = Facts {
             place: Place::after(parent)?,
             parent: parent.map(|parent| parent.span),

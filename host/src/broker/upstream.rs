@@ -20,7 +20,7 @@ use crate::message::Json;
 use crate::metrics::Traffic;
 use crate::plugin::{self, Access, Plugins, limits};
 use crate::secret::Secrets;
-use crate::session::Era;
+use crate::session::{Era, Transport};
 #[cfg(feature = "process")]
 use crate::source::ProcessSource;
 use crate::source::{
@@ -216,9 +216,8 @@ impl Upstream {
                     items
                 }
             };
-            // A component speaks no revision, and keeps no stream open.
-            let revision = discovery.protocol.starts_with("20").then_some(discovery.protocol.as_str());
-            let era = if revision >= Some(FIRST_MODERN) { Era::Modern } else { Era::Legacy };
+            // What speaks no revision keeps no stream open either.
+            let era = if revision(&discovery.protocol) >= Some(FIRST_MODERN) { Era::Modern } else { Era::Legacy };
             *last = Last {
                 definitions: listed.items,
                 tools: Some(items.clone()),
@@ -253,6 +252,21 @@ impl Upstream {
             return Some(described.to_json());
         }
         self.enclosed.as_ref().map(|enclosed| enclosed.to_json())
+    }
+
+    /// Which revision of the protocol it spoke when it was discovered last, if it speaks any.
+    pub(crate) fn revision(&self) -> Option<String> {
+        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        revision(&last.protocol).map(str::to_owned)
+    }
+
+    /// What carries its connections, if it has any.
+    pub(crate) fn transport(&self) -> Option<Transport> {
+        match &self.config.endpoint {
+            Endpoint::Command { .. } => Some(Transport::Pipe),
+            Endpoint::Url { .. } => Some(Transport::Tcp),
+            Endpoint::Component { .. } => None,
+        }
     }
 
     /// How it is, and when it was discovered last. Asks nobody.
@@ -293,6 +307,11 @@ impl Upstream {
             "cell": self.cell(),
         })
     }
+}
+
+/// A revision of the protocol is a date. A component of another world speaks none.
+fn revision(protocol: &str) -> Option<&str> {
+    Some(protocol).filter(|protocol| protocol.starts_with("20"))
 }
 
 /// The catalog names the source in its errors, and so does whoever passes them on.

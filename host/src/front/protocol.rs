@@ -25,7 +25,7 @@ use self::legacy::Legacy;
 use super::backend::Backend;
 use crate::message::{Id, Json, Message, MessageError, Notification, Request, Response, RpcError};
 use crate::name::ProfileName;
-use crate::session::{self, Offers};
+use crate::session::{self, Offers, Transport};
 
 /// In how many ways the client of one connection may describe itself. It has one name; what it can do may depend on what it
 /// asks for.
@@ -98,7 +98,7 @@ impl Agent {
             }
             (State::Modern { desks, .. }, Message::Notification(notification)) => {
                 // Who says nothing of itself is the one that spoke first.
-                let client = Client::from_meta(notification.params.as_ref()).ok();
+                let client = Client::from_meta(notification.params.as_ref(), Transport::Pipe).ok();
                 let known =
                     desks.iter().find(|(agent, _)| client.as_ref().is_some_and(|client| client.agent == *agent));
                 if let Some((_, desk)) = known.or(desks.first()) {
@@ -115,7 +115,8 @@ impl Agent {
         match request.method.as_str() {
             "initialize" if fresh => {
                 let (backend, params) = (&*self.backend, request.params.as_ref());
-                let (legacy, result) = Legacy::open(backend, &self.profile, self.principal, params).await?;
+                let opened = Legacy::open(backend, &self.profile, self.principal, Transport::Pipe, params);
+                let (legacy, result) = opened.await?;
                 self.state = State::Legacy(legacy);
                 Ok(Step::Answer(Response::result(request.id, result)))
             }
@@ -133,7 +134,7 @@ impl Agent {
     }
 
     async fn modern(&mut self, request: Request, out: &Out) -> Result<Step, RpcError> {
-        let client = Client::from_meta(request.params.as_ref())?;
+        let client = Client::from_meta(request.params.as_ref(), Transport::Pipe)?;
         if matches!(self.state, State::Fresh) {
             self.state = State::Modern { desks: Vec::new(), calls: Calls::default() };
         }

@@ -15,6 +15,26 @@ pub enum Era {
     Modern,
 }
 
+/// What carries a connection, in OpenTelemetry's words for MCP (`network.transport`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Transport {
+    /// Standard input and output.
+    Pipe,
+    /// HTTP.
+    Tcp,
+}
+
+impl Transport {
+    /// The word that spans use.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Pipe => "pipe",
+            Self::Tcp => "tcp",
+        }
+    }
+}
+
 /// An agent as it describes itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Agent {
@@ -22,15 +42,25 @@ pub struct Agent {
     pub name: Arc<str>,
     /// What it speaks.
     pub era: Era,
+    /// The revision of the protocol that was settled on, if it speaks any.
+    pub revision: Option<&'static str>,
+    /// What carries its connection, if there is one.
+    pub transport: Option<Transport>,
     /// Its `ClientCapabilities`, byte for byte; an object.
     pub capabilities: Json,
 }
 
 impl Agent {
-    /// An agent that can do nothing but call.
+    /// An agent in the same process, that can do nothing but call.
     #[must_use]
     pub fn named(name: &str) -> Self {
-        Self { name: name.into(), era: Era::Legacy, capabilities: Json::empty_object() }
+        Self {
+            name: name.into(),
+            era: Era::Legacy,
+            revision: None,
+            transport: None,
+            capabilities: Json::empty_object(),
+        }
     }
 
     /// What its sources may be told of it: all but the use of its model, where the profile does not allow that.

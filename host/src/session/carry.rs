@@ -48,7 +48,7 @@ impl Carrying {
         token: Option<Json>,
         telemetry: Option<&Telemetry>,
     ) -> Self {
-        let span = telemetry.and_then(|telemetry| telemetry.calling(permit.call()));
+        let span = telemetry.and_then(|telemetry| telemetry.calling(permit.call(), upstream));
         let permit = match &span {
             Some(span) => permit.within(span),
             None => permit,

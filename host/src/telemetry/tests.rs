@@ -15,8 +15,8 @@ use tokio::sync::mpsc;
 
 use crate::broker::Broker;
 use crate::config::Config;
-use crate::message::{Answer, Json};
-use crate::session::{Nobody, Session};
+use crate::message::{Answer, Json, Notification};
+use crate::session::{Agent, Contact, Elicitation, Nobody, Session, Transport};
 
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 
@@ -40,10 +40,52 @@ async fn collector(status: StatusCode) -> (SocketAddr, mpsc::UnboundedReceiver<S
     (address, seen)
 }
 
+/// A source with a tool, which speaks 2026-07-28.
+async fn remote() -> SocketAddr {
+    let app = Router::new().fallback(async |body: Bytes| {
+        let message: serde_json::Value = serde_json::from_slice(&body).unwrap();
+        let result = match message["method"].as_str().unwrap() {
+            "server/discover" => json!({ "supportedVersions": ["2026-07-28"], "capabilities": { "tools": {} } }),
+            "tools/list" => json!({ "tools": [{ "name": "look", "inputSchema": { "type": "object" } }] }),
+            _ => json!({ "content": [] }),
+        };
+        let answer = json!({ "jsonrpc": "2.0", "id": message["id"], "result": result });
+        ([("content-type", "application/json")], answer.to_string())
+    });
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move { axum::serve(listener, app).await });
+    address
+}
+
+/// An agent's request, as a front hands it over.
+struct Numbered(&'static str);
+
+#[async_trait::async_trait]
+impl Contact for Numbered {
+    async fn notify(&self, _: Notification) {}
+
+    fn request_id(&self) -> Option<Json> {
+        Some(Json::parse(self.0.to_owned()).unwrap())
+    }
+
+    fn elicitation(&self) -> Elicitation {
+        Elicitation::None
+    }
+
+    async fn request(&self, _: &str, _: Option<Json>) -> Answer {
+        panic!("nothing is asked")
+    }
+}
+
 async fn broker(folder: &std::path::Path, otlp: &str, approve: &str) -> Broker {
+    configured(folder, otlp, approve, "").await
+}
+
+async fn configured(folder: &std::path::Path, otlp: &str, approve: &str, more: &str) -> Broker {
     let text = format!(
         "[telemetry]\notlp = \"{otlp}\"\nheaders = {{ X-Key = \"k\" }}\n[sources.calc]\ncomponent = \"builtin:calculator\"\n\
-         [profiles.default]\napprove = \"{approve}\"\n"
+         [profiles.default]\napprove = \"{approve}\"\n{more}"
     );
     let config = Config::parse(&text, &folder.join("portcullis.toml")).unwrap();
     Broker::build(config, Launcher::SelfExec).await.unwrap()
@@ -119,6 +161,33 @@ async fn a_request_and_its_call_are_spans_of_the_agents_trace_and_hold_no_payloa
     }
     let payload = |text: &str| sent.body.windows(text.len()).any(|window| window == text.as_bytes());
     assert!(payload("calc__divide") && !payload("7340032") && !payload("zero"), "no arguments and no results");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_span_says_by_what_and_in_which_revision_either_side_speaks() {
+    let folder = tempfile::tempdir().unwrap();
+    let (address, mut seen) = collector(StatusCode::OK).await;
+    let remote = format!("[sources.far]\nurl = \"http://{}/mcp\"\ndangerous-allow-private = true\n", remote().await);
+    let broker = configured(folder.path(), &format!("http://{address}"), "never", &remote).await;
+    let agent = Agent { revision: Some("2025-11-25"), transport: Some(Transport::Pipe), ..Agent::named("test") };
+    let session = broker.open_session_of(&"default".parse().unwrap(), "me", agent).await.unwrap();
+    for (tool, id) in [("far__look", "\"seven\""), ("calc__add", "7")] {
+        let params = json!({ "name": tool, "arguments": { "a": 1, "b": 2 } });
+        let answer = session.request("tools/call", Json::of(&params), Arc::new(Numbered(id))).await;
+        assert!(matches!(answer, Answer::Result(_)), "{answer:?}");
+    }
+    broker.shutdown().await;
+    let data = TracesData::decode(&*seen.recv().await.unwrap().body).unwrap();
+    let spans = &data.resource_spans[0].scope_spans[0].spans;
+    let keys = ["network.transport", "mcp.protocol.version", "jsonrpc.request.id"];
+    let said: Vec<_> = spans.iter().map(|span| keys.map(|key| attribute(span, key))).collect();
+    let expected = [
+        [Some("tcp"), Some("2026-07-28"), None],
+        [Some("pipe"), Some("2025-11-25"), Some("seven")],
+        [None, None, None],
+        [Some("pipe"), Some("2025-11-25"), Some("7")],
+    ];
+    assert_eq!(said, expected, "a component is called in the same process");
 }
 
 #[tokio::test(flavor = "multi_thread")]

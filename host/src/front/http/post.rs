@@ -20,7 +20,7 @@ use crate::front::protocol::desk::Desk;
 use crate::front::protocol::legacy::Legacy;
 use crate::front::protocol::{Calls, Step, modern};
 use crate::message::{Message, MessageError, Notification, Request, Response as Answered, RpcError};
-use crate::session::{Agent, Era};
+use crate::session::{Agent, Era, Transport};
 
 /// How long a body may take to arrive. 64 MiB pass in it at 0.6 MB/s; a sender who dribbles holds a connection no longer.
 const BODY_TIMEOUT: Duration = Duration::from_secs(120);
@@ -89,8 +89,11 @@ async fn modern_notification(
 ) -> Result<Response, Refusal> {
     let params = notification.params.as_ref();
     let agent = match client::meta_version(params) {
-        Some(_) => Client::from_meta(params).map_err(|error| Refusal::of(StatusCode::BAD_REQUEST, None, &error))?.agent,
-        None => Agent { era: Era::Modern, ..Agent::named("") },
+        Some(_) => {
+            let client = Client::from_meta(params, Transport::Tcp);
+            client.map_err(|error| Refusal::of(StatusCode::BAD_REQUEST, None, &error))?.agent
+        }
+        None => Agent { era: Era::Modern, transport: Some(Transport::Tcp), ..Agent::named("") },
     };
     let session = shared.sessions.modern(caller, &agent)?;
     let desk = desk(shared, caller, &session, agent).await;
@@ -113,7 +116,7 @@ async fn modern_request(
 ) -> Result<Response, Refusal> {
     let id = request.id.clone();
     let bad_request = |error: &RpcError| Refusal::of(StatusCode::BAD_REQUEST, Some(id.clone()), error);
-    let client = Client::from_meta(request.params.as_ref()).map_err(|error| bad_request(&error))?;
+    let client = Client::from_meta(request.params.as_ref(), Transport::Tcp).map_err(|error| bad_request(&error))?;
     let session = shared.sessions.modern(caller, &client.agent)?;
     let desk = match desk(shared, caller, &session, client.agent.clone()).await {
         Ok(desk) => desk,
@@ -160,7 +163,7 @@ async fn legacy_message(
 async fn initialize(shared: &Shared, caller: &Admitted, request: Request) -> Result<Response, Refusal> {
     let session = shared.sessions.new_id()?;
     let params = request.params.as_ref();
-    match Legacy::open(&*shared.backend, &caller.profile, &caller.principal, params).await {
+    match Legacy::open(&*shared.backend, &caller.profile, &caller.principal, Transport::Tcp, params).await {
         Ok((agent, result)) => {
             let mut response = reply::json(StatusCode::OK, Answered::result(request.id, result));
             if let Ok(id) = HeaderValue::from_str(&session) {

@@ -2,7 +2,7 @@
 
 use super::version;
 use crate::message::{Json, RpcError};
-use crate::session::{Agent, Elicitation, Era};
+use crate::session::{Agent, Elicitation, Era, Transport};
 
 /// `_meta` key of the protocol version (2026-07-28).
 pub(crate) const META_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
@@ -22,7 +22,10 @@ pub(crate) struct Client {
 
 impl Client {
     /// From the `params` of `initialize`, with the version that was settled on.
-    pub(crate) fn from_initialize(params: Option<&Json>) -> Result<(Self, &'static str), RpcError> {
+    pub(crate) fn from_initialize(
+        params: Option<&Json>,
+        transport: Transport,
+    ) -> Result<(Self, &'static str), RpcError> {
         let requested = params.and_then(|params| params.get_str("protocolVersion")).ok_or_else(|| {
             RpcError::new(RpcError::INVALID_PARAMS, "`initialize` needs `params.protocolVersion`, a string")
         })?;
@@ -34,7 +37,13 @@ impl Client {
         let elicits = elicits(&capabilities);
         let elicitation = if elicits { Elicitation::Request } else { Elicitation::None };
         let name = params.and_then(|params| params.get("clientInfo")).map(|info| name(&info)).unwrap_or_default();
-        let agent = Agent { name: name.into(), era: Era::Legacy, capabilities };
+        let agent = Agent {
+            name: name.into(),
+            era: Era::Legacy,
+            revision: Some(version),
+            transport: Some(transport),
+            capabilities,
+        };
         Ok((Self { agent, elicitation }, version))
     }
 
@@ -42,7 +51,7 @@ impl Client {
     ///
     /// # Errors
     /// -32602 if `_meta` lacks what every request must carry; -32022 if its version is not served.
-    pub(crate) fn from_meta(params: Option<&Json>) -> Result<Self, RpcError> {
+    pub(crate) fn from_meta(params: Option<&Json>, transport: Transport) -> Result<Self, RpcError> {
         let meta = params.and_then(|params| params.get("_meta"));
         let version = meta.as_ref().and_then(|meta| meta.get_str(META_VERSION)).ok_or_else(|| missing(META_VERSION))?;
         if version != version::MODERN {
@@ -55,7 +64,13 @@ impl Client {
             .ok_or_else(|| missing(META_CAPABILITIES))?;
         let elicitation = if elicits(&capabilities) { Elicitation::InputRequired } else { Elicitation::None };
         let name = meta.and_then(|meta| meta.get(META_CLIENT)).map(|info| name(&info)).unwrap_or_default();
-        let agent = Agent { name: name.into(), era: Era::Modern, capabilities };
+        let agent = Agent {
+            name: name.into(),
+            era: Era::Modern,
+            revision: Some(version::MODERN),
+            transport: Some(transport),
+            capabilities,
+        };
         Ok(Self { agent, elicitation })
     }
 }
@@ -107,15 +122,15 @@ mod tests {
             "capabilities": { "elicitation": {} },
             "clientInfo": { "name": "inspector\u{7}", "version": "2" },
         }));
-        let (client, version) = Client::from_initialize(Some(&params)).unwrap();
+        let (client, version) = Client::from_initialize(Some(&params), Transport::Tcp).unwrap();
         assert_eq!(version, "2025-06-18");
         assert_eq!((&*client.agent.name, client.elicitation), ("inspector/2", Elicitation::Request));
         assert_eq!(client.agent.capabilities.as_str(), r#"{"elicitation":{}}"#);
-        assert_eq!(Client::from_initialize(None).unwrap_err().code, RpcError::INVALID_PARAMS);
+        assert_eq!(Client::from_initialize(None, Transport::Tcp).unwrap_err().code, RpcError::INVALID_PARAMS);
         for (asked, given) in [("2024-11-05", "2024-11-05"), ("1999-01-01", "2025-11-25"), ("2026-07-28", "2025-11-25")]
         {
             let params = json(&serde_json::json!({ "protocolVersion": asked, "capabilities": { "elicitation": {} } }));
-            assert_eq!(Client::from_initialize(Some(&params)).unwrap().1, given);
+            assert_eq!(Client::from_initialize(Some(&params), Transport::Tcp).unwrap().1, given);
         }
     }
 
@@ -123,7 +138,7 @@ mod tests {
     fn elicitation_needs_a_version_and_a_mode_that_have_it() {
         let elicitation = |version: &str, capability: serde_json::Value| {
             let params = json(&serde_json::json!({ "protocolVersion": version, "capabilities": capability }));
-            Client::from_initialize(Some(&params)).unwrap().0.elicitation
+            Client::from_initialize(Some(&params), Transport::Tcp).unwrap().0.elicitation
         };
         let form = serde_json::json!({ "elicitation": { "form": {}, "url": {} } });
         assert_eq!(elicitation("2025-11-25", form.clone()), Elicitation::Request);
@@ -134,7 +149,9 @@ mod tests {
 
     #[test]
     fn a_modern_request_must_carry_version_and_capabilities() {
-        let meta = |value: serde_json::Value| Client::from_meta(Some(&json(&serde_json::json!({ "_meta": value }))));
+        let meta = |value: serde_json::Value| {
+            Client::from_meta(Some(&json(&serde_json::json!({ "_meta": value }))), Transport::Pipe)
+        };
         let good = serde_json::json!({ META_VERSION: "2026-07-28", META_CAPABILITIES: { "elicitation": {} } });
         assert_eq!(meta(good).unwrap().elicitation, Elicitation::InputRequired);
         let other = meta(serde_json::json!({ META_VERSION: "2030-01-01", META_CAPABILITIES: {} })).unwrap_err();

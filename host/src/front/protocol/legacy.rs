@@ -11,7 +11,7 @@ use super::{Step, instructions, server_info, unknown, version};
 use crate::front::backend::Backend;
 use crate::message::{Id, Json, Message, Notification, Request, Response, RpcError};
 use crate::name::ProfileName;
-use crate::session::{Era, Nobody};
+use crate::session::{Era, Nobody, Transport};
 
 /// An agent that has initialised.
 pub(crate) struct Legacy {
@@ -28,9 +28,10 @@ impl Legacy {
         backend: &dyn Backend,
         profile: &ProfileName,
         principal: &str,
+        transport: Transport,
         params: Option<&Json>,
     ) -> Result<(Self, Json), RpcError> {
-        let (client, version) = Client::from_initialize(params)?;
+        let (client, version) = Client::from_initialize(params, transport)?;
         let desk = Desk::new(backend.open(profile, principal, client.agent.clone()).await?);
         let offers = desk.offers().await;
         let result = serde_json::json!({

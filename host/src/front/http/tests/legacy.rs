@@ -44,7 +44,14 @@ async fn a_session_is_bound_to_its_principal() {
     let sessions = Sessions::default();
     let (fake, _events) = Fake::new();
     let hello = crate::message::Json::of(&json!({ "protocolVersion": "2025-11-25" }));
-    let open = crate::front::protocol::legacy::Legacy::open(&fake, &profile(), "one", Some(&hello)).await;
+    let open = crate::front::protocol::legacy::Legacy::open(
+        &fake,
+        &profile(),
+        "one",
+        crate::session::Transport::Tcp,
+        Some(&hello),
+    )
+    .await;
     let caller =
         |principal: &str, profile: &str| Admitted { principal: principal.into(), profile: profile.parse().unwrap() };
     sessions.add(session.clone(), caller("one", "default"), open.ok().unwrap().0);
