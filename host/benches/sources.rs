@@ -1,4 +1,5 @@
-//! What components cost as sources: 1,000 of them configured, and a call of one through the whole broker.
+//! What many sources cost: 1,000 components configured, and a call of one through the whole broker; 50 processes in cells with
+//! 10,000 tools, from nothing to a search.
 //!
 //! ```text
 //! cargo bench -p portcullis --bench sources
@@ -17,6 +18,7 @@ use portcullis::broker::Broker;
 use portcullis::config::Config;
 use portcullis::message::{Answer, Json};
 use portcullis::session::Nobody;
+use portcullis_test_support::program;
 
 /// Calls whose times are told.
 const CALLS: usize = 2_000;
@@ -38,6 +40,7 @@ fn main() {
             row(folder.path(), sources).await;
         }
         call(folder.path()).await;
+        processes(folder.path()).await;
     });
 }
 
@@ -83,6 +86,33 @@ async fn call(folder: &Path) {
     times.sort_unstable();
     let at = |share: usize| times.get(CALLS * share / 100).copied().unwrap_or(Duration::ZERO).as_micros();
     println!("a call through the broker, durable intent and all: p50 {} µs, p99 {} µs", at(50), at(99));
+    broker.shutdown().await;
+}
+
+/// 50 processes, each of which offers 200 tools: how long until an agent has the list, and until it has found something in it.
+async fn processes(folder: &Path) {
+    let source = program("portcullis-test-source");
+    let mut text = "[profiles.default]\ntools = \"deferred\"\n".to_owned();
+    for n in 0..50 {
+        let _ = writeln!(text, "[sources.s{n}]\ncommand = [{source:?}, \"many\"]");
+    }
+    let config = Config::parse(&text, &folder.join("portcullis.toml")).unwrap();
+    let begin = Instant::now();
+    // The test source can become a source, as `portcullis` can.
+    let broker = Broker::build(config, Launcher::Path(source)).await.unwrap();
+    let mut times = vec![begin.elapsed()];
+    let session = broker.open_session(&"default".parse().unwrap(), "me", "bench").await.unwrap();
+    let params = Json::parse(r#"{"name":"find_tools","arguments":{"query":"tool 42"}}"#.to_owned()).unwrap();
+    let begin = Instant::now();
+    assert_eq!(session.tools().await.unwrap().len(), 10_000);
+    times.push(begin.elapsed());
+    for _ in 0..2 {
+        let begin = Instant::now();
+        let answer = session.request("tools/call", params.clone(), Arc::new(Nobody)).await;
+        times.push(begin.elapsed());
+        assert!(matches!(answer, Answer::Result(_)), "{answer:?}");
+    }
+    println!("50 processes with 10,000 tools: start, list, first search, next search: {times:.1?}");
     broker.shutdown().await;
 }
 

@@ -119,6 +119,7 @@ impl Server {
     fn list(&mut self) -> Result<Value, (i32, &'static str)> {
         self.lists += 1;
         let names: Vec<String> = match self.mode.as_str() {
+            "many" => (0..200).map(|number| format!("tool_{number}")).collect(),
             "finder" => vec!["find_tools".to_owned()],
             "duplicate-tools" => ["echo", "echo"].map(String::from).to_vec(),
             // A Cyrillic letter, a space, too long, the separator.
