@@ -60,11 +60,11 @@ pub use tools::{ToolFailure, Tools};
 use clock::Clock;
 #[cfg(feature = "compiler")]
 use compiled::Cache;
-use load::{Allowed, Wasm};
+use load::{Allowed, Loaded, Wasm};
 use stock::{Slots, Stock};
 use v0_1::World;
 
-/// The plugin host: one engine, its clock, the folder of compiled code, the slots. Cheap to clone; all clones are one.
+/// The plugin host: one engine, its clock, the code that is loaded and the folder of what was compiled, the slots. Cheap to clone; all clones are one.
 #[derive(Clone)]
 pub struct Plugins(Arc<Host>);
 
@@ -72,6 +72,7 @@ struct Host {
     origin: Origin,
     engine: Engine,
     clock: Arc<Clock>,
+    loaded: Loaded,
     #[cfg(feature = "compiler")]
     compiled: Option<Cache>,
     decisions: Slots,
@@ -210,6 +211,7 @@ impl Plugins {
             origin,
             engine,
             clock,
+            loaded: Loaded::default(),
             #[cfg(feature = "compiler")]
             compiled,
             decisions: Slots::new(limits::DECISION_SLOTS),

@@ -8,7 +8,7 @@ use wasmtime::component::Component;
 use super::bake::{Unbaked, bake};
 use super::compiled::Precompiled;
 use super::guest::State;
-use super::load::{Allowed, Form, Manifest, Wasm, link};
+use super::load::{Allowed, Code, Form, Manifest, Wasm, link};
 use super::stock::Unready;
 use super::v0_1::{Facts, World};
 use super::{Host, PluginError, engine, limits};
@@ -27,8 +27,12 @@ pub(super) fn configured<W: World>(
         return Ok(None);
     }
     let digest = Digest::of(format!("{} {settings}", wasm.digest).as_bytes());
-    if let Some(component) = host.compiled.as_ref().and_then(|folder| folder.load(&host.engine, &digest)) {
+    let code = Code::Configured(digest);
+    if let Some(component) = host.loaded.get(code) {
         return Ok(Some(component));
+    }
+    if let Some(component) = host.compiled.as_ref().and_then(|folder| folder.load(&host.engine, &digest)) {
+        return Ok(Some(host.loaded.keep(code, component)));
     }
     let bytes = encoded(&wasm.plugin, bytes)?;
     let facts = Facts { plugin: wasm.plugin.as_str().into(), ..Facts::default() };
@@ -47,7 +51,7 @@ pub(super) fn configured<W: World>(
     match tokio::runtime::Handle::current().block_on(baked) {
         Ok(component) => {
             keep(host, &wasm.plugin, &digest, &component);
-            Ok(Some(component))
+            Ok(Some(host.loaded.keep(code, component)))
         }
         Err(Unbaked::Unready(unready)) => Err(unready.of(&wasm.plugin)),
         Err(Unbaked::Unable(error)) => {

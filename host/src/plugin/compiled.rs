@@ -51,6 +51,8 @@ impl<'a> Authentic<'a> {
 #[derive(Debug)]
 pub(crate) struct Precompiled {
     file: Vec<u8>,
+    /// Of the file.
+    digest: Digest,
     /// Where the code begins.
     code: usize,
     header: Header,
@@ -86,7 +88,7 @@ impl Precompiled {
         let end = memchr::memchr(b'\n', &file).ok_or(Unfit::Foreign)?;
         let header = file.get(..end).and_then(|line| serde_json::from_slice::<Header>(line).ok());
         let header = header.filter(|header| header.portcullis == VERSION).ok_or(Unfit::Foreign)?;
-        Ok(Self { file, code: end + 1, header })
+        Ok(Self { file, digest: found, code: end + 1, header })
     }
 
     /// The file for what was compiled from this `.wasm`, with its section of documentation.
@@ -97,6 +99,11 @@ impl Precompiled {
         file.push(b'\n');
         file.extend_from_slice(code);
         file
+    }
+
+    /// Of the file.
+    pub(crate) fn digest(&self) -> Digest {
+        self.digest
     }
 
     /// Of the `.wasm`.

@@ -1,7 +1,8 @@
 //! From bytes to a component that is ready to be instantiated: check what it imports, link. What is not compiled yet is compiled
 //! by `compile`.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use wasmtime::Engine;
 use wasmtime::component::{Component, InstancePre, Linker};
@@ -51,6 +52,34 @@ impl Wasm {
     }
 }
 
+/// What code was made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Code {
+    /// A component with this digest.
+    Plain(Digest),
+    /// A component and its settings.
+    #[cfg(feature = "compiler")]
+    Configured(Digest),
+    /// A file that was compiled elsewhere, by its own digest.
+    Precompiled(Digest),
+}
+
+/// The code that a host has loaded. It is most of what an idle plugin takes, so those that are the same have it in common.
+#[derive(Default)]
+pub(super) struct Loaded(Mutex<HashMap<Code, Component>>);
+
+impl Loaded {
+    pub(super) fn get(&self, code: Code) -> Option<Component> {
+        // The map is whole at every point at which a holder could panic.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&code).cloned()
+    }
+
+    pub(super) fn keep(&self, code: Code, component: Component) -> Component {
+        let mut loaded = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        loaded.entry(code).or_insert(component).clone()
+    }
+}
+
 /// A component checked against its world.
 pub(crate) struct Linked<W: World> {
     pub(crate) plugin: Arc<str>,
@@ -88,6 +117,17 @@ pub(crate) fn prepare<W: World>(
 
 /// The code of a plugin for this machine.
 pub(crate) fn compile(host: &Host, wasm: &Wasm) -> Result<Component, PluginError> {
+    let code = match &wasm.form {
+        Form::Precompiled(code) => Code::Precompiled(code.digest()),
+        Form::Wasm(_) => Code::Plain(wasm.digest),
+    };
+    match host.loaded.get(code) {
+        Some(component) => Ok(component),
+        None => Ok(host.loaded.keep(code, load(host, wasm)?)),
+    }
+}
+
+fn load(host: &Host, wasm: &Wasm) -> Result<Component, PluginError> {
     match &wasm.form {
         Form::Precompiled(code) => code.load(&host.engine).map_err(|error| {
             let (plugin, reason) = (wasm.plugin.clone(), format!("{error:#}"));

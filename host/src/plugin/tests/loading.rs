@@ -190,6 +190,20 @@ async fn compiled_code_is_private_and_an_altered_entry_is_made_again() {
 }
 
 #[tokio::test]
+async fn plugins_that_are_the_same_have_their_code_in_common() {
+    let parent = tempfile::tempdir().unwrap();
+    let host = Plugins::new(Some(parent.path())).unwrap();
+    let policy = async |settings| drop(host.policy(&entry("plain", settings)).await.unwrap());
+    policy(json!({})).await;
+    let [path] = entries(parent.path()).try_into().unwrap();
+    fs::remove_file(&path).unwrap();
+    policy(json!({})).await;
+    assert_eq!(entries(parent.path()), [PathBuf::new(); 0], "it was loaded or compiled again");
+    policy(json!({ "other": 1 })).await;
+    assert_eq!(entries(parent.path()).len(), 1, "settings are part of what is loaded");
+}
+
+#[tokio::test]
 async fn an_entry_under_another_name_is_not_loaded() {
     let parent = tempfile::tempdir().unwrap();
     let host = Plugins::new(Some(parent.path())).unwrap();
