@@ -30,6 +30,7 @@ mod compile;
 mod compiled;
 mod component;
 mod decide;
+mod descriptors;
 mod engine;
 mod error;
 mod functions;
@@ -60,6 +61,7 @@ pub use tools::{ToolFailure, Tools};
 use clock::Clock;
 #[cfg(feature = "compiler")]
 use compiled::Cache;
+use descriptors::Descriptors;
 use load::{Allowed, Loaded, Wasm};
 use stock::{Slots, Stock};
 use v0_1::World;
@@ -73,6 +75,7 @@ struct Host {
     engine: Engine,
     clock: Arc<Clock>,
     loaded: Loaded,
+    descriptors: Descriptors,
     #[cfg(feature = "compiler")]
     compiled: Option<Cache>,
     decisions: Slots,
@@ -212,6 +215,7 @@ impl Plugins {
             engine,
             clock,
             loaded: Loaded::default(),
+            descriptors: Descriptors::of_this_process(),
             #[cfg(feature = "compiler")]
             compiled,
             decisions: Slots::new(limits::DECISION_SLOTS),

@@ -16,6 +16,7 @@ use wasmtime::component::{Linker, ResourceTable};
 use wasmtime_wasi::{FsPerms, WasiCtx, WasiCtxBuilder, WasiCtxView, WasiView};
 use wasmtime_wasi_http::{WasiHttpCtx, WasiHttpCtxView, WasiHttpView};
 
+use super::descriptors::Descriptors;
 use super::error::{Failure, FailureCode};
 use super::guest::State;
 use super::limits;
@@ -26,6 +27,7 @@ use crate::config::TIMEOUT;
 use crate::egress::Passage;
 use crate::key_value::KeyValue;
 
+mod files;
 mod network;
 
 use network::Reachable;
@@ -92,12 +94,40 @@ pub(crate) struct Enclosure {
     pub(crate) wasi: bool,
     /// One for each instance that may work at once.
     turns: Arc<Semaphore>,
+    descriptors: Descriptors,
 }
 
 impl Enclosure {
-    pub(crate) fn new(access: Access, imports: &[String]) -> Self {
+    pub(crate) fn new(access: Access, imports: &[String], descriptors: &Descriptors) -> Self {
         let turns = Arc::new(Semaphore::new(access.instances as usize));
-        Self { access, wasi: imports.iter().any(|name| wasi(name).is_some()), turns }
+        let wasi = imports.iter().any(|name| wasi(name).is_some());
+        Self { access, wasi, turns, descriptors: descriptors.clone() }
+    }
+
+    /// The WASI of one instance: what is granted is opened. `streams` adds standard streams, without which they are closed.
+    ///
+    /// # Errors
+    /// If a granted folder cannot be opened.
+    pub(crate) fn open(&self, streams: impl FnOnce(&mut WasiCtxBuilder)) -> Result<Wasi, Failure> {
+        self.access.open(streams, self.descriptors.each())
+    }
+
+    /// The descriptors that an instance may hold; None of one that can open nothing. Cancellation safe.
+    ///
+    /// # Errors
+    /// As [`Descriptors::share`].
+    pub(crate) async fn share(&self) -> Result<Option<OwnedSemaphorePermit>, Failure> {
+        if self.opens() { self.descriptors.share().await.map(Some) } else { Ok(None) }
+    }
+
+    /// Whether an instance may be made that nobody waits for.
+    pub(crate) fn has_room(&self) -> bool {
+        !self.opens() || self.descriptors.abound()
+    }
+
+    fn opens(&self) -> bool {
+        let Grant { read, write, network, .. } = &self.access.grant;
+        self.wasi && !(read.is_empty() && write.is_empty() && network.is_empty())
     }
 
     /// Leave for one more instance to work. It is waited for during half of the time that a call has, so that what is left is
@@ -118,16 +148,16 @@ impl Enclosure {
             Failure::new(FailureCode::Busy, format!("all {most} instances that it may have are at work; {way_out}"))
         })
     }
+}
 
-    /// Why an import is not to be had, and the way out; None if it is.
-    pub(crate) fn refusal(&self, import: &str) -> Option<String> {
-        let refusal = match wasi(import) {
-            Some((package, _)) => behind(package, &self.access).err()?.to_owned(),
-            None if import.starts_with("wasi:") => format!("this host serves WASI {SERVED}; build it for that"),
-            None => "no grant exists for it; compose the component with one that provides it".to_owned(),
-        };
-        Some(refusal)
-    }
+/// Why a component may not have an import, and the way out; None if it may.
+pub(crate) fn refusal(import: &str, access: &Access) -> Option<String> {
+    let refusal = match wasi(import) {
+        Some((package, _)) => behind(package, access).err()?.to_owned(),
+        None if import.starts_with("wasi:") => format!("this host serves WASI {SERVED}; build it for that"),
+        None => "no grant exists for it; compose the component with one that provides it".to_owned(),
+    };
+    Some(refusal)
 }
 
 /// The WASI of one instance.
@@ -160,18 +190,13 @@ impl Access {
         usize::try_from(self.grant.limits.memory).unwrap_or(usize::MAX)
     }
 
-    /// Opens what is granted; `streams` adds standard streams, without which they are closed.
-    ///
-    /// # Errors
-    /// If a granted folder cannot be opened.
-    pub(crate) fn open(&self, streams: impl FnOnce(&mut WasiCtxBuilder)) -> Result<Wasi, Failure> {
+    fn open(&self, streams: impl FnOnce(&mut WasiCtxBuilder), handles: usize) -> Result<Wasi, Failure> {
         let mut builder = WasiCtxBuilder::new();
         builder.envs(&self.env);
         let read = self.grant.read.iter().map(|path| (path, FsPerms::ReadOnly));
         let write = self.grant.write.iter().map(|path| (path, FsPerms::ReadWrite));
         for (path, rights) in read.chain(write) {
-            // As everywhere, a path is inside what it is outside.
-            builder.preopened_dir(path, path.to_string_lossy(), rights).map_err(|error| {
+            files::preopen(&mut builder, path, rights).map_err(|error| {
                 let detail = format!("the granted folder {} cannot be opened: {error}", path.display());
                 Failure::new(FailureCode::Start, detail)
             })?;
@@ -180,7 +205,7 @@ impl Access {
         reachable.open(&mut builder);
         streams(&mut builder);
         let mut table = ResourceTable::new();
-        table.set_max_capacity(limits::WASI_HANDLES);
+        table.set_max_capacity(handles);
         Ok(Wasi { context: builder.build(), http: WasiHttpCtx::new(), reachable, table })
     }
 }
@@ -218,6 +243,7 @@ impl WasiHttpView for State {
 /// Defines WASI in a linker, for a component with these imports. Which of them it may have is checked before.
 pub(crate) fn link(linker: &mut Linker<State>, imports: &[String]) -> wasmtime::Result<()> {
     wasmtime_wasi::p2::add_to_linker_async(linker)?;
+    files::link(linker)?;
     wasmtime_wasi_http::p2::add_only_http_to_linker_async(linker)?;
     network::link_names(linker, imports)
 }

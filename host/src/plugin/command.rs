@@ -115,12 +115,14 @@ impl Command {
         let Loaded { host, identity, pre, enclosure, .. } = &*self.0;
         let facts = Facts { plugin: identity.name.as_str().into(), ..Facts::default() };
         let Streams { input, output, error } = streams;
+        let share = enclosure.share().await?;
         let mut store = State::enclosed_with(&host.engine, &host.clock, facts, enclosure, |builder| {
             builder
                 .stdin(AsyncStdinStream::new(input))
                 .stdout(AsyncStdoutStream::new(limits::PIPE_BYTES, output))
                 .stderr(AsyncStdoutStream::new(limits::PIPE_BYTES, error));
         })?;
+        store.data_mut().descriptors = share;
         let armed = arm(&mut store, Limits::START);
         let program = guard(armed, pre.instantiate_async(&mut store)).await?;
         Ok((store, program))

@@ -67,7 +67,7 @@ impl Component {
         let keeps = access.key_value.is_some();
         let offers_resources = ToolsWorld::offers_resources(&manifest.exports);
         let imports = access::opened(&manifest.imports, &access);
-        let enclosure = Arc::new(Enclosure::new(access, &manifest.imports));
+        let enclosure = Arc::new(Enclosure::new(access, &manifest.imports, &plugins.0.descriptors));
         let allowed = Allowed { grant: grant.to_vec(), enclosure: Some(Arc::clone(&enclosure)) };
         let kind = match shape {
             Shape::Tools => {

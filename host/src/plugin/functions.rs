@@ -132,7 +132,9 @@ impl Functions {
         let Loaded { host, identity, pre, enclosure, .. } = &*self.0;
         let kept = enclosure.access.key_value.as_ref().map(|stores| stores.of(profile));
         let facts = Facts { plugin: identity.name.as_str().into(), kept, ..Facts::default() };
+        let share = enclosure.share().await?;
         let mut store = State::enclosed(&host.engine, &host.clock, facts, enclosure)?;
+        store.data_mut().descriptors = share;
         let armed = arm(&mut store, Limits::START);
         let instance = guard(armed, pre.instantiate_async(&mut store)).await?;
         let missing = || Failure::new(FailureCode::Output, "the function is not to be found");

@@ -17,12 +17,15 @@ use super::limits::{self, Limits};
 use super::meter::{Meter, OutOfTime};
 use super::v0_1::Facts;
 use crate::cell::size;
+use crate::config::TIMEOUT;
 
 /// What a store holds: the budget of the running call, and the facts that the guest may ask the host for.
 pub(crate) struct State {
     pub(crate) facts: Facts,
     /// Of the component of a source.
     pub(crate) wasi: Option<Box<Wasi>>,
+    /// What it may open of the broker's descriptors.
+    pub(crate) descriptors: Option<OwnedSemaphorePermit>,
     /// The part of one processor that the guest may have, if its time is measured.
     pub(crate) share: Option<f64>,
     /// What bounds one call of a tool.
@@ -56,8 +59,9 @@ impl State {
         let state = Self {
             facts,
             wasi: None,
+            descriptors: None,
             share: None,
-            tool: Limits::tool(limits::TOOL_DEADLINE, limits::PAYLOAD_OUTPUT_BYTES),
+            tool: Limits::tool(limits::TOOL_DEADLINE, TIMEOUT, limits::PAYLOAD_OUTPUT_BYTES),
             clock,
             ticks_left: 0,
             calls_left: 0,
@@ -99,14 +103,15 @@ impl State {
         engine: &Engine,
         clock: &Arc<Clock>,
         facts: Facts,
-        Enclosure { access, wasi, .. }: &Enclosure,
+        enclosure: &Enclosure,
         streams: impl FnOnce(&mut WasiCtxBuilder),
     ) -> Result<Store<Self>, Failure> {
+        let Enclosure { access, wasi, .. } = enclosure;
         let mut store = Self::store(engine, clock, facts);
         let state = store.data_mut();
         (state.memory_limit, state.configured) = (access.memory(), true);
-        state.tool = Limits::tool(access.processor_time(), access.output);
-        state.wasi = wasi.then(|| access.open(streams)).transpose()?.map(Box::new);
+        state.tool = Limits::tool(access.processor_time(), access.timeout, access.output);
+        state.wasi = wasi.then(|| enclosure.open(streams)).transpose()?.map(Box::new);
         // Who waits is measured.
         state.share = access.grant.limits.cpu.or((*wasi || access.key_value.is_some()).then_some(1.0));
         Ok(store)
@@ -190,6 +195,10 @@ pub(crate) async fn guard<T>(armed: Armed, call: impl Future<Output = wasmtime::
     };
     match call {
         Ok(result) => result.map_err(|error| failure(limits, &error)),
+        Err(_) if limits.configured => {
+            let detail = format!("it did not answer within {} s", limits.patience.as_secs_f32());
+            Err(Failure::new(FailureCode::Deadline, detail))
+        }
         Err(_) => Err(deadline(limits)),
     }
 }
@@ -239,7 +248,7 @@ pub(crate) fn failure(limits: Limits, error: &wasmtime::Error) -> Failure {
         None => {}
     }
     if let Some(ResourceTableError::Full) = error.downcast_ref() {
-        let detail = format!("it held more than {} handles at once; no setting raises that", limits::WASI_HANDLES);
+        let detail = format!("it held too many handles at once; at most there are {}", limits::WASI_HANDLES);
         return Failure::new(FailureCode::Memory, detail);
     }
     if error.is::<PoolConcurrencyLimitError>() {

@@ -3,7 +3,7 @@
 use wasmtime::Engine;
 use wasmtime::component::Component;
 
-use super::access::{Access, Enclosure};
+use super::access::{self, Access};
 use super::component::Shape;
 use super::load::{GRANTS, Manifest, Wasm, interface, remedy};
 use super::v0_1::{ApprovalWorld, PolicyWorld, SinkWorld, ToolsWorld, TransformWorld, World};
@@ -41,8 +41,8 @@ pub(super) fn inspect(engine: &Engine, wasm: &Wasm, component: &Component) -> In
     let Manifest { imports, exports, .. } = Manifest::of(engine, component);
     let source = Shape::found(&exports);
     let (world, free) = world(&exports).unwrap_or((source.map_or("none", Shape::as_str), &[]));
-    let enclosure = source.map(|_| Enclosure::new(Access::default(), &imports));
-    let imports = imports.into_iter().map(|name| import(name, free, enclosure.as_ref())).collect();
+    let access = source.map(|_| Access::default());
+    let imports = imports.into_iter().map(|name| import(name, free, access.as_ref())).collect();
     Inspection { plugin: wasm.plugin.clone(), digest: wasm.digest, size: wasm.size(), world, imports, exports }
 }
 
@@ -61,13 +61,13 @@ fn world(exports: &[String]) -> Option<(&'static str, &'static [&'static str])> 
     worlds.into_iter().find(|(export, ..)| fits(export)).map(|(_, name, imports)| (name, imports))
 }
 
-fn import(name: String, free: &[&str], enclosure: Option<&Enclosure>) -> Import {
+fn import(name: String, free: &[&str], access: Option<&Access>) -> Import {
     let ours = interface(&name);
     let grant = GRANTS.into_iter().find(|grant| ours == Some(grant));
     let refused = match ours {
         Some(interface) if free.contains(&interface) || grant.is_some() => None,
         Some(_) => Some(remedy(&name)),
-        None => enclosure.map_or_else(|| Some(remedy(&name)), |enclosure| enclosure.refusal(&name)),
+        None => access.map_or_else(|| Some(remedy(&name)), |access| access::refusal(&name, access)),
     };
     Import { name, grant, refused }
 }

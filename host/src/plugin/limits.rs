@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use crate::config::TIMEOUT_MOST;
-
 /// One tick of the clock that interrupts guests.
 pub(crate) const TICK: Duration = Duration::from_millis(1);
 
@@ -31,8 +29,9 @@ pub const MEMORY_BYTES: usize = 16 << 20;
 /// 30 MiB, and a source keeps for a session what a decision forgets.
 pub const SOURCE_MEMORY_BYTES: u64 = 64 << 20;
 
-/// Handles that a component holds at once: streams, files, sockets, what it waits for. Each may be a descriptor of the broker.
-pub const WASI_HANDLES: usize = 1000;
+/// Handles that an instance of a component holds at once: streams, files, sockets, what it waits for. Each may be a descriptor of
+/// the broker, which may have fewer: see `descriptors`.
+pub const WASI_HANDLES: usize = 256;
 
 /// Bytes that wait between a command and the host, each way: as much as a pipe of the system holds.
 pub(crate) const PIPE_BYTES: usize = 64 << 10;
@@ -119,10 +118,11 @@ impl Limits {
     pub(crate) const REWRITE: Self = Self::of(DECISION_DEADLINE, PAYLOAD_OUTPUT_BYTES);
     pub(crate) const DELIVER: Self = Self::of(DELIVER_DEADLINE, PAYLOAD_OUTPUT_BYTES);
 
-    /// Of a component that is a source and has this much processor time and output. It waits for files and servers as long as the
-    /// source's `timeout` lets it.
-    pub(crate) const fn tool(deadline: Duration, output: usize) -> Self {
-        Self { configured: true, patience: TIMEOUT_MOST, ..Self::of(deadline, output) }
+    /// Of a component that is a source and has this much processor time and output. It may wait for files and servers; a call of
+    /// its own has the source's `timeout` and no more, so that what is meant to end it does.
+    pub(crate) const fn tool(deadline: Duration, timeout: Duration, output: usize) -> Self {
+        let patience = timeout.saturating_add(WALL_CLOCK_GRACE);
+        Self { configured: true, patience, ..Self::of(deadline, output) }
     }
 
     const fn of(deadline: Duration, output: usize) -> Self {

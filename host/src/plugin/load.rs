@@ -197,7 +197,7 @@ fn linker(
 fn refusal<'a>(import: &'a str, free: &[&str], Allowed { grant, enclosure }: &Allowed) -> Option<(&'a str, String)> {
     let remedy = match (interface(import), enclosure) {
         (Some(name), _) if free.contains(&name) || grant.iter().any(|word| word == name) => return None,
-        (None, Some(enclosure)) => enclosure.refusal(import)?,
+        (None, Some(enclosure)) => access::refusal(import, &enclosure.access)?,
         _ => remedy(import),
     };
     Some((import, remedy))

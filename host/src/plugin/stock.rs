@@ -85,6 +85,11 @@ impl<W: World> Stock<W> {
         Ok(Self(Arc::new(shared)))
     }
 
+    /// Slots that one instance takes.
+    pub(crate) fn weight(&self) -> u32 {
+        self.0.linked.weight
+    }
+
     /// What the component of a source may touch.
     pub(crate) fn enclosure(&self) -> Option<&Enclosure> {
         self.0.linked.enclosure.as_deref()
@@ -150,7 +155,13 @@ impl<W: World> Shared<W> {
         let facts = Facts { plugin: self.linked.plugin.clone(), ..Facts::default() };
         let mut store = match &self.linked.enclosure {
             None => State::store(&self.engine, &self.clock, facts),
-            Some(enclosure) => State::enclosed(&self.engine, &self.clock, facts, enclosure).map_err(Unready::Failed)?,
+            Some(enclosure) => {
+                let share = enclosure.share().await.map_err(Unready::Failed)?;
+                let store = State::enclosed(&self.engine, &self.clock, facts, enclosure);
+                let mut store = store.map_err(Unready::Failed)?;
+                store.data_mut().descriptors = share;
+                store
+            }
         };
         let armed = arm(&mut store, Limits::START);
         let world = async {
@@ -168,7 +179,8 @@ impl<W: World> Shared<W> {
 
     /// Whether an instance may wait here. Of a thousand sources most have none.
     fn has_room(&self) -> bool {
-        self.slots.available_permits() > self.reserve
+        let shares = self.linked.enclosure.as_ref().is_none_or(|enclosure| enclosure.has_room());
+        shares && self.slots.available_permits() > self.reserve
     }
 
     fn put(&self, live: Live<W>) {

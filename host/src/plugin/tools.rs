@@ -9,7 +9,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use super::Identity;
 use super::error::{Failure, FailureCode, PluginError};
 use super::guest::Live;
-use super::limits::{SESSION_WAIT, SOURCE_INSTANCES};
+use super::limits::{SESSION_WAIT, SOURCE_INSTANCES, TOOL_SLOTS};
 use super::stock::Stock;
 use super::v0_1::{ToolSession, ToolsWorld, array, object};
 use crate::call::{Caller, SessionId};
@@ -192,6 +192,8 @@ impl Tools {
         session.used = used;
         let place = session.place.clone();
         let most = self.stock.enclosure().map_or(SOURCE_INSTANCES, |enclosure| enclosure.access.instances);
+        // What is kept keeps its slots: others have as many.
+        let most = most.min(TOOL_SLOTS / 2 / self.stock.weight());
         if sessions.live.len() > most as usize
             && let Some(oldest) = sessions.live.iter().min_by_key(|(_, session)| session.used).map(|(id, _)| id.clone())
         {

@@ -78,6 +78,11 @@ impl ComponentSource {
         }
     }
 
+    async fn in_time<T>(&self, method: &str, listed: impl Future<Output = T>) -> Result<T, SourceError> {
+        let late = |_| SourceError::Timeout { method: method.to_owned(), seconds: self.timeout.as_secs() };
+        tokio::time::timeout(self.timeout, listed).await.map_err(late)
+    }
+
     fn late(&self) -> String {
         let timeout = self.timeout.as_secs_f32();
         format!("the component did not answer within {timeout} s; to wait longer, raise `timeout` in its source")
@@ -97,7 +102,7 @@ impl ComponentSource {
 impl Source for ComponentSource {
     async fn discover(&self, _: &Arc<dyn Client>) -> Result<Discovery, SourceError> {
         let (identity, listed) = match &self.tools {
-            Callee::Tools(tools) => (tools.identity(), tools.definitions().await),
+            Callee::Tools(tools) => (tools.identity(), self.in_time("tools/list", tools.definitions()).await?),
             Callee::Functions(functions) => (functions.identity(), Ok(functions.definitions())),
         };
         let listed =
@@ -121,7 +126,8 @@ impl Source for ComponentSource {
         Ok(match (kind, &self.tools) {
             (Kind::Tool, _) => self.discover(client).await?.tools,
             (Kind::Resource, Callee::Tools(tools)) if tools.offers_resources() => {
-                Listed { items: tools.resources(client.profile()).await.map_err(failed)?, ..Listed::default() }
+                let resources = self.in_time("resources/list", tools.resources(client.profile())).await?;
+                Listed { items: resources.map_err(failed)?, ..Listed::default() }
             }
             _ => Listed::default(),
         })

@@ -5,7 +5,8 @@
 
 use std::fmt::Write as _;
 use std::fs;
-use std::io::{Read as _, Seek as _, SeekFrom};
+use std::hash::{BuildHasher as _, RandomState};
+use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 
 use portcullis_plugin::{Effect, Failure, Tools, arguments, settings, text_result, tool};
@@ -77,7 +78,8 @@ impl Tools for Filesystem {
             ),
             tool(
                 "write",
-                "Writes a text file; one of that name is replaced. Missing folders are made.",
+                "Writes a text file; one of that name is replaced by a new one, with the permissions of new files. Missing folders \
+                 are made.",
                 json!({ "path": path, "text": { "type": "string" } }),
                 &["path", "text"],
                 Effect::Overwrites,
@@ -140,6 +142,9 @@ impl Filesystem {
 
 fn read(Read { path, offset, limit }: &Read) -> Result<String, String> {
     let broken = |error| failed("read", path, &error);
+    if !fs::metadata(path).map_err(broken)?.is_file() {
+        return Err(format!("{} is no file; `list` tells what is in a folder", path.display()));
+    }
     let mut file = fs::File::open(path).map_err(broken)?;
     let size = file.metadata().map_err(broken)?.len();
     file.seek(SeekFrom::Start(*offset)).map_err(broken)?;
@@ -164,15 +169,17 @@ fn read(Read { path, offset, limit }: &Read) -> Result<String, String> {
     Ok(format!("{text}{rest}"))
 }
 
-/// Whoever reads meanwhile sees the old file or the new one.
+/// Whoever reads meanwhile sees the old file or the new one. Of several who write at once, one is the last.
 fn write(Write { path, text }: &Write) -> Result<String, String> {
     let broken = |error| failed("written", path, &error);
-    let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
+    let (Some(folder), Some(_)) = (path.parent(), path.file_name()) else {
         return Err(format!("{} names no file", path.display()));
     };
     fs::create_dir_all(folder).map_err(broken)?;
-    let fresh = folder.join(format!(".{}.new", name.to_string_lossy()));
-    let written = fs::write(&fresh, text).and_then(|()| fs::rename(&fresh, path));
+    // By chance, so that nobody else has it; and nothing that is there is written over.
+    let fresh = folder.join(format!(".portcullis-{:016x}.new", RandomState::new().hash_one(path)));
+    let mut file = fs::File::create_new(&fresh).map_err(broken)?;
+    let written = file.write_all(text.as_bytes()).and_then(|()| fs::rename(&fresh, path));
     written.map_err(|error| {
         // It is of no use to anybody; the error that matters is the first.
         let _ = fs::remove_file(&fresh);

@@ -53,6 +53,16 @@ fn a_file_is_written_as_a_whole_and_nothing_else_is_left() {
         assert_eq!(fs::read_to_string(&path).unwrap(), text);
     }
     assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
+    std::thread::scope(|scope| {
+        for letter in ["a", "b", "c", "d"] {
+            let (filesystem, path) = (&filesystem, &path);
+            let text = letter.repeat(100_000);
+            scope.spawn(move || call(filesystem, "write", json!({ "path": path, "text": text })).unwrap());
+        }
+    });
+    let written = fs::read_to_string(&path).unwrap();
+    assert!(written.len() == 100_000 && written.chars().all(|letter| written.starts_with(letter)), "mixed");
+    assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
     let Err(Failure::Failed(why)) = call(&filesystem, "write", json!({ "path": dir.path().join("docs"), "text": "" }))
     else {
         panic!()

@@ -1,11 +1,24 @@
 //! Entities, and the keys that they are kept under.
 
+use std::collections::VecDeque;
 use std::fmt;
 
 use portcullis_plugin::key_value::{self, Change};
 
 /// Between the parts of a key.
 const SEPARATOR: char = '\u{1f}';
+
+/// Before the name of an entity that is known; nothing is kept there.
+const KNOWN: &str = "e\u{1f}";
+
+/// Before the name of an entity whose kind is kept there.
+const KIND: &str = "k\u{1f}";
+
+/// Before the name of an entity and the hash of an observation, which is kept there.
+const OBSERVED: &str = "o\u{1f}";
+
+/// Before the name of an entity, a relation and another entity; nothing is kept there.
+const RELATED: &str = "r\u{1f}";
 
 /// Bytes of a name: three of them and what stands between fit into a key.
 const NAME_BYTES: usize = 160;
@@ -41,34 +54,28 @@ impl fmt::Display for Name {
 
 impl Name {
     /// What makes the entity known. A kind that was told before stays unless another is told.
-    pub(crate) fn known(&self, kind: Option<&str>) -> Result<Vec<Change>, String> {
-        let key = format!("e{SEPARATOR}{self}");
-        match kind {
-            Some(kind) => Ok(vec![Change::set(key, kind.trim().as_bytes())]),
-            None if key_value::get(&key)?.is_some() => Ok(Vec::new()),
-            None => Ok(vec![Change::set(key, b"")]),
-        }
+    pub(crate) fn known(&self, kind: Option<&str>) -> Vec<Change> {
+        let kind = kind.map(|kind| Change::set(format!("{KIND}{self}"), kind.trim().as_bytes()));
+        std::iter::once(Change::set(format!("{KNOWN}{self}"), b"")).chain(kind).collect()
     }
 
     pub(crate) fn observation(&self, text: &str) -> String {
-        format!("o{SEPARATOR}{self}{SEPARATOR}{:016x}", fnv1a(text.as_bytes()))
+        format!("{OBSERVED}{self}{SEPARATOR}{:016x}", fnv1a(text.as_bytes()))
     }
 
     pub(crate) fn relation(&self, relation: &Name, to: &Name) -> String {
-        format!("r{SEPARATOR}{self}{SEPARATOR}{relation}{SEPARATOR}{to}")
+        format!("{RELATED}{self}{SEPARATOR}{relation}{SEPARATOR}{to}")
     }
 
-    /// Every key of the entity, with the relations of others to it.
+    /// Every fact of the entity, with the relations of others to it; what makes it known comes last.
     pub(crate) fn keys(&self) -> Result<Vec<String>, String> {
-        let mut keys = vec![format!("e{SEPARATOR}{self}")];
-        let all = |prefix: String| -> Result<Vec<String>, String> {
-            Ok(scan(&prefix)?.into_iter().map(|(key, _)| key).collect())
-        };
-        keys.extend(all(format!("o{SEPARATOR}{self}{SEPARATOR}"))?);
-        let end = format!("{SEPARATOR}{self}");
-        let begin = format!("r{SEPARATOR}{self}{SEPARATOR}");
-        let relations = all(format!("r{SEPARATOR}"))?.into_iter();
+        let (begin, end) = (format!("{RELATED}{self}{SEPARATOR}"), format!("{SEPARATOR}{self}"));
+        let mut keys: Vec<_> = all(&format!("{OBSERVED}{self}{SEPARATOR}"))?.into_iter().map(|(key, _)| key).collect();
+        let relations = all(RELATED)?.into_iter().map(|(key, _)| key);
         keys.extend(relations.filter(|key| key.starts_with(&begin) || key.ends_with(&end)));
+        for key in [format!("{KIND}{self}"), format!("{KNOWN}{self}")] {
+            keys.extend(key_value::get(&key)?.map(|_| key));
+        }
         Ok(keys)
     }
 }
@@ -76,7 +83,7 @@ impl Name {
 /// What is known of an entity.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Entity {
-    name: Name,
+    name: String,
     kind: String,
     observations: Vec<String>,
     /// Relation and other entity.
@@ -86,19 +93,29 @@ pub(crate) struct Entity {
 impl Entity {
     /// None of an entity that is not known.
     pub(crate) fn read(name: &Name) -> Result<Option<Self>, String> {
-        let Some(kind) = key_value::get(&format!("e{SEPARATOR}{name}"))? else { return Ok(None) };
-        let observations = scan(&format!("o{SEPARATOR}{name}{SEPARATOR}"))?;
-        let prefix = format!("r{SEPARATOR}{name}{SEPARATOR}");
-        let relations = scan(&prefix)?.into_iter().filter_map(|(key, _)| {
-            let (relation, to) = key.strip_prefix(&prefix)?.split_once(SEPARATOR)?;
-            Some((relation.to_owned(), to.to_owned()))
-        });
-        Ok(Some(Self {
-            name: name.clone(),
-            kind: text(&kind),
-            observations: observations.into_iter().map(|(_, value)| text(&value)).collect(),
-            relations: relations.collect(),
-        }))
+        if key_value::get(&format!("{KNOWN}{name}"))?.is_none() {
+            return Ok(None);
+        }
+        let kind = key_value::get(&format!("{KIND}{name}"))?.unwrap_or_default();
+        let facts = |kind: &str| {
+            let prefix = format!("{kind}{name}{SEPARATOR}");
+            let found = all(&prefix)?.into_iter();
+            Ok::<_, String>(
+                found.filter_map(|(key, value)| Some((key.strip_prefix(&prefix)?.to_owned(), value))).collect(),
+            )
+        };
+        Ok(Some(Self::of(name.to_string(), &kind, facts(OBSERVED)?, facts(RELATED)?)))
+    }
+
+    /// From what stands behind its name in the keys, and the values.
+    fn of(name: String, kind: &[u8], observed: Vec<Fact>, related: Vec<Fact>) -> Self {
+        let relation = |(key, _): Fact| key.split_once(SEPARATOR).map(|(how, to)| (how.to_owned(), to.to_owned()));
+        Self {
+            name,
+            kind: text(kind),
+            observations: observed.into_iter().map(|(_, value)| text(&value)).collect(),
+            relations: related.into_iter().filter_map(relation).collect(),
+        }
     }
 }
 
@@ -118,11 +135,43 @@ impl fmt::Display for Entity {
     }
 }
 
+/// All entities in the order of their names. The store is read once from its beginning to its end, page by page: what is kept of
+/// an entity stands in the same order under each prefix.
+pub(crate) struct Entities {
+    known: Facts,
+    kinds: Facts,
+    observed: Facts,
+    related: Facts,
+}
+
+impl Entities {
+    pub(crate) fn all() -> Self {
+        Self {
+            known: Facts::under(KNOWN),
+            kinds: Facts::under(KIND),
+            observed: Facts::under(OBSERVED),
+            related: Facts::under(RELATED),
+        }
+    }
+
+    /// The next one.
+    pub(crate) fn read(&mut self) -> Result<Option<Entity>, String> {
+        let Some((name, _)) = self.known.next()? else { return Ok(None) };
+        let kind = self.kinds.of(&name)?.pop().map(|(_, kind)| kind).unwrap_or_default();
+        let (observed, related) = (self.observed.of(&name)?, self.related.of(&name)?);
+        Ok(Some(Entity::of(name, &kind, observed, related)))
+    }
+}
+
 /// All entities with their kinds, in the order of their names.
 pub(crate) fn names() -> Result<Vec<(String, String)>, String> {
-    let prefix = format!("e{SEPARATOR}");
-    let found = scan(&prefix)?.into_iter();
-    Ok(found.filter_map(|(key, kind)| Some((key.strip_prefix(&prefix)?.to_owned(), text(&kind)))).collect())
+    let mut kinds = Facts::under(KIND);
+    let known = all(KNOWN)?.into_iter().filter_map(|(key, _)| Some(key.strip_prefix(KNOWN)?.to_owned()));
+    let with_kind = |name: String| {
+        let kind = kinds.of(&name)?.pop().map(|(_, kind)| text(&kind)).unwrap_or_default();
+        Ok((name, kind))
+    };
+    known.map(with_kind).collect()
 }
 
 /// The URI of an entity's resource.
@@ -154,9 +203,66 @@ pub(crate) fn named_by(uri: &str) -> Option<Name> {
     Name::try_from(String::from_utf8(bytes).ok()?).ok()
 }
 
+/// A key, or what of it is not known yet, and its value.
+type Fact = (String, Vec<u8>);
+
+/// What stands under a prefix, in the order of the keys and without the prefix, read page by page.
+struct Facts {
+    prefix: &'static str,
+    page: VecDeque<Fact>,
+    /// The last key that was read.
+    last: String,
+    ended: bool,
+}
+
+impl Facts {
+    fn under(prefix: &'static str) -> Self {
+        Self { prefix, page: VecDeque::new(), last: String::new(), ended: false }
+    }
+
+    fn next(&mut self) -> Result<Option<Fact>, String> {
+        self.turn()?;
+        Ok(self.page.pop_front())
+    }
+
+    /// Those of one entity, which stands after the one that was asked for before. What is left of an entity that was forgotten
+    /// meanwhile is passed over.
+    fn of(&mut self, entity: &str) -> Result<Vec<Fact>, String> {
+        let mut found = Vec::new();
+        loop {
+            self.turn()?;
+            let Some((key, _)) = self.page.front() else { return Ok(found) };
+            let (name, rest) = key.split_once(SEPARATOR).unwrap_or((key, ""));
+            match name.cmp(entity) {
+                std::cmp::Ordering::Greater => return Ok(found),
+                std::cmp::Ordering::Less => drop(self.page.pop_front()),
+                std::cmp::Ordering::Equal => {
+                    let rest = rest.to_owned();
+                    found.extend(self.page.pop_front().map(|(_, value)| (rest, value)));
+                }
+            }
+        }
+    }
+
+    /// The next page, if this one has been read.
+    fn turn(&mut self) -> Result<(), String> {
+        if !self.page.is_empty() || self.ended {
+            return Ok(());
+        }
+        let page = key_value::scan(self.prefix, &self.last, PAGE)?;
+        match page.last() {
+            Some((key, _)) => self.last.clone_from(key),
+            None => self.ended = true,
+        }
+        let bare = |(key, value): Fact| Some((key.strip_prefix(self.prefix)?.to_owned(), value));
+        self.page = page.into_iter().filter_map(bare).collect();
+        Ok(())
+    }
+}
+
 /// All keys with this prefix.
-fn scan(prefix: &str) -> Result<Vec<(String, Vec<u8>)>, String> {
-    let mut all: Vec<(String, Vec<u8>)> = Vec::new();
+fn all(prefix: &str) -> Result<Vec<Fact>, String> {
+    let mut all: Vec<Fact> = Vec::new();
     loop {
         let after = all.last().map_or("", |(key, _)| key);
         let page = key_value::scan(prefix, after, PAGE)?;

@@ -2,7 +2,8 @@
 //! other; each profile has a store of its own. Entities are offered as resources too.
 //!
 //! Every fact is a key of its own, so that calls at the same time add to each other and none is lost:
-//! `e NAME` → kind, `o NAME hash` → observation, `r NAME relation OTHER` → nothing, with a unit separator in between.
+//! `e NAME` → nothing, `k NAME` → kind, `o NAME hash` → observation, `r NAME relation OTHER` → nothing, with a unit separator in
+//! between.
 
 use portcullis_plugin::key_value::{self, Change};
 use portcullis_plugin::{Effect, Failure, Resources, Tools, arguments, settings, text_result, tool};
@@ -10,10 +11,13 @@ use serde_json::json;
 
 mod entity;
 
-use entity::{Entity, Name};
+use entity::{Entities, Entity, Name};
 
 /// Entities that one search tells.
 const FOUND: usize = 50;
+
+/// Facts that are forgotten at a time: what a store takes at once.
+const CHANGES: usize = 1000;
 
 /// Entities that one list of resources holds.
 const LISTED: usize = 1000;
@@ -130,15 +134,15 @@ impl Resources for Memory {
 }
 
 fn remember(Remember { entity, kind, observations }: &Remember) -> Result<String, String> {
-    let mut changes = entity.known(kind.as_deref())?;
+    let mut changes = entity.known(kind.as_deref());
     changes.extend(observations.iter().map(|text| Change::set(entity.observation(text), text.as_bytes())));
     key_value::write(&changes)?;
     Ok(format!("remembered {} of {entity}", counted(observations.len(), "observation")))
 }
 
 fn relate(Relate { from, relation, to }: &Relate) -> Result<String, String> {
-    let mut changes = from.known(None)?;
-    changes.extend(to.known(None)?);
+    let mut changes = from.known(None);
+    changes.extend(to.known(None));
     changes.push(Change::set(from.relation(relation, to), b""));
     key_value::write(&changes)?;
     Ok(format!("remembered that {from} {relation} {to}"))
@@ -150,8 +154,8 @@ fn recall(Recall { words, entity }: &Recall) -> Result<String, String> {
             Entity::read(name)?.map_or_else(|| format!("nothing is known of {name}"), |entity| entity.to_string())
         );
     }
-    let names = entity::names()?;
     let Some(words) = words.as_ref().filter(|words| !words.trim().is_empty()) else {
+        let names = entity::names()?;
         let listed =
             names.iter().map(|(name, kind)| if kind.is_empty() { name.clone() } else { format!("{name} ({kind})") });
         return Ok(if names.is_empty() {
@@ -161,9 +165,8 @@ fn recall(Recall { words, entity }: &Recall) -> Result<String, String> {
         });
     };
     let words: Vec<String> = words.split_whitespace().map(str::to_lowercase).collect();
-    let mut found = Vec::new();
-    for (name, _) in names {
-        let Some(entity) = Entity::read(&Name::try_from(name)?)? else { continue };
+    let (mut entities, mut found) = (Entities::all(), Vec::new());
+    while let Some(entity) = entities.read()? {
         let text = entity.to_string();
         let lower = text.to_lowercase();
         if words.iter().all(|word| lower.contains(word)) {
@@ -178,23 +181,20 @@ fn recall(Recall { words, entity }: &Recall) -> Result<String, String> {
 }
 
 fn forget(Forget { entity, observation, relation, to }: &Forget) -> Result<String, String> {
-    let keys = match (observation, relation, to) {
+    let known = |key: String| Ok::<_, String>(key_value::get(&key)?.map(|_| key).into_iter().collect());
+    let keys: Vec<String> = match (observation, relation, to) {
         (None, None, None) => entity.keys()?,
-        (Some(text), None, None) => vec![entity.observation(text)],
-        (None, Some(relation), Some(to)) => vec![entity.relation(relation, to)],
+        (Some(text), None, None) => known(entity.observation(text))?,
+        (None, Some(relation), Some(to)) => known(entity.relation(relation, to))?,
         _ => return Err("name an observation, or a relation with its `to`, or neither".to_owned()),
     };
-    let mut known = Vec::new();
-    for key in keys {
-        if key_value::get(&key)?.is_some() {
-            known.push(Change::remove(key));
-        }
-    }
-    if known.is_empty() {
+    if keys.is_empty() {
         return Ok(format!("nothing of that was known of {entity}"));
     }
-    key_value::write(&known)?;
-    Ok(format!("forgot {} of {entity}", counted(known.len(), "fact")))
+    for some in keys.chunks(CHANGES) {
+        key_value::write(&some.iter().map(Change::remove).collect::<Vec<_>>())?;
+    }
+    Ok(format!("forgot {} of {entity}", counted(keys.len(), "fact")))
 }
 
 fn counted(number: usize, what: &str) -> String {

@@ -44,11 +44,44 @@ fn a_fact_or_all_of_an_entity_is_forgotten() {
 
 #[test]
 fn more_than_one_page_is_recalled() {
-    let many: Vec<String> = (0..600).map(|n| format!("fact {n}")).collect();
-    call("remember", json!({ "entity": "many", "observations": many }));
-    assert_eq!(call("recall", json!({ "entity": "many" })).lines().count(), 601);
-    assert_eq!(call("forget", json!({ "entity": "many" })), "forgot 601 facts of many");
+    for begin in [0, 600] {
+        let many: Vec<String> = (begin..begin + 600).map(|n| format!("fact {n}")).collect();
+        call("remember", json!({ "entity": "many", "observations": many }));
+    }
+    assert_eq!(call("recall", json!({ "entity": "many" })).lines().count(), 1201);
+    assert_eq!(call("forget", json!({ "entity": "many" })), "forgot 1201 facts of many");
     assert_eq!(call("recall", json!({})), "nothing is known");
+}
+
+#[test]
+fn words_are_found_among_many_entities_whose_names_begin_alike() {
+    for n in 0..600 {
+        call("remember", json!({ "entity": format!("e{n}"), "kind": "number", "observations": [format!("is {n}")] }));
+        call("relate", json!({ "from": format!("e{n}"), "relation": "precedes", "to": format!("e{}", n + 1) }));
+    }
+    call("remember", json!({ "entity": "e 1", "observations": ["has a space"] }));
+    call("remember", json!({ "entity": "e1-", "observations": ["has a dash"] }));
+    assert_eq!(
+        call("recall", json!({ "words": "number 599" })),
+        "e598 (number)\n- is 598\n- precedes: e599\n\ne599 (number)\n- is 599\n- precedes: e600"
+    );
+    assert_eq!(call("recall", json!({ "words": "space" })), "e 1\n- has a space");
+    assert_eq!(call("recall", json!({ "words": "dash" })), "e1-\n- has a dash");
+    assert_eq!(call("recall", json!({ "words": "e600 precedes" })).lines().next(), Some("e599 (number)"));
+    // What others know of an entity is no fact of its own.
+    call("forget", json!({ "entity": "e599" }));
+    assert_eq!(call("recall", json!({ "entity": "e598" })), "e598 (number)\n- is 598");
+}
+
+#[test]
+fn a_kind_stays_whatever_is_said_without_one() {
+    call("relate", json!({ "from": "A", "relation": "knows", "to": "B" }));
+    call("remember", json!({ "entity": "B", "kind": "person" }));
+    call("relate", json!({ "from": "A", "relation": "likes", "to": "B" }));
+    call("remember", json!({ "entity": "B", "observations": ["late"] }));
+    assert_eq!(call("recall", json!({ "entity": "B" })), "B (person)\n- late");
+    assert_eq!(call("forget", json!({ "entity": "B" })), "forgot 5 facts of B");
+    assert_eq!(call("recall", json!({})), "A");
 }
 
 #[test]

@@ -1,8 +1,9 @@
 //! Components as sources: somebody else's servers and functions, by path.
 
 use std::io::Write as _;
+use std::process::Command;
 
-use portcullis_test_support::guest;
+use portcullis_test_support::{guest, program};
 use serde_json::{Value, json};
 
 use crate::agent::{Agent, ERAS};
@@ -156,4 +157,19 @@ fn a_component_reaches_the_hosts_of_its_cell_and_the_ledger_has_each_attempt() {
     assert_eq!(place.records_of("egress.allowed")[0]["body"]["host"], "localhost");
     assert_eq!(place.records_of("egress.refused")[0]["body"]["host"], "169.254.169.254");
     place.assert_nothing_left();
+}
+
+#[test]
+fn as_many_descriptors_may_be_open_as_the_system_allows() {
+    let place = Place::new("[sources.calc]\ncomponent = \"builtin:calculator\"\n");
+    let mut command = Command::new("/bin/sh");
+    command.args(["-c", "ulimit -S -n 300; exec \"$0\" serve --stdio"]).arg(program("portcullis"));
+    place.settle(&mut command);
+    let mut agent = Agent::of(command, ERAS[0], json!({}));
+    agent.list();
+    let limits = std::fs::read_to_string(format!("/proc/{}/limits", agent.running.pid())).unwrap();
+    let line = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
+    let [now, most] = line.split_whitespace().skip(3).take(2).collect::<Vec<_>>().try_into().unwrap();
+    assert!(now == most && now != "300", "{line}");
+    agent.leave();
 }

@@ -1,5 +1,5 @@
-//! Values of WIT types from JSON and to JSON, as [`super::schema`] describes them. Nothing is rounded but a decimal fraction to
-//! the nearest float.
+//! Values of WIT types from JSON and to JSON, as [`super::schema`] describes them. Nothing is rounded but a number for a
+//! float, to the nearest there is.
 
 use serde_json::{Value, json};
 use wasmtime::component::Val;
@@ -53,8 +53,7 @@ pub(super) fn read(value: &Value, ty: &Type, at: &str) -> Result<Val, String> {
         Type::U32 => Val::U32(integer(value).ok_or_else(|| wrong("an integer from 0 to 4294967295"))?),
         Type::S64 => Val::S64(long(value).ok_or_else(|| wrong("an integer of 64 bits"))?),
         Type::U64 => Val::U64(long(value).ok_or_else(|| wrong("an integer from 0 to 18446744073709551615"))?),
-        #[expect(clippy::cast_possible_truncation, reason = "to the nearest, as the type asks for")]
-        Type::Float32 => Val::Float32(float(value).ok_or_else(|| wrong("a number"))? as f32),
+        Type::Float32 => Val::Float32(short(value).ok_or_else(|| wrong("a number that fits into 32 bits"))?),
         Type::Float64 => Val::Float64(float(value).ok_or_else(|| wrong("a number"))?),
         Type::Char => {
             let mut chars = value.as_str().unwrap_or_default().chars();
@@ -233,6 +232,14 @@ fn float(value: &Value) -> Option<f64> {
         Value::String(name) if ODD_FLOATS.contains(&name.as_str()) => name.parse().ok(),
         value => value.as_f64(),
     }
+}
+
+/// A number for a float of 32 bits, to the nearest; None if it is beyond all of them.
+fn short(value: &Value) -> Option<f32> {
+    let exact = float(value)?;
+    #[expect(clippy::cast_possible_truncation, reason = "to the nearest, as the type asks for")]
+    let short = exact as f32;
+    (short.is_finite() || !exact.is_finite()).then_some(short)
 }
 
 fn odd_float(value: f64) -> &'static str {

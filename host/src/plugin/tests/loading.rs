@@ -198,7 +198,7 @@ async fn plugins_that_are_the_same_have_their_code_in_common() {
     let [path] = entries(parent.path()).try_into().unwrap();
     fs::remove_file(&path).unwrap();
     policy(json!({})).await;
-    assert_eq!(entries(parent.path()), [PathBuf::new(); 0], "it was loaded or compiled again");
+    assert!(entries(parent.path()).is_empty(), "it was loaded or compiled again");
     policy(json!({ "other": 1 })).await;
     assert_eq!(entries(parent.path()).len(), 1, "settings are part of what is loaded");
 }

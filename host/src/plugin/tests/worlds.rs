@@ -137,13 +137,19 @@ async fn calls_of_one_session_come_one_after_the_other() {
 
 #[tokio::test]
 async fn beyond_the_limit_the_least_recently_used_session_ends() {
-    let tools = counter(true).await;
-    let sessions: Vec<_> = (0..limits::SOURCE_INSTANCES).map(|_| SessionId::new()).collect();
-    for session in &sessions {
-        assert_eq!(count(&tools, session).await, "1");
+    let access = Access { instances: limits::SOURCE_INSTANCES_MOST, ..Access::default() };
+    let plugin = PluginRef::Path(guest("counter"));
+    let granted = plugins().component(&plugin, &json!({ "state": true }), &[], access).await.unwrap();
+    let Kind::Tools(granted) = granted.kind else { panic!() };
+    // However many it may have, the slots of others stay free.
+    for (tools, most) in [(counter(true).await, limits::SOURCE_INSTANCES), (granted, limits::TOOL_SLOTS / 2)] {
+        let sessions: Vec<_> = (0..most).map(|_| SessionId::new()).collect();
+        for session in &sessions {
+            assert_eq!(count(&tools, session).await, "1");
+        }
+        assert_eq!(count(&tools, &sessions[0]).await, "2");
+        assert_eq!(count(&tools, &SessionId::new()).await, "1");
+        assert_eq!(count(&tools, &sessions[0]).await, "3");
+        assert_eq!(count(&tools, &sessions[1]).await, "1");
     }
-    assert_eq!(count(&tools, &sessions[0]).await, "2");
-    assert_eq!(count(&tools, &SessionId::new()).await, "1");
-    assert_eq!(count(&tools, &sessions[0]).await, "3");
-    assert_eq!(count(&tools, &sessions[1]).await, "1");
 }

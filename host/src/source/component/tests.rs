@@ -145,6 +145,67 @@ async fn tools_on_a_standard_library_have_what_is_granted_and_nothing_else() {
 }
 
 #[tokio::test]
+async fn a_link_that_takes_the_place_of_a_granted_folder_leads_nowhere() {
+    let dir = tempfile::tempdir().unwrap();
+    let (open, secret) = (dir.path().join("open"), dir.path().join("secret"));
+    for (folder, text) in [(&open, "a note"), (&secret, "a secret")] {
+        std::fs::create_dir(folder).unwrap();
+        std::fs::write(folder.join("note.txt"), text).unwrap();
+    }
+    let mut access = Access::default();
+    access.grant.read.push(open.clone());
+    let source = explorer(access).await;
+    let read = async || {
+        let arguments = json!({ "path": open.join("note.txt") });
+        let Outcome::Answered(answer) = source.call(permit("read", arguments), &nobody(), silent()).await else {
+            panic!()
+        };
+        text(&answer)
+    };
+    assert_eq!(read().await, (false, "a note".into()));
+    std::fs::rename(&open, dir.path().join("away")).unwrap();
+    std::os::unix::fs::symlink("secret", &open).unwrap();
+    // Instances that were ready have the folder that was there.
+    let mut said = Vec::new();
+    while said.last().is_none_or(|(refused, _)| !refused) {
+        said.push(read().await);
+        assert_ne!(said.last().unwrap().1, "a secret");
+    }
+    assert!(said.last().unwrap().1.contains("cannot be opened"), "{said:?}");
+}
+
+#[tokio::test]
+async fn what_is_neither_a_file_nor_a_folder_is_not_opened() {
+    let dir = tempfile::tempdir().unwrap();
+    let (pipe, link) = (dir.path().join("pipe"), dir.path().join("link"));
+    let (fifo, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU);
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, fifo, mode, 0).unwrap();
+    std::os::unix::fs::symlink("pipe", &link).unwrap();
+    let mut access = Access::default();
+    access.grant.write.push(dir.path().to_owned());
+    let source = explorer(access).await;
+    for (tool, path) in [("read", &pipe), ("write", &pipe), ("read", &link)] {
+        let arguments = json!({ "path": path, "text": "" });
+        let Outcome::Answered(answer) = source.call(permit(tool, arguments), &nobody(), silent()).await else {
+            panic!()
+        };
+        let (is_error, said) = text(&answer);
+        assert!(is_error && said.contains("os error 63"), "{tool}: {said}");
+    }
+}
+
+#[tokio::test]
+async fn a_component_that_does_not_say_what_it_offers_is_given_up() {
+    let access = Access { env: vec![("SLOW".into(), "1".into())], ..Access::default() };
+    let plugin = PluginRef::Path(guest("explorer"));
+    let component = plugins().component(&plugin, &json!({}), &[], access).await.unwrap();
+    let crate::plugin::Kind::Tools(tools) = component.kind else { panic!() };
+    let source = ComponentSource::new(tools, &of(Duration::from_millis(50)));
+    let error = source.discover(&nobody()).await.unwrap_err();
+    assert!(matches!(&error, SourceError::Timeout { method, .. } if method == "tools/list"), "{error}");
+}
+
+#[tokio::test]
 async fn a_failure_names_the_line_that_raises_the_limit_and_the_next_call_works() {
     let mut access = Access { timeout: Duration::from_secs(2), ..Access::default() };
     access.grant.limits.memory = 8 << 20;
@@ -161,7 +222,7 @@ async fn a_failure_names_the_line_that_raises_the_limit_and_the_next_call_works(
             "0.2 s of processor time; to give it a whole processor for as long as its `timeout`, write `cell = { cpu = 1.0 }`",
         ),
         ("grow", "plugin-memory", "more than 8 MiB of memory; to give it more, write `cell = { memory = \"16MiB\" }`"),
-        ("hoard", "plugin-memory", "more than 1000 handles at once"),
+        ("hoard", "plugin-memory", "too many handles at once; at most there are 256"),
         ("recurse", "plugin-trap", "wasm trap"),
         ("flood", "plugin-memory", "more than 8 MiB of memory"),
     ] {

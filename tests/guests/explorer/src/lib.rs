@@ -17,6 +17,9 @@ impl Guest for Explorer {
     }
 
     fn definitions() -> String {
+        if std::env::var_os("SLOW").is_some() {
+            std::thread::sleep(std::time::Duration::from_secs(3600));
+        }
         json!(TOOLS.map(|name| json!({ "name": name, "inputSchema": { "type": "object" } }))).to_string()
     }
 
