@@ -55,9 +55,12 @@ fn a_file_is_written_as_a_whole_and_nothing_else_is_left() {
     assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
     std::thread::scope(|scope| {
         for letter in ["a", "b", "c", "d"] {
-            let (filesystem, path) = (&filesystem, &path);
-            let text = letter.repeat(100_000);
-            scope.spawn(move || call(filesystem, "write", json!({ "path": path, "text": text })).unwrap());
+            let (filesystem, path, text) = (&filesystem, &path, letter.repeat(100_000));
+            scope.spawn(move || {
+                for _ in 0..50 {
+                    call(filesystem, "write", json!({ "path": path, "text": text })).unwrap();
+                }
+            });
         }
     });
     let written = fs::read_to_string(&path).unwrap();

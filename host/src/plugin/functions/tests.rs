@@ -121,6 +121,7 @@ async fn a_wrong_argument_is_named_with_its_place() {
         ("mirror_lists", json!({ "v": [[1], [2, -3]] }), "arguments.v[1][1]: -3 is not an integer from 0 to 65535"),
         ("mirror_longs", json!({ "v": [1, "18446744073709551616"] }), "arguments.v[1]: "),
         ("mirror_longs", json!({ "v": [1, 1e30] }), "arguments.v[1]: 1e+30 is not an integer"),
+        ("mirror_floats", json!({ "v": [1e39, 0] }), "arguments.v[0]: 1e+39 is not a number that fits into 32 bits"),
         ("mirror_colours", json!({ "v": ["blue"] }), "\"blue\" is not one of red, green, dark-blue"),
         ("mirror_flagged", json!({ "v": ["fly"] }), "\"fly\" is not one of read, write, run"),
         ("mirror_shapes", json!({ "v": ["circle"] }), "is not one of \"nothing\", {\"circle\": …}"),
