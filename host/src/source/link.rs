@@ -8,9 +8,9 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinHandle;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use super::transport::Transport;
 use super::{Client, Discovery, Listed, Relay, SourceError};
@@ -146,6 +146,7 @@ impl Link {
         deadlines: Deadlines,
         party: Party,
     ) -> Result<(Self, Discovery), SourceError> {
+        let whole = deadlines.whole;
         let (errands, queue) = mpsc::channel(MAX_ERRANDS);
         let shared = Arc::new(Shared {
             transport: Arc::clone(&transport),
@@ -153,6 +154,7 @@ impl Link {
             owner: OnceLock::new(),
             errands,
             pending: Mutex::default(),
+            places: Arc::new(Semaphore::new(route::MAX_ASKED)),
             strays: AtomicU64::new(0),
             news: watch::Sender::new(()),
         });
@@ -166,7 +168,7 @@ impl Link {
             transport.agreed(&link.agreed.protocol);
             link.discover().await
         };
-        match opened.await {
+        match timeout(whole, opened).await.unwrap_or_else(|_| Err(handshake::late(Kind::Tool.list_method(), whole))) {
             Ok(discovery) => Ok((link, discovery)),
             Err(error) => {
                 transport.close().await;
@@ -194,7 +196,9 @@ impl Link {
     /// # Errors
     /// As for [`Link::discover`].
     pub(crate) async fn list(&self, kind: Kind) -> Result<Listed, SourceError> {
-        let mut listed = handshake::list(&self.shared, &self.agreed, kind, self.deadlines.list).await?;
+        let whole = self.deadlines.whole;
+        let listing = handshake::list(&self.shared, &self.agreed, kind, self.deadlines.list);
+        let mut listed = timeout(whole, listing).await.map_err(|_| handshake::late(kind.list_method(), whole))??;
         if kind == Kind::Tool && self.is_modern() {
             listed.items = self.shared.transport.listed(listed.items);
         }
@@ -267,8 +271,7 @@ impl Link {
         let params = Some(meta::dress(params, &hop, None));
         let message = Message::Notification(Notification { method: method.to_owned(), params });
         let sent = tokio::time::timeout(timeout, self.shared.transport.send(&message)).await;
-        let late = |_| SourceError::Timeout { method: method.to_owned(), seconds: timeout.as_secs() };
-        sent.map_err(late)?.map_err(|error| {
+        sent.map_err(|_| handshake::late(method, timeout))?.map_err(|error| {
             self.shared.broke(&error);
             SourceError::Closed(error.to_string())
         })
