@@ -75,6 +75,7 @@ impl Faults {
                 "capabilities": { "tools": { "listChanged": true } },
                 "serverInfo": { "name": "faulty", "version": "1" },
             }))]),
+            "tools/list" if self.has("lists-once") && self.lists > 0 => Reaction::Silence,
             "tools/list" => {
                 self.lists += 1;
                 let schema = match self.has("other-schema") {
@@ -141,6 +142,10 @@ impl Faults {
         }
         if self.has("duplicate") {
             said.push(answer);
+        }
+        if self.has("changes") {
+            let changed = |list| json!({ "jsonrpc": "2.0", "method": format!("notifications/{list}/list_changed") });
+            said.splice(0..0, (0..10_000).flat_map(|_| [changed("tools"), changed("resources")]));
         }
         if self.has("restless") || self.listener.is_some() {
             let params = json!({ "_meta": self.subscription() });
