@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures_util::future::{BoxFuture, join_all};
 use tokio::time::{Instant, timeout_at};
 
 use super::link::{Deadlines, Link, Party};
@@ -104,15 +105,11 @@ impl<D: Dial> Source for Supervised<D> {
             self.core.close_later(single.end());
             return Ok(discovery);
         }
-        let (connection, discovery) = self.connect(client, Patience::Attempt).await?;
-        match discovery {
-            Some(discovery) => Ok(discovery),
-            None => {
-                let discovery = connection.link.discover().await?;
-                connection.note(Kind::Tool, &discovery.tools);
-                Ok(discovery)
-            }
-        }
+        self.over(client, |connection, said| match said {
+            Some(discovery) => Box::pin(std::future::ready(Ok(discovery))),
+            None => Box::pin(connection.discover()),
+        })
+        .await
     }
 
     async fn list(&self, client: &Arc<dyn Client>, kind: Kind) -> Result<Listed, SourceError> {
@@ -122,10 +119,7 @@ impl<D: Dial> Source for Supervised<D> {
             self.core.close_later(single.end());
             return listed;
         }
-        let (connection, _) = self.connect(client, Patience::Attempt).await?;
-        let listed = connection.link.list(kind).await?;
-        connection.note(kind, &listed);
-        Ok(listed)
+        self.over(client, move |connection, _| Box::pin(connection.list(kind))).await
     }
 
     async fn call(&self, permit: Permit, client: &Arc<dyn Client>, relay: Relay) -> Outcome {
@@ -176,8 +170,16 @@ impl<D: Dial> Source for Supervised<D> {
             core.close_later(single.end());
             return told;
         }
-        let (connection, _) = self.connect(client, Patience::Attempt).await.map_err(failed)?;
-        connection.link.notify(method, params, client, core.timeout).await
+        let mut first = true;
+        loop {
+            let (connection, _) = self.connect(client, Patience::Attempt).await.map_err(failed)?;
+            let told = connection.link.notify(method, params, client, core.timeout).await;
+            // As for a call: what was surely not sent is no replay.
+            let unsent = matches!(&told, Err(error) if !matches!(error, SourceError::Timeout { .. }));
+            if !(unsent && !connection.link.is_open() && std::mem::take(&mut first)) {
+                return told;
+            }
+        }
     }
 
     fn tell(&self, session: &SessionId, notification: Notification) {
@@ -214,20 +216,38 @@ impl<D: Dial> Source for Supervised<D> {
             None => line.noticed(machine::Event::Answered, "it answers again"),
             Some(why) => line.noticed(machine::Event::Silent, &why),
         });
-        futures_util::future::join_all(pings).await;
+        join_all(pings).await;
     }
 
     async fn close(&self) {
         let core = &self.core;
         let own: Vec<_> = core.own().drain().map(|(_, line)| line).collect();
-        futures_util::future::join_all(own.iter().chain([&core.shared]).map(|line| line.stop(DRAIN_DEADLINE))).await;
+        core.closes.send_replace(true);
+        join_all(own.iter().chain([&core.shared]).map(|line| line.stop(DRAIN_DEADLINE))).await;
         let closing = std::mem::take(&mut *core.closing());
-        futures_util::future::join_all(closing).await;
+        join_all(closing).await;
         core.dial.settle().await;
     }
 }
 
 impl<D: Dial> Supervised<D> {
+    /// Does over a connection what may be done twice. If the connection turns out to have ended, it is done once more over a new
+    /// one: a source that has forgotten a session says so only when it is asked.
+    async fn over<T>(
+        &self,
+        client: &Arc<dyn Client>,
+        work: impl for<'a> Fn(&'a Connection, Option<Discovery>) -> BoxFuture<'a, Result<T, SourceError>>,
+    ) -> Result<T, SourceError> {
+        let (connection, said) = self.connect(client, Patience::Attempt).await?;
+        match work(&connection, said).await {
+            Err(_) if !connection.link.is_open() => {
+                let (connection, said) = self.connect(client, Patience::Attempt).await?;
+                work(&connection, said).await
+            }
+            done => done,
+        }
+    }
+
     /// The open connection for a client, or a new one with what it said of itself.
     async fn connect(
         &self,

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinHandle;
 
 use super::connection::Connection;
@@ -33,6 +33,8 @@ pub(in crate::source) struct Core<D> {
     own: Mutex<HashMap<SessionId, Arc<Line>>>,
     /// Calls with a connection each.
     single: Arc<Semaphore>,
+    /// Whether the source is being closed: what still waits for answers then has [`DRAIN_DEADLINE`](crate::source::DRAIN_DEADLINE).
+    pub(super) closes: watch::Sender<bool>,
     /// What ends connections that nobody uses any more.
     closing: Mutex<Vec<JoinHandle<()>>>,
     /// It was met, and speaks the older revisions: the probe is not sent again.
@@ -72,6 +74,7 @@ impl<D> Core<D> {
             audience: Arc::default(),
             own: Mutex::default(),
             single: Arc::new(Semaphore::new(MAX_OWN)),
+            closes: watch::Sender::new(false),
             closing: Mutex::default(),
             legacy: AtomicBool::new(false),
             stateful: AtomicBool::new(false),
