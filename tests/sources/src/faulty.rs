@@ -14,6 +14,9 @@ use serde_json::{Value, json};
 
 pub(crate) use web::serve;
 
+/// Of a list without end, after the first one: soon enough for a page, and too late for the whole.
+const SLOW_PAGE: Duration = Duration::from_secs(16);
+
 /// What one connection does wrong.
 pub(crate) struct Faults {
     words: String,
@@ -75,7 +78,11 @@ impl Faults {
                 "capabilities": { "tools": { "listChanged": true } },
                 "serverInfo": { "name": "faulty", "version": "1" },
             }))]),
-            "tools/list" if self.has("lists-once") && self.lists > 0 => Reaction::Silence,
+            "tools/list" if self.has("slow-pages") && self.lists > 0 => {
+                self.lists += 1;
+                std::thread::sleep(SLOW_PAGE);
+                Reaction::Say(vec![answer(json!({ "tools": [], "nextCursor": self.lists.to_string() }))])
+            }
             "tools/list" => {
                 self.lists += 1;
                 let schema = match self.has("other-schema") {

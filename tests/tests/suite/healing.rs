@@ -303,18 +303,18 @@ fn a_live_source_changes_what_its_session_sees_and_says_what_is_gone() {
 #[test]
 fn a_live_source_that_does_not_list_keeps_no_change_of_another_from_the_agent() {
     let place = Place::new(&format!(
-        "{}\n[sources.mute]\ncommand = [\"@source@\", \"faulty\", \"@dir@/open/mute\"]\n@cell@\ndiscovery = \"live\"\n",
+        "{}\n[sources.slow]\ncommand = [\"@source@\", \"faulty\", \"@dir@/open/slow\"]\n@cell@\ndiscovery = \"live\"\n",
         local("discovery = \"live\"")
     ));
     script(&place, "restless");
-    write(&place, "mute", "lists-once");
+    write(&place, "slow", "slow-pages");
     let mut agent = Agent::alone(&place, Era::Legacy);
-    let before = json!({ "tools": ["files__echo", "files__number-1", "mute__echo"] });
+    let before = json!({ "tools": ["files__echo", "files__number-1", "slow__echo"] });
     assert_eq!(agent.list(), before);
     assert_eq!(echo(&mut agent), json!({ "ok": 1 }));
     let told = agent.next().unwrap();
     assert_eq!(told["method"], "notifications/tools/list_changed", "{told}");
-    assert_eq!(agent.list(), json!({ "tools": ["files__echo", "files__number-2", "mute__echo"] }));
+    assert_eq!(agent.list(), json!({ "tools": ["files__echo", "files__number-2", "slow__echo"] }));
     agent.leave();
     place.assert_nothing_left();
 }

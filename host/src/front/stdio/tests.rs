@@ -281,7 +281,9 @@ async fn an_agent_that_gives_up_while_its_session_is_opened_is_noticed() {
     peer.events.expect("open default local stuck").await;
     peer.send(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#).await;
     tokio::io::AsyncWriteExt::shutdown(&mut peer.input).await.unwrap();
-    peer.events.expect("dropped").await;
+    // The clock runs when all wait.
+    let noticed = tokio::time::timeout(DRAIN * 2, peer.events.expect("dropped")).await;
+    assert!(noticed.is_ok(), "it is waited for for ever");
     peer.served.await.unwrap().unwrap();
 }
 

@@ -23,6 +23,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 struct Ear {
     told: Mutex<Vec<String>>,
     count: AtomicUsize,
+    /// A source that says the next thing as soon as one has been heard.
+    chatter: Mutex<Option<mpsc::Sender<Said>>>,
     asked: Notify,
     withdrawn: Notify,
 }
@@ -31,6 +33,9 @@ struct Ear {
 impl Contact for Ear {
     async fn notify(&self, notification: Notification) {
         self.count.fetch_add(1, Ordering::SeqCst);
+        if let Some(out) = &*self.chatter.lock().unwrap() {
+            out.try_send(progress("notifications/progress")).unwrap();
+        }
         self.told.lock().unwrap().push(notification.method);
     }
 
@@ -81,20 +86,18 @@ async fn a_source_that_talks_without_pause_is_heard_until_its_call_ends_and_no_l
     let ear = Arc::new(Ear::default());
     let contact: Arc<dyn Contact> = Arc::clone(&ear) as _;
     let listener = Arc::clone(&ear);
-    let (over, ended) = oneshot::channel();
     let (mut carrying, out) = carrying(&upstream, async move {
-        // The source talks on until then.
         while listener.count.load(Ordering::SeqCst) < 10 * RELAY_QUEUE {
             tokio::task::yield_now().await;
         }
-        let _ = over.send(());
+        // Whoever is answered keeps no way to the source.
+        listener.chatter.lock().unwrap().take();
         Outcome::Unknown("its time is over".to_owned())
     });
-    let talk = tokio::spawn(async move { while out.send(progress("notifications/progress")).await.is_ok() {} });
+    out.send(progress("notifications/progress")).await.unwrap();
+    *ear.chatter.lock().unwrap() = Some(out);
     let carried = tokio::time::timeout(PATIENCE, session.carry(&mut carrying, &contact)).await;
     let Ok(Pause::Ended(Outcome::Unknown(_))) = carried else { panic!("it is heard for ever") };
-    ended.await.unwrap();
-    talk.abort();
     broker.shutdown().await;
 }
 
