@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::future::{BoxFuture, join_all};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::timeout_at;
 
-use super::link::{Deadlines, Link, Party};
+use super::link::{CallTime, Deadlines, Link, Party};
 use super::{Client, DRAIN_DEADLINE, Discovery, Health, Lane, Listed, Relay, Source, SourceError, Status};
 use crate::call::{Outcome, SessionId};
 use crate::catalog::Kind;
@@ -124,18 +124,18 @@ impl<D: Dial> Source for Supervised<D> {
 
     async fn call(&self, permit: Permit, client: &Arc<dyn Client>, relay: Relay) -> Outcome {
         let core = &self.core;
-        let deadline = Instant::now() + core.timeout;
-        let left = || deadline.saturating_duration_since(Instant::now());
-        let _turn = match core.care.lane.turn(permit.method(), deadline).await {
+        let time = CallTime::of(core.timeout);
+        let _turn = match core.care.lane.turn(permit.method(), time.until).await {
             Ok(turn) => turn,
             Err(busy) => return Outcome::NotSent(busy),
         };
         if core.care.lifecycle == Lifecycle::PerCall {
-            let single = match core.single(client).await {
-                Ok((single, _)) => single,
-                Err(error) => return Outcome::NotSent(error.to_string()),
+            let single = match timeout_at(time.until, core.single(client)).await {
+                Ok(Ok((single, _))) => single,
+                Ok(Err(error)) => return Outcome::NotSent(error.to_string()),
+                Err(_) => return Outcome::NotSent(time.is_over()),
             };
-            let outcome = core.carry(&single.connection, &permit, client, relay, left()).await;
+            let outcome = core.carry(&single.connection, &permit, client, relay, time).await;
             core.close_later(single.end());
             return outcome;
         }
@@ -143,15 +143,12 @@ impl<D: Dial> Source for Supervised<D> {
         let patience = if others { Patience::Elsewhere } else { Patience::Reconnect };
         let mut first = true;
         loop {
-            let connection = match timeout_at(deadline, self.connect(client, patience)).await {
+            let connection = match timeout_at(time.until, self.connect(client, patience)).await {
                 Ok(Ok((connection, _))) => connection,
                 Ok(Err(error)) => return Outcome::NotSent(error.to_string()),
-                Err(_) => {
-                    let why = format!("no connection to the source within {} s", core.timeout.as_secs_f32());
-                    return Outcome::NotSent(format!("{why}; nothing was sent"));
-                }
+                Err(_) => return Outcome::NotSent(time.is_over()),
             };
-            let outcome = core.carry(&connection, &permit, client, relay.clone(), left()).await;
+            let outcome = core.carry(&connection, &permit, client, relay.clone(), time).await;
             // It had ended unnoticed, and the source surely did nothing with this call: nothing is replayed.
             let ended = matches!(outcome, Outcome::NotSent(_)) && !connection.link.is_open();
             if !(ended && std::mem::take(&mut first)) {

@@ -106,7 +106,9 @@ async fn linked() -> (Arc<Link>, Far) {
 
 fn call(link: &Arc<Link>, params: &str) -> JoinHandle<Outcome> {
     let (link, params) = (Arc::clone(link), Json::parse(params.to_owned()).unwrap());
-    tokio::spawn(async move { link.call("tools/call", &params, &nobody(), silent(), Duration::from_secs(60)).await })
+    tokio::spawn(async move {
+        link.call("tools/call", &params, &nobody(), silent(), CallTime::of(Duration::from_secs(60))).await
+    })
 }
 
 #[tokio::test]
@@ -269,8 +271,9 @@ async fn what_names_no_call_on_a_shared_connection_is_for_the_only_session_there
     let params = Json::parse(r#"{"name":"a"}"#).unwrap();
     let (shared, client) = (Arc::clone(&link), Arc::clone(&two));
     let relay = Relay { token: None, out };
-    let waiting =
-        tokio::spawn(async move { shared.call("tools/call", &params, &client, relay, Duration::from_secs(60)).await });
+    let waiting = tokio::spawn(async move {
+        shared.call("tools/call", &params, &client, relay, CallTime::of(Duration::from_secs(60))).await
+    });
     let request = far.hear("tools/call").await;
     far.say(notice("vendor/second")).await;
     far.say(notice("notifications/tools/list_changed")).await;
@@ -411,4 +414,43 @@ async fn a_source_that_lists_one_slow_page_after_the_other_is_not_waited_for() {
         () = serve => panic!("it is waited for for ever"),
     };
     assert_eq!(late, SourceError::Timeout { method: "tools/list".to_owned(), seconds: 45 });
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_source_that_takes_no_log_level_takes_half_of_the_time_of_one_call_and_none_of_the_next() {
+    let (transport, mut far) = wire();
+    let serve = async {
+        let request = far.hear("initialize").await;
+        let mut said = initialized("2025-06-18");
+        said["capabilities"]["logging"] = json!({});
+        far.answer(&request, said).await;
+        far.hear("notifications/initialized").await;
+        let list = far.hear("tools/list").await;
+        far.answer(&list, json!({ "tools": [] })).await;
+    };
+    let deadlines = Deadlines { probe: None, ..Deadlines::default() };
+    let (opened, ()) = tokio::join!(Link::open(transport, deadlines, party()), serve);
+    let link = Arc::new(opened.unwrap().0);
+    let four = Duration::from_secs(4);
+    let params = Json::parse(r#"{"name":"a","_meta":{"io.modelcontextprotocol/logLevel":"debug"}}"#).unwrap();
+    let call = async || link.call("tools/call", &params, &nobody(), silent(), CallTime::of(four)).await;
+    let begun = Instant::now();
+    let silence = async {
+        far.hear("logging/setLevel").await;
+        // Beside the call it hears that nobody waits for the level any more.
+        while far.heard.recv().await.unwrap()["method"] != "tools/call" {}
+        begun.elapsed().as_secs()
+    };
+    let (outcome, waited) = tokio::join!(call(), silence);
+    assert!(matches!(outcome, Outcome::Unknown(why) if why.contains("within 4 s")), "all of it, not what was left");
+    assert_eq!((waited, begun.elapsed().as_secs()), (2, 4));
+    let next = async { while far.heard.recv().await.unwrap()["method"] != "tools/call" {} };
+    let begun = Instant::now();
+    let (outcome, ()) = tokio::join!(call(), async {
+        next.await;
+        assert_eq!(begun.elapsed(), Duration::ZERO);
+    });
+    assert!(matches!(outcome, Outcome::Unknown(_)));
+    let over = link.call("tools/call", &params, &nobody(), silent(), CallTime::of(Duration::ZERO)).await;
+    assert!(matches!(over, Outcome::NotSent(why) if why.contains("nothing was sent")));
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinHandle;
+use tokio::time::timeout_at;
 
 use super::connection::Connection;
 use super::line::{Line, Vitals};
@@ -14,7 +15,7 @@ use super::{Care, Dial};
 use crate::call::{Outcome, SessionId};
 use crate::gate::Permit;
 use crate::message::Json;
-use crate::source::link::{Audience, Deadlines, Link, Party};
+use crate::source::link::{Audience, CallTime, Deadlines, Link, Party};
 use crate::source::{Client, Discovery, Relay, SourceError, Status};
 
 /// How many sessions may have a connection (most often a process) of their own to one source, or calls where each has one.
@@ -90,12 +91,13 @@ impl<D: Dial> Core<D> {
         permit: &Permit,
         client: &Arc<dyn Client>,
         relay: Relay,
-        timeout: Duration,
+        time: CallTime,
     ) -> Outcome {
-        if let Some(objection) = connection.objection(permit.call()).await {
-            return Outcome::NotSent(objection);
+        match timeout_at(time.until, connection.objection(permit.call())).await {
+            Ok(None) => connection.link.call(permit.method(), permit.source_params(), client, relay, time).await,
+            Ok(Some(objection)) => Outcome::NotSent(objection),
+            Err(_) => Outcome::NotSent(time.is_over()),
         }
-        connection.link.call(permit.method(), permit.source_params(), client, relay, timeout).await
     }
 
     /// A connection for one use.

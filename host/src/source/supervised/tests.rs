@@ -7,6 +7,8 @@ mod world;
 
 use std::sync::atomic::Ordering;
 
+use tokio::time::Instant;
+
 use super::machine::{COOL_DOWN, STABLE};
 use super::*;
 use crate::call::{Attempt, Call};
@@ -42,7 +44,7 @@ async fn a_call_that_was_never_sent_waits_for_the_connection_within_its_deadline
     bench.call(&session).await;
     let begun = Instant::now();
     match bench.call(&session).await {
-        Outcome::NotSent(why) => assert!(why.contains("no connection to the source within 2 s"), "{why}"),
+        Outcome::NotSent(why) => assert!(why.contains("not ready for the call within 2 s; nothing was sent"), "{why}"),
         other => panic!("{other:?}"),
     }
     assert_eq!(begun.elapsed().as_secs(), 2);
@@ -65,6 +67,19 @@ async fn a_call_waits_for_its_turn_and_for_its_answer_within_one_time() {
     };
     let (first, second) = tokio::join!(bench.call(&session), late);
     assert!(matches!(first, Outcome::Unknown(_)) && matches!(second, Outcome::Unknown(_)), "{first:?} {second:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_whose_time_is_over_before_its_connection_stands_is_not_sent() {
+    let bench = Bench::with(&[Mood::Late], |care| {
+        (care.timeout, care.lifecycle) = (Duration::from_secs(3), Lifecycle::PerCall);
+    });
+    let begun = Instant::now();
+    match bench.call(&Ear::new().client()).await {
+        Outcome::NotSent(why) => assert!(why.contains("not ready for the call within 3 s"), "{why}"),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!((begun.elapsed().as_secs(), bench.world.calls.load(Ordering::SeqCst)), (3, 0));
 }
 
 #[tokio::test(start_paused = true)]

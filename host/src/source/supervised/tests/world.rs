@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use serde_json::{Value as Data, json};
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 use crate::gate::Permit;
 use crate::message::{Message, Request};
@@ -18,6 +19,8 @@ use crate::source::transport::{Received, Transport, TransportError};
 pub(super) enum Mood {
     /// It cannot be reached.
     Absent,
+    /// It can be reached after 4 s, and answers all calls.
+    Late,
     /// It answers all calls.
     Well,
     /// The same, with another description of its tool.
@@ -84,6 +87,9 @@ impl Dial for Fake {
         };
         if mood == Mood::Absent {
             return Err(SourceError::Start("nobody is there".to_owned()));
+        }
+        if mood == Mood::Late {
+            tokio::time::sleep(Duration::from_secs(4)).await;
         }
         world.open.fetch_add(1, Ordering::SeqCst);
         let (say, heard) = mpsc::channel(16);
