@@ -4,6 +4,7 @@ mod agent;
 mod ask;
 mod call;
 mod carry;
+mod changes;
 mod client;
 mod deferred;
 mod direct;
@@ -21,7 +22,7 @@ mod said;
 mod target;
 mod tasks;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
@@ -39,6 +40,7 @@ use crate::message::{Answer, Json, RpcError};
 use crate::source::{Client, Onlooker};
 
 pub use agent::{Agent, Contact, Elicitation, Era, Nobody, Transport};
+use changes::Changes;
 use client::Outlet;
 pub use direct::Tool;
 use follows::Follows;
@@ -66,7 +68,8 @@ pub struct Session {
     /// What else it may use: taken when first needed, and again when a source says that it has changed.
     lists: tokio::sync::Mutex<HashMap<Kind, Arc<Listing>>>,
     /// Lists that a source has said to be old.
-    stale: Mutex<Vec<Kind>>,
+    stale: Mutex<HashSet<Kind>>,
+    changes: Changes,
     outlet: Outlet,
     listeners: Listeners,
     follows: Follows,
@@ -104,6 +107,7 @@ impl Session {
             refresh: Refresh::default(),
             lists: tokio::sync::Mutex::default(),
             stale: Mutex::default(),
+            changes: Changes::default(),
             outlet: Outlet::default(),
             listeners: Listeners::default(),
             follows: Follows::default(),
@@ -281,8 +285,8 @@ impl Session {
         }
     }
 
-    fn stale(&self) -> MutexGuard<'_, Vec<Kind>> {
-        // The list is whole at every point at which a holder could panic.
+    fn stale(&self) -> MutexGuard<'_, HashSet<Kind>> {
+        // The set is whole at every point at which a holder could panic.
         self.stale.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -2,7 +2,9 @@
 
 mod lines;
 
+use std::collections::VecDeque;
 use std::io;
+use std::pin::pin;
 use std::sync::Arc;
 
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
@@ -20,6 +22,9 @@ use crate::name::ProfileName;
 
 /// Who calls over stdio: whoever started us.
 const PRINCIPAL: &str = "local";
+
+/// Messages that may wait while one before them is taken in. An agent that sends more is read when that is done.
+const MAX_AHEAD: usize = 16;
 
 /// Serves one agent until it closes `input`. Calls that are open then get [`DRAIN`] to end; the session is closed.
 ///
@@ -71,23 +76,27 @@ pub(crate) async fn serve(
 async fn converse<R: AsyncRead + Unpin>(
     agent: &mut Agent,
     calls: &mut JoinSet<()>,
-    mut lines: Lines<R>,
+    lines: Lines<R>,
     out: &Out,
 ) -> io::Result<()> {
+    let mut input = Input { lines, ahead: VecDeque::new(), ended: false };
     loop {
         let line = tokio::select! {
-            line = lines.next() => line?,
+            line = input.next() => line?,
             Some(_) = calls.join_next(), if !calls.is_empty() => continue,
             () = out.closed() => return Ok(()),
         };
         let step = match line {
             None => return Ok(()),
             Some(Line::TooLong(size)) => {
-                let error = MessageError::TooLarge { size, limit: lines.max() };
+                let error = MessageError::TooLarge { size, limit: input.lines.max() };
                 Step::Answer(malformed(&bytes::Bytes::new(), &error))
             }
             Some(Line::Text(text)) => match Message::parse(text.clone()) {
-                Ok(message) => agent.accept(message, out).await,
+                Ok(message) => match input.meanwhile(agent.accept(message, out), out).await? {
+                    Some(step) => step,
+                    None => return Ok(()),
+                },
                 Err(error) => Step::Answer(malformed(&text, &error)),
             },
         };
@@ -105,6 +114,42 @@ async fn converse<R: AsyncRead + Unpin>(
                 });
             }
         }
+    }
+}
+
+/// What the agent sends, some of it read while a message before it is taken in: `initialize` takes as long as the slowest source,
+/// and an agent that has given up is not kept waiting for.
+struct Input<R> {
+    lines: Lines<R>,
+    ahead: VecDeque<Line>,
+    ended: bool,
+}
+
+impl<R: AsyncRead + Unpin> Input<R> {
+    /// The next line; None at the end. Cancellation safe.
+    async fn next(&mut self) -> io::Result<Option<Line>> {
+        match self.ahead.pop_front() {
+            None if !self.ended => self.lines.next().await,
+            line => Ok(line),
+        }
+    }
+
+    /// Waits until a message is taken in. None if the agent has gone: if nobody reads the answers, or if it has sent its last and
+    /// it takes longer than [`DRAIN`] from there.
+    async fn meanwhile<T>(&mut self, taken_in: impl Future<Output = T>, out: &Out) -> io::Result<Option<T>> {
+        let mut taken_in = pin!(taken_in);
+        while !self.ended {
+            tokio::select! {
+                biased;
+                done = &mut taken_in => return Ok(Some(done)),
+                () = out.closed() => return Ok(None),
+                line = self.lines.next(), if self.ahead.len() < MAX_AHEAD => match line? {
+                    Some(line) => self.ahead.push_back(line),
+                    None => self.ended = true,
+                },
+            }
+        }
+        Ok(tokio::time::timeout(DRAIN, taken_in).await.ok())
     }
 }
 

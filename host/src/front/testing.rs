@@ -23,18 +23,20 @@ impl Events {
     }
 }
 
-/// Opens sessions with the tools `echo`, `slow`, `progress` and `ask`.
+/// Opens sessions with the tools `echo`, `slow`, `progress` and `ask`; for a client named `stuck`, never.
 #[derive(Clone)]
 pub(crate) struct Fake {
     events: mpsc::UnboundedSender<String>,
     /// Lets `slow` end.
     pub(crate) release: Arc<Notify>,
+    /// It never knows what it offers.
+    stuck: bool,
 }
 
 impl Fake {
     pub(crate) fn new() -> (Self, Events) {
         let (events, seen) = mpsc::unbounded_channel();
-        (Self { events, release: Arc::default() }, Events(Mutex::new(seen)))
+        (Self { events, release: Arc::default(), stuck: false }, Events(Mutex::new(seen)))
     }
 
     fn say(&self, event: impl Into<String>) {
@@ -46,7 +48,7 @@ impl Fake {
 impl Backend for Fake {
     async fn open(&self, profile: &ProfileName, principal: &str, agent: Agent) -> Result<Arc<dyn Run>, RpcError> {
         self.say(format!("open {profile} {principal} {}", agent.name));
-        Ok(Arc::new(self.clone()))
+        Ok(Arc::new(Self { stuck: &*agent.name == "stuck", ..self.clone() }))
     }
 
     fn metrics(&self) -> String {
@@ -60,6 +62,10 @@ pub(crate) const ECHO: &str = r#"{"name":"echo", "inputSchema":{"type":"object"}
 #[async_trait]
 impl Run for Fake {
     async fn offers(&self) -> Offers {
+        if self.stuck {
+            let _dropped = SayOnDrop(Some((self.clone(), "dropped")));
+            std::future::pending::<()>().await;
+        }
         Offers::default()
     }
 

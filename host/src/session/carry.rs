@@ -67,12 +67,16 @@ impl Session {
         let mut asked = FuturesUnordered::new();
         let outcome = loop {
             tokio::select! {
+                // First what ends, so that a source that talks without pause is not heard for ever. What it said before the
+                // outcome has been handed over by then.
                 biased;
+                outcome = &mut *call => break outcome,
+                Some(()) = asked.next(), if !asked.is_empty() => {}
                 Some(said_now) = said.recv() => match said_now {
                     Said::Notification(notification) => self.pass_on(upstream, about, notification, contact).await,
                     Said::Request(question) if self.agent.era == Era::Modern => {
                         let mut questions = vec![question];
-                        while let Ok(more) = said.try_recv() {
+                        for more in std::iter::from_fn(|| said.try_recv().ok()).take(RELAY_QUEUE) {
                             match more {
                                 Said::Request(question) => questions.push(question),
                                 Said::Notification(notification) => self.pass_on(upstream, about, notification, contact).await,
@@ -80,13 +84,16 @@ impl Session {
                         }
                         return Pause::Asked(questions);
                     }
-                    Said::Request(Asked { request, reply }) => asked.push(async {
-                        // A source that gave up has dropped the other side.
-                        let _ = reply.send(self.ask(upstream, request, contact).await);
+                    // One that the source has withdrawn is withdrawn from the agent, too. So no more are open here than there.
+                    Said::Request(Asked { request, mut reply }) => asked.push(async {
+                        let answer = tokio::select! {
+                            answer = self.ask(upstream, request, contact) => answer,
+                            () = reply.closed() => return,
+                        };
+                        // Whoever gave up at this moment has dropped the other side.
+                        let _ = reply.send(answer);
                     }),
                 },
-                Some(()) = asked.next(), if !asked.is_empty() => {}
-                outcome = &mut *call => break outcome,
             }
         };
         while let Ok(left) = said.try_recv() {
@@ -126,3 +133,6 @@ impl Session {
         is_grave_enough(wanted.as_deref(), said.as_deref())
     }
 }
+
+#[cfg(test)]
+mod tests;

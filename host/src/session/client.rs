@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures_util::future::BoxFuture;
 use tokio::sync::watch;
 
 use super::listing::Shown;
@@ -113,11 +114,24 @@ impl Session {
                 }
                 return wanted;
             }
-            "notifications/prompts/list_changed" => self.stale().push(Kind::Prompt),
+            "notifications/prompts/list_changed" => self.stale().extend([Kind::Prompt]),
             "notifications/resources/list_changed" => self.stale().extend([Kind::Resource, Kind::Template]),
             _ => {}
         }
         true
+    }
+
+    /// Tells the agent what a source says that belongs to no call, as far as it is to hear of it.
+    async fn tell(&self, upstream: &Upstream, notification: Notification) {
+        if !self.changed(upstream, &notification.method) {
+            return;
+        }
+        let nobody: Arc<dyn Contact> = Arc::new(Nobody);
+        let Some(notification) = self.overheard_of(upstream, notification, &nobody).await else { return };
+        match self.agent.era {
+            Era::Legacy => self.outlet.offer(notification),
+            Era::Modern => self.listeners.tell(&notification),
+        }
     }
 
     pub(super) fn upstream(&self, name: &str) -> Option<Arc<Upstream>> {
@@ -146,15 +160,16 @@ impl Client for Session {
 
     async fn notify(&self, source: &str, notification: Notification) {
         let Some(upstream) = self.upstream(source) else { return };
-        if !self.changed(&upstream, &notification.method) {
-            return;
-        }
-        let nobody: Arc<dyn Contact> = Arc::new(Nobody);
-        let Some(notification) = self.overheard_of(&upstream, notification, &nobody).await else { return };
-        match self.agent.era {
-            Era::Legacy => self.outlet.offer(notification),
-            Era::Modern => self.listeners.tell(&notification),
-        }
+        let me = self.me.clone();
+        let tell = move |notification| -> BoxFuture<'static, ()> {
+            let (me, upstream) = (me.upgrade(), Arc::clone(&upstream));
+            Box::pin(async move {
+                if let Some(session) = me {
+                    session.tell(&upstream, notification).await;
+                }
+            })
+        };
+        self.changes.pass(source, notification, tell).await;
     }
 
     async fn request(&self, source: &str, request: Request) -> Answer {

@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::StreamExt as _;
+use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use serde_json::json;
 use tokio::sync::{mpsc, watch};
 
+use super::changes::Changes;
 use super::listing::Shown;
 use super::{Contact, Elicitation, Era, Nobody, Session};
 use crate::broker::{Met, Upstream};
@@ -237,8 +239,8 @@ impl Session {
     /// Hears one source. What a legacy one says comes by way of [`Client::notify`](crate::source::Client::notify).
     async fn feed(&self, upstream: &Arc<Upstream>, era: Era, wants: Wants, out: Option<mpsc::Sender<Notification>>) {
         let target = Shown::whole_source(upstream);
-        let ear: &Arc<dyn Contact> =
-            &(Arc::new(Ear { session: self.me.clone(), upstream: Arc::clone(upstream), out }) as _);
+        let hears = Hears { session: self.me.clone(), upstream: Arc::clone(upstream), out };
+        let ear: &Arc<dyn Contact> = &(Arc::new(Ear { hears, changes: Changes::default() }) as _);
         if era == Era::Modern {
             let params =
                 Json::empty_object().with("notifications", &wants.to_json()).unwrap_or_else(Json::empty_object);
@@ -285,15 +287,20 @@ impl Drop for Subscribed {
 
 /// Hears the changes of a modern source: for one stream of the agent, or for a legacy agent.
 struct Ear {
+    hears: Hears,
+    changes: Changes,
+}
+
+#[derive(Clone)]
+struct Hears {
     session: Weak<Session>,
     upstream: Arc<Upstream>,
     out: Option<mpsc::Sender<Notification>>,
 }
 
-#[async_trait]
-impl Contact for Ear {
-    async fn notify(&self, notification: Notification) {
-        let Some(session) = self.session.upgrade().filter(|_| notification.method != ACKNOWLEDGED) else { return };
+impl Hears {
+    fn hear(&self, notification: Notification) {
+        let Some(session) = self.session.upgrade() else { return };
         let tell = session.changed(&self.upstream, &notification.method);
         if !tell && self.upstream.config.discovery == Follow::Live {
             return;
@@ -302,6 +309,21 @@ impl Contact for Ear {
             Some(out) => drop(out.try_send(notification)),
             None => session.outlet.offer(unmarked(notification)),
         }
+    }
+}
+
+#[async_trait]
+impl Contact for Ear {
+    async fn notify(&self, notification: Notification) {
+        if notification.method == ACKNOWLEDGED {
+            return;
+        }
+        let hears = self.hears.clone();
+        let hear = move |change| -> BoxFuture<'static, ()> {
+            hears.hear(change);
+            Box::pin(std::future::ready(()))
+        };
+        self.changes.pass(self.hears.upstream.config.name.as_str(), notification, hear).await;
     }
 
     fn elicitation(&self) -> Elicitation {

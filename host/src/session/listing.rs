@@ -6,8 +6,10 @@ use std::sync::Arc;
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
+use tokio::time::timeout;
 
 use super::group::Group;
+use super::refresh::PATIENCE;
 use super::{Era, Offers, Shelf, deferred, health};
 use crate::broker::{Inner, Met, Offer, Upstream};
 use crate::call::{Call, Caller, Risk};
@@ -205,7 +207,7 @@ async fn gather(
     let asked = admitted.iter().map(|(upstream, _)| async {
         match met_before(upstream) {
             Some((_, met)) if upstream.config.discovery == Follow::Snapshot => Ok(Told::Before(met.clone())),
-            known => match (ask(upstream, client, kind).await, known) {
+            known => match (ask(upstream, client, kind, before.is_some()).await, known) {
                 (Ok((offer, met)), _) => Ok(Told::Now(offer, met)),
                 (Err(error), Some((_, met))) => {
                     tracing::warn!(source = %upstream.config.name, %error, "a source does not list anew");
@@ -329,12 +331,27 @@ pub(super) async fn may_see(broker: &Inner, caller: &Arc<Caller>, filter: &Filte
     filter.admits(&entry.item) && broker.gate.shows(&about_to_be_shown(entry, caller)).await
 }
 
-async fn ask(upstream: &Upstream, client: &Arc<dyn Client>, kind: Kind) -> Result<(Offer, Option<Met>), SourceError> {
+/// Asks one source. `again`, its answer is not waited for longer than [`PATIENCE`]; else as long as it takes to be installed and
+/// started, and to list.
+async fn ask(
+    upstream: &Upstream,
+    client: &Arc<dyn Client>,
+    kind: Kind,
+    again: bool,
+) -> Result<(Offer, Option<Met>), SourceError> {
     if kind != Kind::Tool {
         return Ok((upstream.list(client, kind).await?, None));
     }
-    let met = upstream.discover(client).await?;
+    let discovered = upstream.discover(client);
+    let met = match again {
+        true => timeout(PATIENCE, discovered).await.map_err(|_| late())??,
+        false => discovered.await?,
+    };
     Ok((met.tools.clone(), Some(met)))
+}
+
+fn late() -> SourceError {
+    SourceError::Timeout { method: Kind::Tool.list_method().to_owned(), seconds: PATIENCE.as_secs() }
 }
 
 /// Of tools and prompts each definition; of the rest, of which there may be thousands, one digest of all.

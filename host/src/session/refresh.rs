@@ -19,8 +19,8 @@ use crate::message::Notification;
 /// After one refresh the next begins no sooner: a list that changes all the time costs one discovery a second.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// How long a refresh may take: as long as a source has to connect. Then the session keeps what it has.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a refresh waits for a source: as long as it has to connect. Then the session keeps what it has of it.
+pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Names of each sort that a log line shows; the ledger has all.
 const SHOWN: usize = 16;
@@ -88,16 +88,9 @@ impl Session {
         // What was not decided yet needs no refresh.
         let Some(Ok(before)) = self.lock_tools().get().cloned() else { return };
         let client = self.client();
-        let take = listing::take_after(&before, &self.broker, &self.caller, &self.profile, &client);
-        let after = match tokio::time::timeout(PATIENCE, take).await {
-            Ok(Ok(after)) => Arc::new(after),
-            Ok(Err(error)) => return tracing::warn!(error, "a session keeps the tools that it has"),
-            Err(_) => {
-                return tracing::warn!(
-                    "no new list within {} s; a session keeps the tools that it has",
-                    PATIENCE.as_secs()
-                );
-            }
+        let after = match listing::take_after(&before, &self.broker, &self.caller, &self.profile, &client).await {
+            Ok(after) => Arc::new(after),
+            Err(error) => return tracing::warn!(error, "a session keeps the tools that it has"),
         };
         let change = Change::between(&before, &after);
         if change.is_none() {

@@ -8,9 +8,9 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinHandle;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use super::transport::Transport;
 use super::{Client, Discovery, Listed, Relay, SourceError};
@@ -24,6 +24,7 @@ mod meta;
 mod pages;
 mod pending;
 mod route;
+mod time;
 
 pub(crate) use handshake::Deadlines;
 use handshake::{Agreed, Era};
@@ -31,6 +32,7 @@ use meta::Hop;
 pub(crate) use meta::{LOG_LEVEL, RESERVED as RESERVED_META};
 pub(crate) use pages::needed as pages_needed;
 use pending::{Caller, Lost, Shared};
+pub(crate) use time::CallTime;
 
 /// Short messages of our own (cancellations, answers to pings) that wait to be sent. Beyond it they are dropped: a source
 /// that reads nothing would not read them either.
@@ -146,6 +148,7 @@ impl Link {
         deadlines: Deadlines,
         party: Party,
     ) -> Result<(Self, Discovery), SourceError> {
+        let whole = deadlines.whole;
         let (errands, queue) = mpsc::channel(MAX_ERRANDS);
         let shared = Arc::new(Shared {
             transport: Arc::clone(&transport),
@@ -153,6 +156,7 @@ impl Link {
             owner: OnceLock::new(),
             errands,
             pending: Mutex::default(),
+            places: Arc::new(Semaphore::new(route::MAX_ASKED)),
             strays: AtomicU64::new(0),
             news: watch::Sender::new(()),
         });
@@ -166,7 +170,7 @@ impl Link {
             transport.agreed(&link.agreed.protocol);
             link.discover().await
         };
-        match opened.await {
+        match timeout(whole, opened).await.unwrap_or_else(|_| Err(handshake::late(Kind::Tool.list_method(), whole))) {
             Ok(discovery) => Ok((link, discovery)),
             Err(error) => {
                 transport.close().await;
@@ -194,7 +198,9 @@ impl Link {
     /// # Errors
     /// As for [`Link::discover`].
     pub(crate) async fn list(&self, kind: Kind) -> Result<Listed, SourceError> {
-        let mut listed = handshake::list(&self.shared, &self.agreed, kind, self.deadlines.list).await?;
+        let whole = self.deadlines.whole;
+        let listing = handshake::list(&self.shared, &self.agreed, kind, self.deadlines.list);
+        let mut listed = timeout(whole, listing).await.map_err(|_| handshake::late(kind.list_method(), whole))??;
         if kind == Kind::Tool && self.is_modern() {
             listed.items = self.shared.transport.listed(listed.items);
         }
@@ -207,8 +213,8 @@ impl Link {
         self.shared.owner.get().is_some()
     }
 
-    /// Carries one request and waits for its answer for at most `timeout`, not counting the time in which the source waits
-    /// for the agent. `params` are the caller's; what this connection needs in `_meta` is put into them. Dropping the
+    /// Carries one request and waits for its answer until the call's time is over, not counting the time in which the source
+    /// waits for the agent. Where it is over already, nothing is sent. `params` are the caller's; what this connection needs in `_meta` is put into them. Dropping the
     /// future tells the source that the call is cancelled.
     pub(crate) async fn call(
         &self,
@@ -216,9 +222,14 @@ impl Link {
         params: &Json,
         client: &Arc<dyn Client>,
         relay: Relay,
-        timeout: Duration,
+        time: CallTime,
     ) -> Outcome {
-        self.set_level(params).await;
+        // Without it the call goes on and says less.
+        let _ = timeout(time.left() / 2, self.set_level(params)).await;
+        let left = if method == "subscriptions/listen" { FOR_GOOD } else { time.left() };
+        if left.is_zero() {
+            return Outcome::NotSent(time.is_over());
+        }
         let (capabilities, level) = (client.capabilities(), client.log_level());
         let progress = relay.token.is_some();
         let dress = |id| {
@@ -226,14 +237,13 @@ impl Link {
             let hop = Hop { era: self.agreed.era, capabilities: &capabilities, level: level.as_ref(), context };
             meta::dress(params, &hop, progress.then_some(id))
         };
-        let timeout = if method == "subscriptions/listen" { FOR_GOOD } else { timeout };
         let caller = Caller { session: client.session().cloned(), relay };
-        match self.shared.request(method, dress, Some(caller), timeout).await {
+        match self.shared.request(method, dress, Some(caller), left).await {
             Ok(answer) => Outcome::Answered(answer),
             Err(Lost::NotSent(why)) => Outcome::NotSent(why),
             Err(Lost::Timeout) => Outcome::Unknown(format!(
                 "no answer to `{method}` within {} s; the source may have acted or not",
-                timeout.as_secs_f32()
+                time.whole.as_secs_f32()
             )),
             Err(Lost::Broken(why)) => Outcome::Unknown(why),
         }
@@ -248,9 +258,9 @@ impl Link {
             return;
         }
         let params = Json::empty_object().with("level", &wanted).unwrap_or_else(Json::empty_object);
-        // Without it the call goes on and says less.
-        let _ = self.shared.request("logging/setLevel", |_| params, None, self.deadlines.list).await;
+        // One that does not answer is not asked by each call.
         *level = Some(wanted);
+        let _ = self.shared.request("logging/setLevel", |_| params, None, self.deadlines.list).await;
     }
 
     /// Sends a notification of the client's agent, and waits until it has left, for at most `timeout`.
@@ -267,8 +277,7 @@ impl Link {
         let params = Some(meta::dress(params, &hop, None));
         let message = Message::Notification(Notification { method: method.to_owned(), params });
         let sent = tokio::time::timeout(timeout, self.shared.transport.send(&message)).await;
-        let late = |_| SourceError::Timeout { method: method.to_owned(), seconds: timeout.as_secs() };
-        sent.map_err(late)?.map_err(|error| {
+        sent.map_err(|_| handshake::late(method, timeout))?.map_err(|error| {
             self.shared.broke(&error);
             SourceError::Closed(error.to_string())
         })

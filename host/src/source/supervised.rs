@@ -8,9 +8,10 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use tokio::time::{Instant, timeout_at};
+use futures_util::future::{BoxFuture, join_all};
+use tokio::time::timeout_at;
 
-use super::link::{Deadlines, Link, Party};
+use super::link::{CallTime, Deadlines, Link, Party};
 use super::{Client, DRAIN_DEADLINE, Discovery, Health, Lane, Listed, Relay, Source, SourceError, Status};
 use crate::call::{Outcome, SessionId};
 use crate::catalog::Kind;
@@ -104,15 +105,11 @@ impl<D: Dial> Source for Supervised<D> {
             self.core.close_later(single.end());
             return Ok(discovery);
         }
-        let (connection, discovery) = self.connect(client, Patience::Attempt).await?;
-        match discovery {
-            Some(discovery) => Ok(discovery),
-            None => {
-                let discovery = connection.link.discover().await?;
-                connection.note(Kind::Tool, &discovery.tools);
-                Ok(discovery)
-            }
-        }
+        self.over(client, |connection, said| match said {
+            Some(discovery) => Box::pin(std::future::ready(Ok(discovery))),
+            None => Box::pin(connection.discover()),
+        })
+        .await
     }
 
     async fn list(&self, client: &Arc<dyn Client>, kind: Kind) -> Result<Listed, SourceError> {
@@ -122,26 +119,23 @@ impl<D: Dial> Source for Supervised<D> {
             self.core.close_later(single.end());
             return listed;
         }
-        let (connection, _) = self.connect(client, Patience::Attempt).await?;
-        let listed = connection.link.list(kind).await?;
-        connection.note(kind, &listed);
-        Ok(listed)
+        self.over(client, move |connection, _| Box::pin(connection.list(kind))).await
     }
 
     async fn call(&self, permit: Permit, client: &Arc<dyn Client>, relay: Relay) -> Outcome {
         let core = &self.core;
-        let deadline = Instant::now() + core.timeout;
-        let left = || deadline.saturating_duration_since(Instant::now());
-        let _turn = match core.care.lane.turn(permit.method(), deadline).await {
+        let time = CallTime::of(core.timeout);
+        let _turn = match core.care.lane.turn(permit.method(), time.until).await {
             Ok(turn) => turn,
             Err(busy) => return Outcome::NotSent(busy),
         };
         if core.care.lifecycle == Lifecycle::PerCall {
-            let single = match core.single(client).await {
-                Ok((single, _)) => single,
-                Err(error) => return Outcome::NotSent(error.to_string()),
+            let single = match timeout_at(time.until, core.single(client)).await {
+                Ok(Ok((single, _))) => single,
+                Ok(Err(error)) => return Outcome::NotSent(error.to_string()),
+                Err(_) => return Outcome::NotSent(time.is_over()),
             };
-            let outcome = core.carry(&single.connection, &permit, client, relay, left()).await;
+            let outcome = core.carry(&single.connection, &permit, client, relay, time).await;
             core.close_later(single.end());
             return outcome;
         }
@@ -149,15 +143,12 @@ impl<D: Dial> Source for Supervised<D> {
         let patience = if others { Patience::Elsewhere } else { Patience::Reconnect };
         let mut first = true;
         loop {
-            let connection = match timeout_at(deadline, self.connect(client, patience)).await {
+            let connection = match timeout_at(time.until, self.connect(client, patience)).await {
                 Ok(Ok((connection, _))) => connection,
                 Ok(Err(error)) => return Outcome::NotSent(error.to_string()),
-                Err(_) => {
-                    let why = format!("no connection to the source within {} s", core.timeout.as_secs_f32());
-                    return Outcome::NotSent(format!("{why}; nothing was sent"));
-                }
+                Err(_) => return Outcome::NotSent(time.is_over()),
             };
-            let outcome = core.carry(&connection, &permit, client, relay.clone(), left()).await;
+            let outcome = core.carry(&connection, &permit, client, relay.clone(), time).await;
             // It had ended unnoticed, and the source surely did nothing with this call: nothing is replayed.
             let ended = matches!(outcome, Outcome::NotSent(_)) && !connection.link.is_open();
             if !(ended && std::mem::take(&mut first)) {
@@ -176,8 +167,16 @@ impl<D: Dial> Source for Supervised<D> {
             core.close_later(single.end());
             return told;
         }
-        let (connection, _) = self.connect(client, Patience::Attempt).await.map_err(failed)?;
-        connection.link.notify(method, params, client, core.timeout).await
+        let mut first = true;
+        loop {
+            let (connection, _) = self.connect(client, Patience::Attempt).await.map_err(failed)?;
+            let told = connection.link.notify(method, params, client, core.timeout).await;
+            // As for a call: what was surely not sent is no replay.
+            let unsent = matches!(&told, Err(error) if !matches!(error, SourceError::Timeout { .. }));
+            if !(unsent && !connection.link.is_open() && std::mem::take(&mut first)) {
+                return told;
+            }
+        }
     }
 
     fn tell(&self, session: &SessionId, notification: Notification) {
@@ -214,20 +213,38 @@ impl<D: Dial> Source for Supervised<D> {
             None => line.noticed(machine::Event::Answered, "it answers again"),
             Some(why) => line.noticed(machine::Event::Silent, &why),
         });
-        futures_util::future::join_all(pings).await;
+        join_all(pings).await;
     }
 
     async fn close(&self) {
         let core = &self.core;
         let own: Vec<_> = core.own().drain().map(|(_, line)| line).collect();
-        futures_util::future::join_all(own.iter().chain([&core.shared]).map(|line| line.stop(DRAIN_DEADLINE))).await;
+        core.closes.send_replace(true);
+        join_all(own.iter().chain([&core.shared]).map(|line| line.stop(DRAIN_DEADLINE))).await;
         let closing = std::mem::take(&mut *core.closing());
-        futures_util::future::join_all(closing).await;
+        join_all(closing).await;
         core.dial.settle().await;
     }
 }
 
 impl<D: Dial> Supervised<D> {
+    /// Does over a connection what may be done twice. If the connection turns out to have ended, it is done once more over a new
+    /// one: a source that has forgotten a session says so only when it is asked.
+    async fn over<T>(
+        &self,
+        client: &Arc<dyn Client>,
+        work: impl for<'a> Fn(&'a Connection, Option<Discovery>) -> BoxFuture<'a, Result<T, SourceError>>,
+    ) -> Result<T, SourceError> {
+        let (connection, said) = self.connect(client, Patience::Attempt).await?;
+        match work(&connection, said).await {
+            Err(_) if !connection.link.is_open() => {
+                let (connection, said) = self.connect(client, Patience::Attempt).await?;
+                work(&connection, said).await
+            }
+            done => done,
+        }
+    }
+
     /// The open connection for a client, or a new one with what it said of itself.
     async fn connect(
         &self,

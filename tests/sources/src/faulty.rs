@@ -14,6 +14,9 @@ use serde_json::{Value, json};
 
 pub(crate) use web::serve;
 
+/// Of a list without end, after the first one: soon enough for a page, and too late for the whole.
+const SLOW_PAGE: Duration = Duration::from_secs(16);
+
 /// What one connection does wrong.
 pub(crate) struct Faults {
     words: String,
@@ -75,6 +78,11 @@ impl Faults {
                 "capabilities": { "tools": { "listChanged": true } },
                 "serverInfo": { "name": "faulty", "version": "1" },
             }))]),
+            "tools/list" if self.has("slow-pages") && self.lists > 0 => {
+                self.lists += 1;
+                std::thread::sleep(SLOW_PAGE);
+                Reaction::Say(vec![answer(json!({ "tools": [], "nextCursor": self.lists.to_string() }))])
+            }
             "tools/list" => {
                 self.lists += 1;
                 let schema = match self.has("other-schema") {
@@ -141,6 +149,10 @@ impl Faults {
         }
         if self.has("duplicate") {
             said.push(answer);
+        }
+        if self.has("changes") {
+            let changed = |list| json!({ "jsonrpc": "2.0", "method": format!("notifications/{list}/list_changed") });
+            said.splice(0..0, (0..10_000).flat_map(|_| [changed("tools"), changed("resources")]));
         }
         if self.has("restless") || self.listener.is_some() {
             let params = json!({ "_meta": self.subscription() });

@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
+use std::time::Instant;
 
 use portcullis_test_support::program;
 use rustix::process::Signal;
@@ -297,4 +298,45 @@ fn a_live_source_changes_what_its_session_sees_and_says_what_is_gone() {
         assert_eq!(changes, if follows { vec![change] } else { Vec::new() });
         place.assert_nothing_left();
     }
+}
+
+#[test]
+fn a_live_source_that_does_not_list_keeps_no_change_of_another_from_the_agent() {
+    let place = Place::new(&format!(
+        "{}\n[sources.slow]\ncommand = [\"@source@\", \"faulty\", \"@dir@/open/slow\"]\n@cell@\ndiscovery = \"live\"\n",
+        local("discovery = \"live\"")
+    ));
+    script(&place, "restless");
+    write(&place, "slow", "slow-pages");
+    let mut agent = Agent::alone(&place, Era::Legacy);
+    let before = json!({ "tools": ["files__echo", "files__number-1", "slow__echo"] });
+    assert_eq!(agent.list(), before);
+    assert_eq!(echo(&mut agent), json!({ "ok": 1 }));
+    let told = agent.next().unwrap();
+    assert_eq!(told["method"], "notifications/tools/list_changed", "{told}");
+    assert_eq!(agent.list(), json!({ "tools": ["files__echo", "files__number-2", "slow__echo"] }));
+    agent.leave();
+    place.assert_nothing_left();
+}
+
+#[test]
+fn a_source_that_tells_of_changes_without_pause_is_heard_once_a_second() {
+    let place = Place::new(&local(""));
+    script(&place, "changes");
+    let mut agent = Agent::alone(&place, Era::Legacy);
+    agent.list();
+    let begun = Instant::now();
+    let id = agent.send_call("files__echo", &json!({ "n": 1 }));
+    let (mut told, mut answered) = (0, false);
+    // The last change comes at the end of its second, most often after the answer.
+    while told < 2 || !answered {
+        let message = agent.next().unwrap();
+        answered |= message["id"] == id;
+        told += u64::from(message["method"] == "notifications/resources/list_changed");
+    }
+    let (_, log) = agent.running.end();
+    let (seconds, warned) = (begun.elapsed().as_secs(), log.matches("its tools have changed").count() as u64);
+    assert!((1..=seconds + 2).contains(&warned), "{warned} lines of log in {seconds} s");
+    assert!(told <= seconds + 2, "{told} times in {seconds} s");
+    place.assert_nothing_left();
 }

@@ -273,6 +273,35 @@ async fn a_call_that_does_not_end_is_dropped_and_the_session_closed() {
     peer.events.expect("close").await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn an_agent_that_gives_up_while_its_session_is_opened_is_noticed() {
+    let mut peer = Peer::new();
+    let stuck = json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": { "name": "stuck" } });
+    peer.request(1, "initialize", stuck).await;
+    peer.events.expect("open default local stuck").await;
+    peer.send(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#).await;
+    tokio::io::AsyncWriteExt::shutdown(&mut peer.input).await.unwrap();
+    // The clock runs when all wait.
+    let noticed = tokio::time::timeout(DRAIN * 2, peer.events.expect("dropped")).await;
+    assert!(noticed.is_ok(), "it is waited for for ever");
+    peer.served.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn what_is_sent_before_the_answer_to_the_first_request_is_answered_in_its_order() {
+    let mut peer = Peer::new();
+    let hello = json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": { "name": "t" } });
+    peer.request(0, "initialize", hello).await;
+    for id in 1..50 {
+        peer.request(id, "ping", json!({})).await;
+    }
+    tokio::io::AsyncWriteExt::shutdown(&mut peer.input).await.unwrap();
+    for id in 0..50 {
+        assert_eq!(peer.next().await["id"], id);
+    }
+    peer.served.await.unwrap().unwrap();
+}
+
 #[tokio::test]
 async fn rmcp_speaks_both_eras_with_it() {
     let modern = vec![ProtocolVersion::V_2026_07_28];

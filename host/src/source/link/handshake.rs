@@ -26,7 +26,7 @@ const LEGACY: [&str; 4] = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25
 /// Pages of one list: a source that pages one tool at a time is still heard for a while.
 const MAX_PAGES: usize = 500;
 
-/// How long each step of opening a connection may take.
+/// How long the steps of opening a connection may take.
 #[derive(Debug, Clone)]
 pub(crate) struct Deadlines {
     /// For `server/discover`, before `initialize` is tried; None skips the probe. Short, because an old server may say
@@ -36,11 +36,18 @@ pub(crate) struct Deadlines {
     pub(crate) handshake: Duration,
     /// For each page of a list.
     pub(crate) list: Duration,
+    /// For all of it together, until the tools are listed; and again for all pages of a list that is taken later.
+    pub(crate) whole: Duration,
 }
+
+/// How long a source has to say who it is and list its tools: longer than one slow step, and less than agents wait for us, as a
+/// session begins when all its sources have been met.
+const WHOLE: Duration = Duration::from_secs(45);
 
 impl Default for Deadlines {
     fn default() -> Self {
-        Self { probe: Some(Duration::from_secs(2)), handshake: Duration::from_secs(30), list: Duration::from_secs(30) }
+        let step = Duration::from_secs(30);
+        Self { probe: Some(Duration::from_secs(2)), handshake: step, list: step, whole: WHOLE }
     }
 }
 
@@ -279,9 +286,13 @@ fn wants_login(error: &Json) -> bool {
 
 pub(super) fn explain(method: &str, deadline: Duration, lost: Lost) -> SourceError {
     match lost {
-        Lost::Timeout => SourceError::Timeout { method: method.to_owned(), seconds: deadline.as_secs() },
+        Lost::Timeout => late(method, deadline),
         Lost::NotSent(why) | Lost::Broken(why) => SourceError::Closed(why),
     }
+}
+
+pub(super) fn late(method: &str, deadline: Duration) -> SourceError {
+    SourceError::Timeout { method: method.to_owned(), seconds: deadline.as_secs() }
 }
 
 /// A source's own words, safe to print and short enough to be one line.

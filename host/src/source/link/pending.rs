@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
@@ -27,6 +27,8 @@ pub(super) struct Shared {
     pub(super) owner: OnceLock<Weak<dyn Client>>,
     pub(super) errands: mpsc::Sender<Message>,
     pub(super) pending: Mutex<Pending>,
+    /// Room for what the source asks: each question has a place from when it comes until its answer has left.
+    pub(super) places: Arc<Semaphore>,
     /// Answers and progress that belong to no open request.
     pub(super) strays: AtomicU64,
     /// Told of the end, and of each request that is done with while somebody waits for the last.

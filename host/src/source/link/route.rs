@@ -1,10 +1,11 @@
 //! Where each message of a source goes: to the request that it belongs to, to the session that the connection is for, or to
 //! all who share it.
 
+use std::collections::hash_map::Entry;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use tokio::sync::oneshot;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio::time::Instant;
 
 use super::pending::{Caller, Lost, Shared};
@@ -17,7 +18,7 @@ use crate::source::{Asked, Client, Relay, Said, nobody_to_ask};
 const RELAY_PATIENCE: Duration = Duration::from_secs(1);
 
 /// How many questions of one source may be open. A person answers one at a time; more is a source that has run away.
-const MAX_ASKED: usize = 16;
+pub(super) const MAX_ASKED: usize = 16;
 
 /// How long a source waits for an answer of the agent. A person who has not answered by then has left.
 const ASK_PATIENCE: Duration = Duration::from_secs(10 * 60);
@@ -171,20 +172,34 @@ fn ask(shared: &Arc<Shared>, request: Request, within: Option<&Id>) {
         tracing::debug!(method = %request.method.escape_debug(), "a source asked for something on a shared connection");
         return shared.errand(Message::Response(Response { id: Some(request.id), answer: nobody_to_ask() }));
     };
-    let mut pending = shared.pending();
-    if pending.asked.len() >= MAX_ASKED {
-        let error = RpcError::new(RpcError::INTERNAL, format!("{MAX_ASKED} requests of this source are open already"));
-        drop(pending);
-        return shared.errand(Message::Response(Response::error(Some(request.id), &error)));
-    }
-    let id = request.id.clone();
+    let refuse = |id, code, why: String| {
+        shared.errand(Message::Response(Response::error(Some(id), &RpcError::new(code, why))));
+    };
+    let Ok(place) = Arc::clone(&shared.places).try_acquire_owned() else {
+        let why = format!("{MAX_ASKED} requests of this source are open already");
+        return refuse(request.id, RpcError::INTERNAL, why);
+    };
     let call = within.and_then(Id::as_number);
-    let asked = tokio::spawn(put(Arc::clone(shared), owner, request, call));
-    pending.asked.insert(id, asked.abort_handle());
+    match shared.pending().asked.entry(request.id.clone()) {
+        Entry::Vacant(entry) => {
+            entry.insert(tokio::spawn(put(Arc::clone(shared), owner, request, call, place)).abort_handle());
+        }
+        Entry::Occupied(_) => {
+            let why = "a request with this id is open already".to_owned();
+            refuse(request.id, RpcError::INVALID_REQUEST, why);
+        }
+    }
 }
 
-/// Puts a question to the agent, by way of the call that it belongs to, and answers the source.
-async fn put(shared: Arc<Shared>, owner: Arc<dyn Client>, request: Request, call: Option<u64>) {
+/// Puts a question to the agent, by way of the call that it belongs to, and answers the source. Only then the next one may have
+/// its place: a source that reads no answers asks no more.
+async fn put(
+    shared: Arc<Shared>,
+    owner: Arc<dyn Client>,
+    request: Request,
+    call: Option<u64>,
+    _place: OwnedSemaphorePermit,
+) {
     let id = request.id.clone();
     let call = call.or_else(|| shared.newest()).and_then(|id| Some((id, shared.caller(id)?)));
     let answered = async {

@@ -73,7 +73,8 @@ impl Bench {
     fn hasty(mode: &str) -> Self {
         let mut bench = Self::new(mode);
         let short = Duration::from_secs(2);
-        bench.source.tune().deadlines = Deadlines { probe: Some(short), handshake: short, list: short };
+        bench.source.tune().deadlines =
+            Deadlines { probe: Some(short), handshake: short, list: short, ..Deadlines::default() };
         bench
     }
 

@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinHandle;
+use tokio::time::timeout_at;
 
 use super::connection::Connection;
 use super::line::{Line, Vitals};
@@ -14,7 +15,7 @@ use super::{Care, Dial};
 use crate::call::{Outcome, SessionId};
 use crate::gate::Permit;
 use crate::message::Json;
-use crate::source::link::{Audience, Deadlines, Link, Party};
+use crate::source::link::{Audience, CallTime, Deadlines, Link, Party};
 use crate::source::{Client, Discovery, Relay, SourceError, Status};
 
 /// How many sessions may have a connection (most often a process) of their own to one source, or calls where each has one.
@@ -33,6 +34,8 @@ pub(in crate::source) struct Core<D> {
     own: Mutex<HashMap<SessionId, Arc<Line>>>,
     /// Calls with a connection each.
     single: Arc<Semaphore>,
+    /// Whether the source is being closed: what still waits for answers then has [`DRAIN_DEADLINE`](crate::source::DRAIN_DEADLINE).
+    pub(super) closes: watch::Sender<bool>,
     /// What ends connections that nobody uses any more.
     closing: Mutex<Vec<JoinHandle<()>>>,
     /// It was met, and speaks the older revisions: the probe is not sent again.
@@ -72,6 +75,7 @@ impl<D> Core<D> {
             audience: Arc::default(),
             own: Mutex::default(),
             single: Arc::new(Semaphore::new(MAX_OWN)),
+            closes: watch::Sender::new(false),
             closing: Mutex::default(),
             legacy: AtomicBool::new(false),
             stateful: AtomicBool::new(false),
@@ -87,12 +91,13 @@ impl<D: Dial> Core<D> {
         permit: &Permit,
         client: &Arc<dyn Client>,
         relay: Relay,
-        timeout: Duration,
+        time: CallTime,
     ) -> Outcome {
-        if let Some(objection) = connection.objection(permit.call()).await {
-            return Outcome::NotSent(objection);
+        match timeout_at(time.until, connection.objection(permit.call())).await {
+            Ok(None) => connection.link.call(permit.method(), permit.source_params(), client, relay, time).await,
+            Ok(Some(objection)) => Outcome::NotSent(objection),
+            Err(_) => Outcome::NotSent(time.is_over()),
         }
-        connection.link.call(permit.method(), permit.source_params(), client, relay, timeout).await
     }
 
     /// A connection for one use.

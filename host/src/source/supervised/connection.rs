@@ -11,8 +11,8 @@ use crate::call::Call;
 use crate::catalog::Kind;
 use crate::digest::Digest;
 use crate::message::Json;
-use crate::source::Listed;
 use crate::source::link::Link;
+use crate::source::{Discovery, Listed, SourceError};
 
 /// The digest of each definition, by the source's own name for it.
 pub(super) type Digests = HashMap<String, Digest>;
@@ -29,7 +29,21 @@ impl Connection {
         Self { link, listed: Mutex::new(HashMap::from([(Kind::Tool, digests(Kind::Tool, tools))])) }
     }
 
-    pub(super) fn note(&self, kind: Kind, list: &Listed) {
+    /// What the source says of itself now, with its tools.
+    pub(super) async fn discover(&self) -> Result<Discovery, SourceError> {
+        let discovery = self.link.discover().await?;
+        self.note(Kind::Tool, &discovery.tools);
+        Ok(discovery)
+    }
+
+    /// What it offers of one kind now.
+    pub(super) async fn list(&self, kind: Kind) -> Result<Listed, SourceError> {
+        let listed = self.link.list(kind).await?;
+        self.note(kind, &listed);
+        Ok(listed)
+    }
+
+    fn note(&self, kind: Kind, list: &Listed) {
         self.listed().insert(kind, digests(kind, list));
     }
 
@@ -48,11 +62,8 @@ impl Connection {
         let look = || self.listed().get(&item.kind).map(|listed| listed.get(&*item.name).copied());
         let listed = match look() {
             Some(listed) => listed,
-            None => match self.link.list(item.kind).await {
-                Ok(listed) => {
-                    self.note(item.kind, &listed);
-                    look().flatten()
-                }
+            None => match self.list(item.kind).await {
+                Ok(_) => look().flatten(),
                 Err(error) => return Some(error.to_string()),
             },
         };

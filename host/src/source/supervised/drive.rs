@@ -12,7 +12,7 @@ use super::machine::Event;
 use super::{Core, Dial};
 use crate::message::Notification;
 use crate::source::link::{Ended, Link};
-use crate::source::{Client, Discovery};
+use crate::source::{Client, DRAIN_DEADLINE, Discovery};
 
 /// How often a remote source is asked whether it lives, so that nothing on the way to it forgets the connection: below the
 /// idle time of common load balancers, which begins at 4 minutes.
@@ -171,8 +171,15 @@ async fn keep<D: Dial>(core: &Core<D>, line: &Line, connection: Arc<Connection>)
     };
     line.ended(event, &why);
     // Answers may still be on their way, and hold nobody up who wants the next connection.
-    let timeout = core.timeout;
-    core.close_later(async move { connection.retire(timeout).await });
+    let (timeout, mut closes) = (core.timeout, core.closes.subscribe());
+    core.close_later(async move {
+        // An error is the end of the source, too.
+        let closes = async { closes.wait_for(|closes| *closes).await.is_ok() };
+        tokio::select! {
+            () = connection.retire(timeout) => {}
+            _ = closes => connection.retire(DRAIN_DEADLINE).await,
+        }
+    });
     event == Event::Rested
 }
 

@@ -204,15 +204,14 @@ impl Line {
 
     /// The connection does not stand any more.
     pub(super) fn ended(&self, event: Event, cause: &str) {
-        if event == Event::Lost {
-            self.vitals.failed();
-        }
         let mut kept = self.kept();
         (kept.connection, kept.discovery) = (None, None);
-        if event == Event::Lost {
+        self.note(&mut kept, event, cause);
+        // One that is made again at once has not failed.
+        if matches!(kept.machine.status(), Status::BackingOff | Status::Failed) {
+            self.vitals.failed();
             kept.error = Some(SourceError::Closed(cause.to_owned()));
         }
-        self.note(&mut kept, event, cause);
     }
 
     /// Something that changes no connection.

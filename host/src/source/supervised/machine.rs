@@ -18,6 +18,10 @@ pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(500);
 /// How long a connection must stand for the attempts to count anew. A source that dies sooner each time is in a crash loop.
 pub(super) const STABLE: Duration = Duration::from_secs(60);
 
+/// How long a connection must stand for its session to expire in good order. A source that forgets it sooner, time and again,
+/// would have us reconnect without pause.
+pub(super) const SETTLED: Duration = Duration::from_secs(5);
+
 /// How long a source is left alone once all attempts are spent, and again after each single one from then on.
 pub(super) const COOL_DOWN: Duration = Duration::from_secs(60);
 
@@ -37,7 +41,7 @@ pub(super) enum Event {
     HandedOver,
     /// It has ended, and nobody wanted it to.
     Lost,
-    /// The source forgot the session, as it may at any time; a new one is had for the asking.
+    /// The source forgot the session, as it may at any time; a new one is had for the asking, unless it does so all the time.
     Expired,
     /// Nobody needed it, and it was ended.
     Rested,
@@ -94,6 +98,10 @@ impl Machine {
     pub(super) fn on(&mut self, event: Event, now: Instant, chance: f64) -> Option<Status> {
         use Status::{BackingOff, Degraded, Failed, Idle, Ready, Starting, Stopped};
         let before = self.status;
+        let stood = self.since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
+        if stood >= STABLE {
+            self.spent = 0;
+        }
         let after = match (before, event) {
             (Stopped, _) => return None,
             (_, Event::Stopped) => Stopped,
@@ -110,13 +118,14 @@ impl Machine {
             }
             (Starting, Event::Refused) => self.pause(now, chance),
             (Starting, Event::HandedOver) => Idle,
-            (Ready | Degraded, Event::Lost) => {
-                if self.since.is_some_and(|since| now.saturating_duration_since(since) >= STABLE) {
-                    self.spent = 0;
-                }
-                self.pause(now, chance)
+            (Ready | Degraded, Event::Expired) if stood >= SETTLED => Idle,
+            // Once is chance.
+            (Ready | Degraded, Event::Expired) if self.spent == 0 => {
+                self.spent = 1;
+                Idle
             }
-            (Ready | Degraded, Event::Expired | Event::Rested) => Idle,
+            (Ready | Degraded, Event::Lost | Event::Expired) => self.pause(now, chance),
+            (Ready | Degraded, Event::Rested) => Idle,
             (Ready, Event::Silent) => Degraded,
             (Degraded, Event::Answered) => Ready,
             _ => return None,

@@ -7,6 +7,8 @@ mod world;
 
 use std::sync::atomic::Ordering;
 
+use tokio::time::Instant;
+
 use super::machine::{COOL_DOWN, STABLE};
 use super::*;
 use crate::call::{Attempt, Call};
@@ -42,7 +44,7 @@ async fn a_call_that_was_never_sent_waits_for_the_connection_within_its_deadline
     bench.call(&session).await;
     let begun = Instant::now();
     match bench.call(&session).await {
-        Outcome::NotSent(why) => assert!(why.contains("no connection to the source within 2 s"), "{why}"),
+        Outcome::NotSent(why) => assert!(why.contains("not ready for the call within 2 s; nothing was sent"), "{why}"),
         other => panic!("{other:?}"),
     }
     assert_eq!(begun.elapsed().as_secs(), 2);
@@ -65,6 +67,19 @@ async fn a_call_waits_for_its_turn_and_for_its_answer_within_one_time() {
     };
     let (first, second) = tokio::join!(bench.call(&session), late);
     assert!(matches!(first, Outcome::Unknown(_)) && matches!(second, Outcome::Unknown(_)), "{first:?} {second:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_whose_time_is_over_before_its_connection_stands_is_not_sent() {
+    let bench = Bench::with(&[Mood::Late], |care| {
+        (care.timeout, care.lifecycle) = (Duration::from_secs(3), Lifecycle::PerCall);
+    });
+    let begun = Instant::now();
+    match bench.call(&Ear::new().client()).await {
+        Outcome::NotSent(why) => assert!(why.contains("not ready for the call within 3 s"), "{why}"),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!((begun.elapsed().as_secs(), bench.world.calls.load(Ordering::SeqCst)), (3, 0));
 }
 
 #[tokio::test(start_paused = true)]
@@ -177,6 +192,39 @@ async fn an_expired_session_is_opened_anew_and_the_call_goes_through() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn whoever_meets_a_source_that_has_forgotten_the_session_meets_it_over_a_new_one() {
+    let bench = Bench::new(&[Mood::Forgets, Mood::Well]);
+    bench.source.discover(&Ear::new().client()).await.unwrap();
+    bench.source.discover(&Ear::new().client()).await.unwrap();
+    let bench = Bench::new(&[Mood::Forgets, Mood::Well]);
+    bench.source.discover(&Ear::new().client()).await.unwrap();
+    bench.source.list(&Ear::new().client(), Kind::Tool).await.unwrap();
+    assert_eq!(bench.world.states(), ["starting", "ready", "idle", "starting", "ready"]);
+
+    let bench = Bench::new(&[Mood::Deaf, Mood::Well]);
+    let session = Ear::new().client();
+    bench.source.discover(&session).await.unwrap();
+    bench.source.notify(shown("a tool"), &session).await.unwrap();
+    assert_eq!(bench.world.told.load(Ordering::SeqCst), 1, "what was never sent is sent once");
+    let bench = Bench::new(&[Mood::Deaf]);
+    bench.source.discover(&session).await.unwrap();
+    assert!(bench.source.notify(shown("a tool"), &session).await.is_err(), "and it is not tried for ever");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_source_that_forgets_every_session_is_left_alone() {
+    let bench = Bench::new(&[Mood::Forgets]);
+    let session = Ear::new().client();
+    for _ in 0..20 {
+        assert!(matches!(bench.call(&session).await, Outcome::NotSent(_)));
+    }
+    assert_eq!(bench.status(), Status::Failed);
+    let tries = bench.world.tried.lock().unwrap().len();
+    assert!(tries <= 7, "{tries} connections");
+    assert!(bench.source.health().error.unwrap().contains("session expired"));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_connection_that_nobody_uses_rests_and_is_made_again_when_needed() {
     let minute = Duration::from_secs(60);
     let bench = Bench::with(&[Mood::Well], |care| care.idle = minute);
@@ -234,6 +282,26 @@ async fn closing_lets_calls_end_that_are_almost_done() {
         assert!(begun.elapsed() <= DRAIN_DEADLINE + Duration::from_millis(2));
         assert!(matches!(bench.call(&session).await, Outcome::NotSent(_)), "and nothing is begun any more");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn closing_waits_no_longer_for_a_connection_that_was_given_up_with_a_call_open() {
+    let long = Duration::from_secs(3600);
+    let bench = Bench::with(&[Mood::Mute], |care| (care.timeout, care.remote) = (long, true));
+    let session = Ear::new().client();
+    bench.source.discover(&session).await.unwrap();
+    let begun = Instant::now();
+    let closed = async {
+        bench.comes_to(&["starting", "ready", "degraded", "backing-off", "starting", "ready"]).await;
+        let given_up = Instant::now();
+        bench.source.close().await;
+        given_up.elapsed()
+    };
+    let (outcome, closed) = tokio::join!(bench.call(&session), closed);
+    assert!(matches!(outcome, Outcome::Unknown(_)), "{outcome:?}");
+    assert!(closed <= DRAIN_DEADLINE + Duration::from_millis(10), "{closed:?}");
+    assert!(begun.elapsed() < long, "and the call ends with it");
+    assert_eq!(bench.world.open.load(Ordering::SeqCst), 0);
 }
 
 #[tokio::test(start_paused = true)]

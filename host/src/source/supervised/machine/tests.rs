@@ -101,6 +101,44 @@ fn what_ends_in_good_order_is_begun_again_at_once() {
     }
 }
 
+#[test]
+fn a_session_that_is_forgotten_as_soon_as_it_is_opened_is_a_crash_loop() {
+    let mut story = Story::new();
+    story.begin();
+    story.on(Event::Opened);
+    assert_eq!(story.on(Event::Expired), Status::Idle, "once is chance");
+    let mut pauses = Vec::new();
+    for _ in 0..ATTEMPTS {
+        pauses.push(story.begin());
+        story.on(Event::Opened);
+        story.1 += SETTLED - Duration::from_millis(1);
+        story.on(Event::Expired);
+    }
+    assert_eq!(story.0.status(), Status::Failed, "{pauses:?}");
+    assert!(pauses.iter().skip(1).all(|pause| *pause >= FIRST_PAUSE), "{pauses:?}");
+    assert_eq!(story.begin(), COOL_DOWN);
+    story.on(Event::Opened);
+    story.1 += SETTLED;
+    assert_eq!(story.on(Event::Expired), Status::Idle, "it stood");
+}
+
+#[test]
+fn a_stable_minute_renews_the_attempts_whatever_ends_it() {
+    for event in [Event::Expired, Event::Rested, Event::Lost] {
+        let mut story = Story::new();
+        story.begin();
+        for _ in 0..ATTEMPTS {
+            assert_eq!(story.on(Event::Refused), Status::BackingOff);
+            story.begin();
+        }
+        story.on(Event::Opened);
+        story.1 += STABLE;
+        story.on(event);
+        story.begin();
+        assert_eq!(story.on(Event::Refused), Status::BackingOff, "after {event:?}");
+    }
+}
+
 proptest! {
     #[test]
     fn no_order_of_events_breaks_the_rules(

@@ -2,10 +2,11 @@
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use serde_json::{Value as Data, json};
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 use crate::gate::Permit;
 use crate::message::{Message, Request};
@@ -18,14 +19,18 @@ use crate::source::transport::{Received, Transport, TransportError};
 pub(super) enum Mood {
     /// It cannot be reached.
     Absent,
+    /// It can be reached after 4 s, and answers all calls.
+    Late,
     /// It answers all calls.
     Well,
     /// The same, with another description of its tool.
     Changed,
     /// It ends in the middle of the first call.
     Dies,
-    /// It turns the first call away, because it has forgotten the session.
+    /// It turns away the first request after those that open the connection, because it has forgotten the session.
     Forgets,
+    /// It takes no notification after the one that opens the connection.
+    Deaf,
     /// It answers nothing but what opens the connection.
     Mute,
     /// It answers a call after a second.
@@ -40,6 +45,8 @@ pub(super) struct World {
     pub(super) tried: Mutex<Vec<Duration>>,
     /// Calls that a source saw.
     pub(super) calls: AtomicU64,
+    /// Notifications that it took, after those that open a connection.
+    pub(super) told: AtomicU64,
     /// Connections that stand.
     pub(super) open: AtomicU64,
     pub(super) records: Mutex<Vec<Data>>,
@@ -81,9 +88,13 @@ impl Dial for Fake {
         if mood == Mood::Absent {
             return Err(SourceError::Start("nobody is there".to_owned()));
         }
+        if mood == Mood::Late {
+            tokio::time::sleep(Duration::from_secs(4)).await;
+        }
         world.open.fetch_add(1, Ordering::SeqCst);
         let (say, heard) = mpsc::channel(16);
-        let wire = Wire { world: Arc::clone(world), mood, say: Mutex::new(Some(say)), heard: heard.into() };
+        let (say, world) = (Mutex::new(Some(say)), Arc::clone(world));
+        let wire = Wire { world, mood, opened: AtomicBool::new(false), say, heard: heard.into() };
         Link::open(Arc::new(wire), Deadlines { probe: None, ..deadlines }, party).await
     }
 }
@@ -93,6 +104,8 @@ type Arrival = Result<Received, TransportError>;
 struct Wire {
     world: Arc<World>,
     mood: Mood,
+    /// It has listed its tools.
+    opened: AtomicBool,
     say: Mutex<Option<mpsc::Sender<Arrival>>>,
     heard: tokio::sync::Mutex<mpsc::Receiver<Arrival>>,
 }
@@ -111,21 +124,32 @@ impl Transport for Wire {
         let Some(say) = self.say.lock().unwrap().clone() else {
             return Err(TransportError::Closed("it has ended".to_owned()));
         };
-        let Message::Request(Request { id, method, .. }) = message else { return Ok(()) };
+        let opened = self.opened.load(Ordering::SeqCst);
+        let Message::Request(Request { id, method, .. }) = message else {
+            if opened && self.mood == Mood::Deaf {
+                self.end();
+                return Err(TransportError::Closed("it has ended".to_owned()));
+            }
+            self.world.told.fetch_add(u64::from(opened), Ordering::SeqCst);
+            return Ok(());
+        };
+        if opened && self.mood == Mood::Forgets {
+            let expired = TransportError::Expired { id: Some(id.clone()), reason: "session expired".to_owned() };
+            say.send(Err(expired)).await.unwrap();
+            self.end();
+            return Ok(());
+        }
         let described = if self.mood == Mood::Changed { "another" } else { "a tool" };
         let tools = json!({ "tools": [{ "name": "echo", "description": described }] });
         let result = match (method.as_str(), self.mood) {
             ("initialize", _) => json!({ "protocolVersion": "2025-06-18", "capabilities": { "tools": {} } }),
-            ("tools/list", _) => tools,
+            ("tools/list", _) => {
+                self.opened.store(true, Ordering::SeqCst);
+                tools
+            }
             (_, Mood::Mute) => return Ok(()),
             ("tools/call", Mood::Dies) => {
                 self.world.calls.fetch_add(1, Ordering::SeqCst);
-                self.end();
-                return Ok(());
-            }
-            ("tools/call", Mood::Forgets) => {
-                let expired = TransportError::Expired { id: Some(id.clone()), reason: "session expired".to_owned() };
-                say.send(Err(expired)).await.unwrap();
                 self.end();
                 return Ok(());
             }

@@ -1,0 +1,140 @@
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use portcullis_jail::Launcher;
+use tokio::sync::{Notify, oneshot};
+
+use super::*;
+use crate::broker::Broker;
+use crate::config::Config;
+use crate::message::{Answer, Request};
+use crate::plugin::testing::view;
+use crate::session::Elicitation;
+
+/// Nothing here takes long that does not take for ever.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// An agent that takes what it is told, and leaves questions open.
+#[derive(Default)]
+struct Ear {
+    told: Mutex<Vec<String>>,
+    count: AtomicUsize,
+    /// A source that says the next thing as soon as one has been heard.
+    chatter: Mutex<Option<mpsc::Sender<Said>>>,
+    asked: Notify,
+    withdrawn: Notify,
+}
+
+#[async_trait]
+impl Contact for Ear {
+    async fn notify(&self, notification: Notification) {
+        self.count.fetch_add(1, Ordering::SeqCst);
+        if let Some(out) = &*self.chatter.lock().unwrap() {
+            out.try_send(progress("notifications/progress")).unwrap();
+        }
+        self.told.lock().unwrap().push(notification.method);
+    }
+
+    fn elicitation(&self) -> Elicitation {
+        Elicitation::None
+    }
+
+    async fn request(&self, _: &str, _: Option<Json>) -> Answer {
+        struct Open<'a>(&'a Notify);
+        impl Drop for Open<'_> {
+            fn drop(&mut self) {
+                self.0.notify_one();
+            }
+        }
+        let _open = Open(&self.withdrawn);
+        self.asked.notify_one();
+        std::future::pending().await
+    }
+}
+
+/// A session of a broker with one source, which is never called.
+async fn session(folder: &std::path::Path) -> (Broker, Arc<Session>, Arc<Upstream>) {
+    let text = "[sources.calc]\ncomponent = \"builtin:calculator\"";
+    let config = Config::parse(text, &folder.join("portcullis.toml")).unwrap();
+    let broker = Broker::build(config, Launcher::SelfExec).await.unwrap();
+    let session = broker.open_session(&"default".parse().unwrap(), "me", "test").await.unwrap();
+    let upstream = session.upstream("calc").unwrap();
+    (broker, session, upstream)
+}
+
+fn carrying(
+    upstream: &Arc<Upstream>,
+    call: impl Future<Output = Outcome> + Send + 'static,
+) -> (Carrying, mpsc::Sender<Said>) {
+    let (out, said) = mpsc::channel(RELAY_QUEUE);
+    let about = Arc::clone(&view("{}").call);
+    (Carrying { upstream: Arc::clone(upstream), about, call: Box::pin(call), span: None, said }, out)
+}
+
+fn progress(method: &str) -> Said {
+    Said::Notification(Notification { method: method.to_owned(), params: None })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_source_that_talks_without_pause_is_heard_until_its_call_ends_and_no_longer() {
+    let folder = tempfile::tempdir().unwrap();
+    let (broker, session, upstream) = session(folder.path()).await;
+    let ear = Arc::new(Ear::default());
+    let contact: Arc<dyn Contact> = Arc::clone(&ear) as _;
+    let listener = Arc::clone(&ear);
+    let (mut carrying, out) = carrying(&upstream, async move {
+        while listener.count.load(Ordering::SeqCst) < 10 * RELAY_QUEUE {
+            tokio::task::yield_now().await;
+        }
+        // Whoever is answered keeps no way to the source.
+        listener.chatter.lock().unwrap().take();
+        Outcome::Unknown("its time is over".to_owned())
+    });
+    out.send(progress("notifications/progress")).await.unwrap();
+    *ear.chatter.lock().unwrap() = Some(out);
+    let carried = tokio::time::timeout(PATIENCE, session.carry(&mut carrying, &contact)).await;
+    let Ok(Pause::Ended(Outcome::Unknown(_))) = carried else { panic!("it is heard for ever") };
+    broker.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_source_says_before_it_answers_is_told_before_the_answer_in_its_order() {
+    let folder = tempfile::tempdir().unwrap();
+    let (broker, session, upstream) = session(folder.path()).await;
+    let ear = Arc::new(Ear::default());
+    let contact: Arc<dyn Contact> = Arc::clone(&ear) as _;
+    let words = ["notifications/a", "notifications/b", "notifications/c"];
+    let (mut carrying, out) = carrying(&upstream, async { Outcome::Unknown("at once".to_owned()) });
+    for word in words {
+        out.send(progress(word)).await.unwrap();
+    }
+    let Pause::Ended(_) = session.carry(&mut carrying, &contact).await else { panic!("nothing was asked") };
+    assert_eq!(*ear.told.lock().unwrap(), words);
+    broker.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_question_that_its_source_withdraws_is_withdrawn_from_the_agent() {
+    let folder = tempfile::tempdir().unwrap();
+    let (broker, session, upstream) = session(folder.path()).await;
+    let ear = Arc::new(Ear::default());
+    let contact: Arc<dyn Contact> = Arc::clone(&ear) as _;
+    let (mut carrying, out) = carrying(&upstream, std::future::pending());
+    let (reply, answer) = oneshot::channel();
+    let request = Request { id: crate::message::Id::number(1), method: "vendor/ask".to_owned(), params: None };
+    out.send(Said::Request(Asked { request, reply })).await.unwrap();
+    let withdrawn = async {
+        ear.asked.notified().await;
+        drop(answer);
+        ear.withdrawn.notified().await;
+    };
+    tokio::select! {
+        _ = session.carry(&mut carrying, &contact) => panic!("the call is still open"),
+        done = tokio::time::timeout(PATIENCE, withdrawn) => assert!(done.is_ok(), "a dead question stays open"),
+    }
+    broker.shutdown().await;
+}

@@ -1,0 +1,109 @@
+//! Changes of lists that sources tell of: one that tells of them without pause costs a session no more than one a second.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+
+use crate::message::Notification;
+
+/// After one change of a list the next is passed on no sooner: nobody takes a list anew more often.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// What was passed on within the last second.
+#[derive(Clone, Default)]
+pub(super) struct Changes(Arc<Mutex<Resting>>);
+
+/// By source and method, the lists that changed a moment ago, each with the last change since.
+type Resting = HashMap<(String, String), Option<Notification>>;
+
+impl Changes {
+    /// Passes a notification on. The first change of a list goes at once; of those that follow it within a second, the last,
+    /// at the end of that second. What is no change of a list goes at once. Dropping the future loses what it was to pass on.
+    pub(super) async fn pass(
+        &self,
+        source: &str,
+        notification: Notification,
+        pass: impl Fn(Notification) -> BoxFuture<'static, ()> + Send + 'static,
+    ) {
+        if !is_change_of_list(&notification.method) {
+            return pass(notification).await;
+        }
+        let list = (source.to_owned(), notification.method.clone());
+        if let Some(next) = self.lock().get_mut(&list) {
+            *next = Some(notification);
+            return;
+        }
+        self.lock().insert(list.clone(), None);
+        let first = pass(notification);
+        let changes = self.clone();
+        tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(PAUSE).await;
+                let Some(next) = changes.next(&list) else { return };
+                pass(next).await;
+            }
+        });
+        first.await;
+    }
+
+    /// What came in the pause. If nothing did, the pause is over.
+    fn next(&self, list: &(String, String)) -> Option<Notification> {
+        let mut resting = self.lock();
+        let next = resting.get_mut(list)?.take();
+        if next.is_none() {
+            resting.remove(list);
+        }
+        next
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Resting> {
+        // The map is whole at every point at which a holder could panic.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether it is one of the protocol's; other names a source could make up without end.
+fn is_change_of_list(method: &str) -> bool {
+    let list = method.strip_prefix("notifications/").and_then(|rest| rest.strip_suffix("/list_changed"));
+    matches!(list, Some("tools" | "prompts" | "resources"))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use serde_json::json;
+
+    use super::*;
+    use crate::message::Json;
+
+    /// Tells of a change, and says how many were passed on by then.
+    async fn told(changes: &Changes, heard: &Arc<Mutex<Vec<String>>>, method: &str, number: usize) -> usize {
+        let change = Notification { method: method.to_owned(), params: Some(Json::of(&json!(number))) };
+        let all = Arc::clone(heard);
+        let hear = move |change: Notification| -> BoxFuture<'static, ()> {
+            all.lock().unwrap().push(change.params.unwrap().as_str().to_owned());
+            Box::pin(async {})
+        };
+        changes.pass("s", change, hear).await;
+        heard.lock().unwrap().len()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn of_the_changes_of_a_list_the_first_goes_at_once_and_the_last_within_a_second() {
+        let (changes, heard) = (Changes::default(), Arc::default());
+        let (tools, prompts) = ("notifications/tools/list_changed", "notifications/prompts/list_changed");
+        for number in 0..1000 {
+            assert_eq!(told(&changes, &heard, tools, number).await, 1);
+        }
+        assert_eq!(told(&changes, &heard, prompts, 7).await, 2, "another list has a second of its own");
+        tokio::time::sleep(PAUSE * 3).await;
+        assert_eq!(*heard.lock().unwrap(), ["0", "7", "999"]);
+        assert!(changes.lock().is_empty(), "nothing is kept of a source that is quiet");
+        assert_eq!(told(&changes, &heard, tools, 1000).await, 4, "at once again");
+        for number in 0..3 {
+            assert_eq!(told(&changes, &heard, "notifications/resources/updated", number).await, 5 + number);
+        }
+    }
+}
