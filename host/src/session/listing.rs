@@ -343,15 +343,9 @@ async fn ask(
         return Ok((upstream.list(client, kind).await?, None));
     }
     let discovered = upstream.discover(client);
-    let met = match again {
-        true => timeout(PATIENCE, discovered).await.map_err(|_| late())??,
-        false => discovered.await?,
-    };
+    let late = |_| SourceError::Timeout { method: kind.list_method().to_owned(), seconds: PATIENCE.as_secs() };
+    let met = if again { timeout(PATIENCE, discovered).await.map_err(late)?? } else { discovered.await? };
     Ok((met.tools.clone(), Some(met)))
-}
-
-fn late() -> SourceError {
-    SourceError::Timeout { method: Kind::Tool.list_method().to_owned(), seconds: PATIENCE.as_secs() }
 }
 
 /// Of tools and prompts each definition; of the rest, of which there may be thousands, one digest of all.

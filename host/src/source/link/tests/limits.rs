@@ -1,0 +1,165 @@
+//! What a source can make a connection keep, and for how long.
+
+use tokio::time::sleep;
+
+use super::*;
+use crate::call::SessionId;
+use crate::message::{Request, RpcError};
+
+/// An open link of one session, whose source may ask it.
+async fn owned(client: &Arc<dyn Client>) -> (Link, Far) {
+    let (transport, mut far) = wire();
+    let client = Some(Arc::downgrade(client));
+    let party = Party { capabilities: Json::of(&json!({ "elicitation": {} })), client, ..party() };
+    let serve = async {
+        let request = far.hear("initialize").await;
+        far.answer(&request, initialized("2025-06-18")).await;
+        far.hear("notifications/initialized").await;
+        let list = far.hear("tools/list").await;
+        far.answer(&list, json!({ "tools": [] })).await;
+    };
+    let deadlines = Deadlines { probe: None, ..Deadlines::default() };
+    let (opened, ()) = tokio::join!(Link::open(transport, deadlines, party), serve);
+    (opened.unwrap().0, far)
+}
+
+fn question(id: &str) -> Value {
+    json!({ "jsonrpc": "2.0", "id": id, "method": "elicitation/create", "params": {} })
+}
+
+/// A session whose agent leaves all questions open.
+struct Thinker(SessionId);
+
+#[async_trait::async_trait]
+impl Client for Thinker {
+    fn session(&self) -> Option<&SessionId> {
+        Some(&self.0)
+    }
+    fn capabilities(&self) -> Json {
+        Json::empty_object()
+    }
+    fn log_level(&self) -> Option<Json> {
+        None
+    }
+    async fn notify(&self, _: &str, _: Notification) {}
+    async fn request(&self, _: &str, _: Request) -> Answer {
+        std::future::pending().await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_source_has_so_many_questions_open_and_one_under_each_id() {
+    let client: Arc<dyn Client> = Arc::new(Thinker(SessionId::new()));
+    let (link, mut far) = owned(&client).await;
+    let free = || link.shared.places.available_permits();
+    for _ in 0..3 {
+        far.say(question("same")).await;
+    }
+    for _ in 0..2 {
+        let refused = far.heard.recv().await.unwrap();
+        assert_eq!((&refused["id"], &refused["error"]["code"]), (&json!("same"), &json!(-32600)), "{refused}");
+    }
+    assert_eq!(free(), route::MAX_ASKED - 1, "the first is open, and nothing is kept of the others");
+    for number in 1..route::MAX_ASKED {
+        far.say(question(&number.to_string())).await;
+    }
+    far.say(question("one more")).await;
+    let refused = far.heard.recv().await.unwrap();
+    assert_eq!((&refused["id"], &refused["error"]["code"]), (&json!("one more"), &json!(-32603)), "{refused}");
+    far.say(json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": "same" } })).await;
+    while free() == 0 {
+        sleep(Duration::from_millis(1)).await;
+    }
+    far.say(question("same")).await;
+    far.say(json!({ "jsonrpc": "2.0", "id": "p", "method": "ping" })).await;
+    assert_eq!(far.heard.recv().await.unwrap()["id"], "p", "what it has withdrawn it may ask again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_source_that_reads_no_answers_asks_no_more() {
+    let client = Ear::new().client();
+    let (_link, mut far) = owned(&client).await;
+    for number in 0..200 {
+        far.say(question(&number.to_string())).await;
+    }
+    let (mut put, mut heard) = (0, 0);
+    // When all wait, there is nothing more to come.
+    while let Ok(Some(answer)) = tokio::time::timeout(Duration::from_secs(1), far.heard.recv()).await {
+        heard += 1;
+        put += usize::from(answer["error"]["code"] == RpcError::METHOD_NOT_FOUND);
+    }
+    assert!(put < 4 * route::MAX_ASKED, "{put} of {heard} were put to the agent");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_source_that_lists_one_slow_page_after_the_other_is_not_waited_for() {
+    let (link, mut far) = linked().await;
+    let serve = async {
+        for page in 0.. {
+            let list = far.hear("tools/list").await;
+            sleep(Duration::from_secs(20)).await;
+            far.answer(&list, json!({ "tools": [{ "name": page.to_string() }], "nextCursor": page })).await;
+        }
+    };
+    let late = tokio::select! {
+        listed = link.discover() => listed.unwrap_err(),
+        () = serve => panic!("it is listened to for ever"),
+    };
+    assert_eq!(late, SourceError::Timeout { method: "tools/list".to_owned(), seconds: 45 });
+
+    let (transport, mut far) = wire();
+    let serve = async {
+        let request = far.hear("initialize").await;
+        sleep(Duration::from_secs(29)).await;
+        far.answer(&request, initialized("2025-06-18")).await;
+        far.hear("notifications/initialized").await;
+        far.hear("tools/list").await;
+        std::future::pending().await
+    };
+    let deadlines = Deadlines { probe: None, ..Deadlines::default() };
+    let late = tokio::select! {
+        opened = Link::open(transport, deadlines, party()) => opened.err().unwrap(),
+        () = serve => panic!("it is waited for for ever"),
+    };
+    assert_eq!(late, SourceError::Timeout { method: "tools/list".to_owned(), seconds: 45 });
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_source_that_takes_no_log_level_takes_half_of_the_time_of_one_call_and_none_of_the_next() {
+    let (transport, mut far) = wire();
+    let serve = async {
+        let request = far.hear("initialize").await;
+        let mut said = initialized("2025-06-18");
+        said["capabilities"]["logging"] = json!({});
+        far.answer(&request, said).await;
+        far.hear("notifications/initialized").await;
+        let list = far.hear("tools/list").await;
+        far.answer(&list, json!({ "tools": [] })).await;
+    };
+    let deadlines = Deadlines { probe: None, ..Deadlines::default() };
+    let (opened, ()) = tokio::join!(Link::open(transport, deadlines, party()), serve);
+    let link = Arc::new(opened.unwrap().0);
+    let four = Duration::from_secs(4);
+    let params = Json::parse(r#"{"name":"a","_meta":{"io.modelcontextprotocol/logLevel":"debug"}}"#).unwrap();
+    let call = async || link.call("tools/call", &params, &nobody(), silent(), CallTime::of(four)).await;
+    let begun = Instant::now();
+    let silence = async {
+        far.hear("logging/setLevel").await;
+        // Beside the call it hears that nobody waits for the level any more.
+        while far.heard.recv().await.unwrap()["method"] != "tools/call" {}
+        begun.elapsed().as_secs()
+    };
+    let (outcome, waited) = tokio::join!(call(), tokio::time::timeout(four * 2, silence));
+    let waited = waited.expect("the call is never sent");
+    assert!(matches!(outcome, Outcome::Unknown(why) if why.contains("within 4 s")), "all of it, not what was left");
+    assert_eq!((waited, begun.elapsed().as_secs()), (2, 4));
+    let next = async { while far.heard.recv().await.unwrap()["method"] != "tools/call" {} };
+    let begun = Instant::now();
+    let (outcome, ()) = tokio::join!(call(), async {
+        next.await;
+        assert_eq!(begun.elapsed(), Duration::ZERO);
+    });
+    assert!(matches!(outcome, Outcome::Unknown(_)));
+    let over = link.call("tools/call", &params, &nobody(), silent(), CallTime::of(Duration::ZERO)).await;
+    assert!(matches!(over, Outcome::NotSent(why) if why.contains("nothing was sent")));
+}
