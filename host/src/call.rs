@@ -113,6 +113,12 @@ pub struct Attempt {
     pub others: bool,
 }
 
+/// Whether a method gives a source something to do. Answers, subscriptions and what is about a task do not.
+pub(crate) fn is_work(method: &str) -> bool {
+    let first = method.split('/').next().unwrap_or_default();
+    !matches!(first, "tasks" | "subscriptions" | "logging") && !method.ends_with("subscribe")
+}
+
 /// One request on its way to a source.
 #[derive(Debug, Clone)]
 pub struct Call {

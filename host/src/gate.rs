@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use serde_json::json;
 
-use crate::call::{Call, Phase, View};
+use crate::call::{Call, Phase, View, is_work};
 use crate::catalog::Acceptance;
 use crate::config::{Approve, Detail};
 use crate::digest::{Digest, canonical};
@@ -67,7 +67,8 @@ pub struct Circumstances<'a> {
     pub acceptance: &'a Acceptance,
     /// Digest of what the source is.
     pub identity: Digest,
-    /// What the profile may spend, if that is bounded. Paid from the intent on; nothing for what was let through before.
+    /// What the profile may spend, if that is bounded. Paid from the intent on; nothing for what was let through before. What goes
+    /// on with a call or a task is no call of its own and never refused: its bytes are paid.
     pub budget: Option<&'a Arc<Budget>>,
     /// Where the calls of the source count.
     pub(crate) traffic: &'a Traffic,
@@ -169,7 +170,7 @@ impl Gate {
         around: &Circumstances<'_>,
         trail: &mut Vec<serde_json::Value>,
     ) -> Result<Approved, Refusal> {
-        let Some(budget) = around.budget.filter(|_| !around.resumed) else {
+        let Some(budget) = around.budget.filter(|_| !around.resumed && is_work(&call.method)) else {
             return self.pass(call, around, trail).await;
         };
         // First, so that nobody is asked in vain; and last, as others may have spent it meanwhile.

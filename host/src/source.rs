@@ -29,7 +29,7 @@ use crate::name::{ProfileName, SourceName};
 pub use component::ComponentSource;
 pub(crate) use component::{CommandSource, Program};
 pub(crate) use http::HttpSource;
-pub(crate) use lane::{Lane, is_work};
+pub(crate) use lane::Lane;
 pub(crate) use link::{LOG_LEVEL, RESERVED_META, pages_needed};
 pub(crate) use pipe::Wire;
 #[cfg(feature = "process")]

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::approval::INPUT;
 use super::{Budget, Circumstances, Gate, Refusal, SessionVault, judge, payload, put};
-use crate::call::{Call, Outcome, Phase, View, may_be_retried};
+use crate::call::{Call, Outcome, Phase, View, is_work, may_be_retried};
 use crate::config::Detail;
 use crate::ledger::{Event, Kind, Ledger};
 use crate::message::{Answer, Json, Members, RpcError};
@@ -54,7 +54,8 @@ impl Ticket {
     /// Pays for the call, once.
     fn pay(&mut self, bytes: usize) {
         if let Some(budget) = self.budget.take() {
-            budget.spend(bytes, self.opened.elapsed());
+            let time = if is_work(&self.call.method) { self.opened.elapsed() } else { Duration::ZERO };
+            budget.spend(bytes, time);
         }
     }
 

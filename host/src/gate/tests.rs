@@ -13,6 +13,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::call::{CallId, Outcome, SessionId};
 use crate::catalog::{Hints, Item};
+use crate::config::BudgetConfig;
 use crate::ledger::{Reader, Started};
 use crate::message::{Answer, Notification};
 use crate::plugin::testing::view;

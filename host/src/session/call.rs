@@ -10,7 +10,7 @@ use crate::call::{Attempt, Call, Caller, Outcome, arguments_of, may_be_retried};
 use crate::digest::Digest;
 use crate::gate::{Circumstances, Permit, Ticket, asks_for_input};
 use crate::message::{Answer, Json, RpcError};
-use crate::source::{is_work, pages_needed};
+use crate::source::pages_needed;
 
 /// How often one request may be sent again with answers. More is a source that goes round in circles.
 const MAX_ROUNDS: usize = 16;
@@ -197,7 +197,7 @@ impl Session {
         contact: &Arc<dyn Contact>,
     ) -> Result<(Permit, Ticket), Answer> {
         let around = Circumstances {
-            budget: self.broker.budget(&self.caller.profile).filter(|_| is_work(&call.method)),
+            budget: self.broker.budget(&self.caller.profile),
             vault: &self.ongoing.vault,
             approve: self.profile.approve,
             record: self.profile.record,

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout_at};
 
+use crate::call::is_work;
 use crate::config::Places;
 use crate::name::SourceName;
 
@@ -58,12 +59,6 @@ impl Lane {
             )),
         }
     }
-}
-
-/// Whether a method gives a source something to do. Answers, subscriptions and what is about a task do not.
-pub(crate) fn is_work(method: &str) -> bool {
-    let first = method.split('/').next().unwrap_or_default();
-    !matches!(first, "tasks" | "subscriptions" | "logging") && !method.ends_with("subscribe")
 }
 
 /// One that waits.

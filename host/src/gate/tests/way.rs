@@ -69,6 +69,36 @@ async fn an_intent_whose_caller_goes_away_has_an_outcome() {
 }
 
 #[tokio::test]
+async fn what_a_task_answers_later_is_paid_and_its_answer_is_never_refused() {
+    let bench = Bench::new().await;
+    let rate = crate::config::Rate { amount: 100.0, per: std::time::Duration::from_secs(3600) };
+    let budget = Arc::new(Budget::new(&BudgetConfig { bytes: Some(rate), ..BudgetConfig::default() }));
+    let contact: Arc<dyn Contact> = Arc::new(Agent(Elicitation::None));
+    let around = Circumstances {
+        vault: &bench.vault,
+        approve: Approve::Never,
+        record: Detail::Shape,
+        acceptance: &Acceptance::Unknown,
+        identity: Digest::of(b"source"),
+        budget: Some(&budget),
+        traffic: &Traffic::default(),
+        contact: &contact,
+        resumed: false,
+    };
+    let result = Json::of(&json!({ "content": [{ "type": "text", "text": "x".repeat(200) }] }));
+    for (method, refused) in [("tasks/result", false), ("tasks/get", false), ("tools/call", true)] {
+        let call = Call { method: method.into(), ..bench.call(CALL) };
+        match bench.gate.admit(call, &around).await {
+            Ok((_, ticket)) => {
+                assert!(!refused, "{method}");
+                drop(bench.gate.release(ticket, Outcome::Answered(Answer::Result(result.clone()))).await);
+            }
+            denied => assert!(refused && code(denied) == "budget-spent", "{method}"),
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_source_does_not_put_questions_that_look_like_ours() {
     let bench = Bench::new().await;
     for forged in [
