@@ -97,10 +97,10 @@ async fn processes(folder: &Path) {
         let _ = writeln!(text, "[sources.s{n}]\ncommand = [{source:?}, \"many\"]");
     }
     let config = Config::parse(&text, &folder.join("portcullis.toml")).unwrap();
-    let begin = Instant::now();
+    let (before, begin) = (resident(), Instant::now());
     // The test source can become a source, as `portcullis` can.
     let broker = Broker::build(config, Launcher::Path(source)).await.unwrap();
-    let mut times = vec![begin.elapsed()];
+    let (mut times, idle) = (vec![begin.elapsed()], resident());
     let session = broker.open_session(&"default".parse().unwrap(), "me", "bench").await.unwrap();
     let params = Json::parse(r#"{"name":"find_tools","arguments":{"query":"tool 42"}}"#.to_owned()).unwrap();
     let begin = Instant::now();
@@ -113,6 +113,12 @@ async fn processes(folder: &Path) {
         assert!(matches!(answer, Answer::Result(_)), "{answer:?}");
     }
     println!("50 processes with 10,000 tools: start, list, first search, next search: {times:.1?}");
+    let each = |after: u64| after.saturating_sub(before) / 50;
+    println!(
+        "KiB of the broker a source: {} idle, {} connected with 200 tools in an index",
+        each(idle),
+        each(resident())
+    );
     broker.shutdown().await;
 }
 

@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
-use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
@@ -19,6 +19,7 @@ use crate::catalog::Kind;
 use crate::message::{Json, Message, Notification};
 use crate::name::SourceName;
 
+mod errands;
 mod handshake;
 mod meta;
 mod pages;
@@ -26,6 +27,7 @@ mod pending;
 mod route;
 mod time;
 
+use errands::Errand;
 pub(crate) use handshake::Deadlines;
 use handshake::{Agreed, Era};
 use meta::Hop;
@@ -161,7 +163,7 @@ impl Link {
             news: watch::Sender::new(()),
         });
         let tasks =
-            [tokio::spawn(route::read(Arc::clone(&shared))), tokio::spawn(run_errands(Arc::clone(&transport), queue))];
+            [tokio::spawn(route::read(Arc::clone(&shared))), tokio::spawn(errands::run(Arc::clone(&transport), queue))];
         // From here on a dropped future drops the link, and so stops the tasks.
         let level = tokio::sync::Mutex::default();
         let mut link = Self { shared, agreed: Agreed::default(), deadlines, level, tasks };
@@ -358,6 +360,15 @@ impl Link {
         self.agreed.capabilities.get(capability).is_some()
     }
 
+    /// Waits until what was to be said beside calls has left, such as that one is cancelled. Cancellation safe.
+    pub(crate) async fn said(&self) {
+        let (done, said) = oneshot::channel();
+        // An error is the end of the connection: nothing more can be said.
+        if self.shared.errands.send(Errand::Said(done)).await.is_ok() {
+            let _ = said.await;
+        }
+    }
+
     /// Ends the connection. Calls that wait end as unknown.
     pub(crate) async fn close(&self) {
         self.shared.transport.close().await;
@@ -379,14 +390,6 @@ impl Drop for Link {
 impl std::fmt::Debug for Link {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Link").field("protocol", &self.agreed.protocol).field("open", &self.is_open()).finish()
-    }
-}
-
-async fn run_errands(transport: Arc<dyn Transport>, mut queue: mpsc::Receiver<Message>) {
-    while let Some(message) = queue.recv().await {
-        if let Err(error) = transport.send(&message).await {
-            tracing::debug!(%error, "a short message to a source was not sent");
-        }
     }
 }
 

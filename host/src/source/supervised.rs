@@ -101,9 +101,7 @@ impl<D: Dial> Supervised<D> {
 impl<D: Dial> Source for Supervised<D> {
     async fn discover(&self, client: &Arc<dyn Client>) -> Result<Discovery, SourceError> {
         if self.core.care.lifecycle == Lifecycle::PerCall {
-            let (single, discovery) = self.core.single(client).await?;
-            self.core.close_later(single.end());
-            return Ok(discovery);
+            return Ok(self.core.single(client).await?.1);
         }
         self.over(client, |connection, said| match said {
             Some(discovery) => Box::pin(std::future::ready(Ok(discovery))),
@@ -115,9 +113,7 @@ impl<D: Dial> Source for Supervised<D> {
     async fn list(&self, client: &Arc<dyn Client>, kind: Kind) -> Result<Listed, SourceError> {
         if self.core.care.lifecycle == Lifecycle::PerCall {
             let (single, _) = self.core.single(client).await?;
-            let listed = single.connection.link.list(kind).await;
-            self.core.close_later(single.end());
-            return listed;
+            return single.connection.link.list(kind).await;
         }
         self.over(client, move |connection, _| Box::pin(connection.list(kind))).await
     }
@@ -135,9 +131,7 @@ impl<D: Dial> Source for Supervised<D> {
                 Ok(Err(error)) => return Outcome::NotSent(error.to_string()),
                 Err(_) => return Outcome::NotSent(time.is_over()),
             };
-            let outcome = core.carry(&single.connection, &permit, client, relay, time).await;
-            core.close_later(single.end());
-            return outcome;
+            return core.carry(&single.connection, &permit, client, relay, time).await;
         }
         let others = permit.call().attempt.is_some_and(|attempt| attempt.others);
         let patience = if others { Patience::Elsewhere } else { Patience::Reconnect };
@@ -163,9 +157,7 @@ impl<D: Dial> Source for Supervised<D> {
         let (method, params) = (permit.method(), permit.source_params());
         if core.care.lifecycle == Lifecycle::PerCall {
             let (single, _) = core.single(client).await.map_err(failed)?;
-            let told = single.connection.link.notify(method, params, client, core.timeout).await;
-            core.close_later(single.end());
-            return told;
+            return single.connection.link.notify(method, params, client, core.timeout).await;
         }
         let mut first = true;
         loop {

@@ -12,6 +12,26 @@ async fn admitted(bench: &Bench, params: &str) -> (Permit, Ticket) {
     bench.admit(params, Approve::Never, Elicitation::None).await.unwrap().unwrap()
 }
 
+fn around<'a>(
+    bench: &'a Bench,
+    contact: &'a Arc<dyn Contact>,
+    traffic: &'a Traffic,
+    budget: Option<&'a Arc<Budget>>,
+) -> Circumstances<'a> {
+    const UNKNOWN: &Acceptance = &Acceptance::Unknown;
+    Circumstances {
+        vault: &bench.vault,
+        approve: Approve::Never,
+        record: Detail::Shape,
+        acceptance: UNKNOWN,
+        identity: Digest::of(b"source"),
+        budget,
+        traffic,
+        contact,
+        resumed: false,
+    }
+}
+
 fn error_code(answer: &Answer) -> String {
     let Answer::Error(error) = answer else { panic!("{answer:?}") };
     error.get("data").and_then(|data| data.get_str("code")).unwrap()
@@ -49,17 +69,8 @@ async fn a_call_that_is_dropped_undecided_is_recorded() {
 async fn an_intent_whose_caller_goes_away_has_an_outcome() {
     let bench = Bench::new().await;
     let contact: Arc<dyn Contact> = Arc::new(Agent(Elicitation::None));
-    let around = Circumstances {
-        vault: &bench.vault,
-        approve: Approve::Never,
-        record: Detail::Shape,
-        acceptance: &Acceptance::Unknown,
-        identity: Digest::of(b"source"),
-        budget: None,
-        traffic: &Traffic::default(),
-        contact: &contact,
-        resumed: false,
-    };
+    let traffic = Traffic::default();
+    let around = around(&bench, &contact, &traffic, None);
     let mut admitting = Box::pin(bench.gate.admit(bench.call(CALL), &around));
     assert!(admitting.as_mut().now_or_never().is_none(), "the intent is on its way to the disk");
     drop(admitting);
@@ -74,17 +85,8 @@ async fn what_a_task_answers_later_is_paid_and_its_answer_is_never_refused() {
     let rate = crate::config::Rate { amount: 100.0, per: std::time::Duration::from_secs(3600) };
     let budget = Arc::new(Budget::new(&BudgetConfig { bytes: Some(rate), ..BudgetConfig::default() }));
     let contact: Arc<dyn Contact> = Arc::new(Agent(Elicitation::None));
-    let around = Circumstances {
-        vault: &bench.vault,
-        approve: Approve::Never,
-        record: Detail::Shape,
-        acceptance: &Acceptance::Unknown,
-        identity: Digest::of(b"source"),
-        budget: Some(&budget),
-        traffic: &Traffic::default(),
-        contact: &contact,
-        resumed: false,
-    };
+    let traffic = Traffic::default();
+    let around = around(&bench, &contact, &traffic, Some(&budget));
     let result = Json::of(&json!({ "content": [{ "type": "text", "text": "x".repeat(200) }] }));
     for (method, refused) in [("tasks/result", false), ("tasks/get", false), ("tools/call", true)] {
         let call = Call { method: method.into(), ..bench.call(CALL) };

@@ -9,6 +9,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
+use super::errands::Errand;
 use super::pages::Pages;
 use super::{Party, handshake};
 use crate::call::SessionId;
@@ -25,7 +26,7 @@ pub(super) struct Shared {
     pub(super) party: Party,
     /// The one client that this connection is for, if it is for one.
     pub(super) owner: OnceLock<Weak<dyn Client>>,
-    pub(super) errands: mpsc::Sender<Message>,
+    pub(super) errands: mpsc::Sender<Errand>,
     pub(super) pending: Mutex<Pending>,
     /// Room for what the source asks: each question has a place from when it comes until its answer has left.
     pub(super) places: Arc<Semaphore>,
@@ -166,7 +167,7 @@ impl Shared {
 
     /// Sends a short message when the source takes it; never waits.
     pub(super) fn errand(&self, message: Message) {
-        if self.errands.try_send(message).is_err() {
+        if self.errands.try_send(Errand::Say(message)).is_err() {
             tracing::debug!("a source takes no messages; a cancellation or an answer to it was dropped");
         }
     }

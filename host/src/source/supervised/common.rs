@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinHandle;
-use tokio::time::timeout_at;
+use tokio::time::{timeout, timeout_at};
 
 use super::connection::Connection;
 use super::line::{Line, Vitals};
@@ -16,7 +16,7 @@ use crate::call::{Outcome, SessionId};
 use crate::gate::Permit;
 use crate::message::Json;
 use crate::source::link::{Audience, CallTime, Deadlines, Link, Party};
-use crate::source::{Client, Discovery, Relay, SourceError, Status};
+use crate::source::{CLOSE_DEADLINE, Client, Discovery, Relay, SourceError, Status};
 
 /// How many sessions may have a connection (most often a process) of their own to one source, or calls where each has one.
 /// What agents of one machine or team have open, and not what would exhaust it.
@@ -44,16 +44,22 @@ pub(in crate::source) struct Core<D> {
     stateful: AtomicBool,
 }
 
-/// A connection for one use, and the room that it takes.
-pub(super) struct Single {
-    pub(super) connection: Connection,
-    room: OwnedSemaphorePermit,
+/// A connection for one use, and the room that it takes. However that use ends, what is left to say is said before it is closed.
+pub(super) struct Single<D> {
+    core: Arc<Core<D>>,
+    pub(super) connection: Arc<Connection>,
+    room: Option<OwnedSemaphorePermit>,
 }
 
-impl Single {
-    pub(super) async fn end(self) {
-        self.connection.link.close().await;
-        drop(self.room);
+impl<D> Drop for Single<D> {
+    fn drop(&mut self) {
+        let (connection, room) = (Arc::clone(&self.connection), self.room.take());
+        self.core.close_later(async move {
+            // A source that takes nothing is not told.
+            let _ = timeout(CLOSE_DEADLINE, connection.link.said()).await;
+            connection.link.close().await;
+            drop(room);
+        });
     }
 }
 
@@ -101,12 +107,16 @@ impl<D: Dial> Core<D> {
     }
 
     /// A connection for one use.
-    pub(super) async fn single(&self, client: &Arc<dyn Client>) -> Result<(Single, Discovery), SourceError> {
+    pub(super) async fn single(
+        self: &Arc<Self>,
+        client: &Arc<dyn Client>,
+    ) -> Result<(Single<D>, Discovery), SourceError> {
         let full = || SourceError::Start(format!("{MAX_OWN} calls have a connection to this source already"));
         let room = Arc::clone(&self.single).try_acquire_owned().map_err(|_| full())?;
         let (link, discovery) = self.dial(client, false).await.inspect_err(|_| self.vitals.failed())?;
         self.learn(!link.is_modern(), link.keeps_state());
-        Ok((Single { connection: Connection::new(link, &discovery.tools), room }, discovery))
+        let connection = Arc::new(Connection::new(link, &discovery.tools));
+        Ok((Single { core: Arc::clone(self), connection, room: Some(room) }, discovery))
     }
 
     pub(super) async fn dial(

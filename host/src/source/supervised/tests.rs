@@ -305,6 +305,20 @@ async fn closing_waits_no_longer_for_a_connection_that_was_given_up_with_a_call_
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_call_with_a_connection_of_its_own_that_is_given_up_is_cancelled_at_its_source() {
+    let bench = Bench::with(&[Mood::Mute], |care| care.lifecycle = Lifecycle::PerCall);
+    let session = Ear::new().client();
+    let mut call = Box::pin(bench.call(&session));
+    while bench.world.calls.load(Ordering::SeqCst) == 0 {
+        assert!(futures_util::poll!(&mut call).is_pending());
+        tokio::task::yield_now().await;
+    }
+    drop(call);
+    bench.source.close().await;
+    assert_eq!((bench.world.told.load(Ordering::SeqCst), bench.world.open.load(Ordering::SeqCst)), (1, 0));
+}
+
+#[tokio::test(start_paused = true)]
 async fn with_a_connection_for_each_call_nothing_is_kept() {
     let bench = Bench::with(&[Mood::Dies, Mood::Well], |care| care.lifecycle = Lifecycle::PerCall);
     let session = Ear::new().client();

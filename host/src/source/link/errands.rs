@@ -1,0 +1,31 @@
+//! What is said beside requests: that a call is cancelled, answers to what a source asks. It waits for the source alone, and holds
+//! nobody up.
+
+use std::sync::Arc;
+
+use tokio::sync::{mpsc, oneshot};
+
+use crate::message::Message;
+use crate::source::transport::Transport;
+
+/// Something short that is said when the source takes it.
+pub(super) enum Errand {
+    Say(Message),
+    /// Whoever waits until all before it has been said.
+    Said(oneshot::Sender<()>),
+}
+
+/// Says what is queued, in its order, until the connection is dropped.
+pub(super) async fn run(transport: Arc<dyn Transport>, mut queue: mpsc::Receiver<Errand>) {
+    while let Some(errand) = queue.recv().await {
+        match errand {
+            Errand::Say(message) => {
+                if let Err(error) = transport.send(&message).await {
+                    tracing::debug!(%error, "a short message to a source was not sent");
+                }
+            }
+            // Nobody may wait any more.
+            Errand::Said(done) => drop(done.send(())),
+        }
+    }
+}
