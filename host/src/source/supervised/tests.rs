@@ -309,13 +309,14 @@ async fn a_call_with_a_connection_of_its_own_that_is_given_up_is_cancelled_at_it
     let bench = Bench::with(&[Mood::Mute], |care| care.lifecycle = Lifecycle::PerCall);
     let session = Ear::new().client();
     let mut call = Box::pin(bench.call(&session));
-    while bench.world.calls.load(Ordering::SeqCst) == 0 {
+    for _ in 0..1000 {
         assert!(futures_util::poll!(&mut call).is_pending());
         tokio::task::yield_now().await;
     }
     drop(call);
     bench.source.close().await;
-    assert_eq!((bench.world.told.load(Ordering::SeqCst), bench.world.open.load(Ordering::SeqCst)), (1, 0));
+    let world = &bench.world;
+    assert_eq!([&world.calls, &world.told, &world.open].map(|count| count.load(Ordering::SeqCst)), [1, 1, 0]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -147,7 +147,10 @@ impl Transport for Wire {
                 self.opened.store(true, Ordering::SeqCst);
                 tools
             }
-            (_, Mood::Mute) => return Ok(()),
+            (method, Mood::Mute) => {
+                self.world.calls.fetch_add(u64::from(method == "tools/call"), Ordering::SeqCst);
+                return Ok(());
+            }
             ("tools/call", Mood::Dies) => {
                 self.world.calls.fetch_add(1, Ordering::SeqCst);
                 self.end();
