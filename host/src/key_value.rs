@@ -4,13 +4,15 @@
 //! and several brokers may share a folder.
 
 use std::collections::HashMap;
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
+use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rusqlite::{Connection, ErrorCode, OptionalExtension as _, params};
+use rustix::fs::{FlockOperation, flock};
 
 use crate::name::{ProfileName, SourceName};
 
@@ -175,13 +177,18 @@ fn open(file: &Path) -> Result<Connection, String> {
         tracing::warn!(file = %file.display(), %error, "the store of a source cannot be opened");
         "the store cannot be opened; the broker's log says why".to_owned()
     };
-    if let Some(folder) = file.parent() {
-        let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
-        made.map_err(|error| failed(&error))?;
-    }
-    // Made here, so that it is nobody else's from its first byte.
-    let made = OpenOptions::new().create(true).append(true).mode(0o600).open(file);
+    let folder = file.parent().unwrap_or(file);
+    let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
     made.map_err(|error| failed(&error))?;
+    // One after the other: SQLite does not wait for another who makes the same database.
+    let turn = File::open(folder).map_err(|error| failed(&error))?;
+    flock(&turn, FlockOperation::LockExclusive).map_err(|error| failed(&error))?;
+    // Made here, so that it is nobody else's from its first byte. One that is there is not touched: to close it would end the locks
+    // that SQLite has of it in this process.
+    match OpenOptions::new().create_new(true).append(true).mode(0o600).open(file) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(failed(&error)),
+        _ => {}
+    }
     prepared(file).map_err(|error| failed(&error))
 }
 
