@@ -109,7 +109,23 @@ impl Enclosure {
     /// # Errors
     /// If a granted folder cannot be opened.
     pub(crate) fn open(&self, streams: impl FnOnce(&mut WasiCtxBuilder)) -> Result<Wasi, Failure> {
-        self.access.open(streams, self.descriptors.each())
+        let Access { env, grant, passage, .. } = &self.access;
+        let mut builder = WasiCtxBuilder::new();
+        builder.envs(env);
+        let read = grant.read.iter().map(|path| (path, FsPerms::ReadOnly));
+        let write = grant.write.iter().map(|path| (path, FsPerms::ReadWrite));
+        for (path, rights) in read.chain(write) {
+            files::preopen(&mut builder, path, rights).map_err(|error| {
+                let detail = format!("the granted folder {} cannot be opened: {error}", path.display());
+                Failure::new(FailureCode::Start, detail)
+            })?;
+        }
+        let reachable = Reachable::by(passage.as_ref());
+        reachable.open(&mut builder);
+        streams(&mut builder);
+        let mut table = ResourceTable::new();
+        table.set_max_capacity(self.descriptors.each());
+        Ok(Wasi { context: builder.build(), http: WasiHttpCtx::new(), reachable, table })
     }
 
     /// The descriptors that an instance may hold; None of one that can open nothing. Cancellation safe.
@@ -188,25 +204,6 @@ impl Access {
     /// Bytes of memory of one instance.
     pub(crate) fn memory(&self) -> usize {
         usize::try_from(self.grant.limits.memory).unwrap_or(usize::MAX)
-    }
-
-    fn open(&self, streams: impl FnOnce(&mut WasiCtxBuilder), handles: usize) -> Result<Wasi, Failure> {
-        let mut builder = WasiCtxBuilder::new();
-        builder.envs(&self.env);
-        let read = self.grant.read.iter().map(|path| (path, FsPerms::ReadOnly));
-        let write = self.grant.write.iter().map(|path| (path, FsPerms::ReadWrite));
-        for (path, rights) in read.chain(write) {
-            files::preopen(&mut builder, path, rights).map_err(|error| {
-                let detail = format!("the granted folder {} cannot be opened: {error}", path.display());
-                Failure::new(FailureCode::Start, detail)
-            })?;
-        }
-        let reachable = Reachable::by(self.passage.as_ref());
-        reachable.open(&mut builder);
-        streams(&mut builder);
-        let mut table = ResourceTable::new();
-        table.set_max_capacity(handles);
-        Ok(Wasi { context: builder.build(), http: WasiHttpCtx::new(), reachable, table })
     }
 }
 

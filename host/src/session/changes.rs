@@ -1,6 +1,7 @@
 //! Changes of lists that sources tell of: one that tells of them without pause costs a session no more than one a second.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -31,11 +32,10 @@ impl Changes {
             return pass(notification).await;
         }
         let list = (source.to_owned(), notification.method.clone());
-        if let Some(next) = self.lock().get_mut(&list) {
-            *next = Some(notification);
-            return;
+        match self.lock().entry(list.clone()) {
+            Entry::Occupied(mut resting) => return drop(resting.insert(Some(notification))),
+            Entry::Vacant(place) => drop(place.insert(None)),
         }
-        self.lock().insert(list.clone(), None);
         let first = pass(notification);
         let changes = self.clone();
         tokio::spawn(async move {
