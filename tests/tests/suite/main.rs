@@ -21,6 +21,7 @@ mod cells;
 mod components;
 mod crash;
 mod deferred;
+mod endurance;
 mod fairness;
 mod fidelity;
 mod groups;

@@ -1,0 +1,1 @@
+//! Connections, requests and bodies that would take the HTTP front away from everybody else.

@@ -1,0 +1,1 @@
+//! Floods, deletions and crashes that would spoil the ledger.

@@ -1,0 +1,1 @@
+//! Sources that are silent, slow or ill, and sessions that are abandoned.
