@@ -18,6 +18,7 @@ use rustix::thread::{Gid, Uid, UnshareFlags, set_thread_groups, set_thread_res_g
 use super::grants::{self, Grant};
 use super::idmap::{Maps, NOBODY_ELSE};
 use super::keeper::{Watch, keep};
+use super::memory::Watcher;
 use super::source::{Streams, Word, become_source, drop_capabilities};
 use super::sys::{Fork, child_ends, fork, unshare};
 use super::{FAILED, die_with_parent, network, root};
@@ -180,7 +181,11 @@ pub(super) fn start_and_keep(
     drop((input, output, tell));
     // In the reduced tier other processes can be seen too.
     let together = !ask.cgroup && ask.launch.cell.tier != Tier::Reduced;
-    let watch = together.then(|| Watch { memory: ask.launch.cell.limits.memory, complain: error.into() });
+    let watch = together.then(|| Watch {
+        memory: ask.launch.cell.limits.memory,
+        complain: error.into(),
+        watcher: Watcher::default(),
+    });
     set_dumpable_behavior(DumpableBehavior::NotDumpable).step("hide memory")?;
     drop_capabilities().step("drop capabilities")?;
     let landlock = listen_to(words)?;

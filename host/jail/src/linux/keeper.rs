@@ -5,12 +5,13 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::time::Instant;
 
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::OFlags;
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process_group, wait};
 
-use super::memory;
+use super::memory::{self, Excess, Watcher};
 use crate::launch::TERMINATE;
 
 /// What all processes of a cell may hold together, where nothing but this process sees to it.
@@ -19,22 +20,27 @@ pub(super) struct Watch {
     pub(super) memory: u64,
     /// Where it is said if they hold more.
     pub(super) complain: File,
+    pub(super) watcher: Watcher,
 }
 
 /// Keeps the cell until the source has ended, and says how; None if it is to be killed, as the broker hung up or its
 /// processes hold too much. `ends` is readable when a child has ended.
 pub(super) fn keep(source: Pid, control: &UnixStream, ends: &OwnedFd, mut watch: Option<Watch>) -> Option<WaitStatus> {
-    let pause = watch.is_some().then_some(memory::PAUSE);
+    let mut next_look = Instant::now();
     loop {
         if let Some(status) = reap(source) {
             return Some(status);
         }
-        if let Some(watch) = &mut watch
-            && let Some(held) = memory::beyond(watch.memory)
-        {
-            watch.complain(held);
-            return None;
+        let now = Instant::now();
+        if let Some(watch) = watch.as_mut().filter(|_| now >= next_look) {
+            next_look = now + memory::PAUSE;
+            if let Some(excess) = watch.watcher.look(watch.memory) {
+                watch.complain(&excess);
+                return None;
+            }
         }
+        let pause = watch.is_some().then(|| next_look.saturating_duration_since(now));
+        let pause = pause.and_then(|pause| Timespec::try_from(pause).ok());
         let mut awaited = [PollFd::new(control, PollFlags::IN), PollFd::new(ends, PollFlags::IN)];
         // Interrupted or failed, what follows finds out what is the case.
         let _ = poll(&mut awaited, pause.as_ref());
@@ -60,10 +66,17 @@ pub(super) fn keep(source: Pid, control: &UnixStream, ends: &OwnedFd, mut watch:
 }
 
 impl Watch {
-    fn complain(&mut self, held: u64) {
-        let (held, given) = (held >> 20, self.memory >> 20);
-        let said =
-            format!("portcullis: ended, as its processes hold {held} MiB together and its cell gives {given} MiB\n");
+    fn complain(&mut self, excess: &Excess) {
+        let given = self.memory >> 20;
+        let said = match excess {
+            Excess::Held(held) => {
+                let held = held >> 20;
+                format!("portcullis: ended, as its processes hold {held} MiB together and its cell gives {given} MiB\n")
+            }
+            Excess::Unreadable(process) => format!(
+                "portcullis: ended, as the memory of its process {process} cannot be read and its cell gives {given} MiB\n"
+            ),
+        };
         // The broker may have stopped reading, and must not be waited for.
         let _ = rustix::fs::fcntl_setfl(&self.complain, OFlags::NONBLOCK);
         let _ = self.complain.write_all(said.as_bytes());

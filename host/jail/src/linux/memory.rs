@@ -4,13 +4,13 @@
 //! a hostile one, which can make pages read-only so that they count no longer, or start others. So whoever keeps the cell looks
 //! from time to time. seccomp denies what would count for no process (`seccomp.rs`).
 
+use std::collections::HashSet;
 use std::fs;
-use std::path::Path;
-
-use rustix::event::Timespec;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// How often it is looked: in this time a processor fills about a gibibyte.
-pub(super) const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 500_000_000 };
+pub(super) const PAUSE: Duration = Duration::from_millis(500);
 
 /// What counts, in `/proc/PID/status`: memory of its own and shared, on the disk too, and the tables for it.
 const HELD: [&str; 4] = ["RssAnon:", "RssShmem:", "VmSwap:", "VmPTE:"];
@@ -18,36 +18,114 @@ const HELD: [&str; 4] = ["RssAnon:", "RssShmem:", "VmSwap:", "VmPTE:"];
 /// The same in `/proc/PID/smaps_rollup`, where pages that several processes share count for each in part.
 const SHARED_OUT: [&str; 3] = ["Pss_Anon:", "Pss_Shmem:", "SwapPss:"];
 
-/// The bytes that all processes in this process's namespace hold, if they are more than allowed.
-pub(super) fn beyond(allowed: u64) -> Option<u64> {
-    let fast = together(|process| count(&process.join("status"), &HELD).unwrap_or_default());
-    if fast <= allowed {
-        return None;
+/// What is wrong with the memory of a cell.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Excess {
+    /// All processes together hold so many bytes, which are more than allowed.
+    Held(u64),
+    /// The memory of this process could not be read twice in a row, although it lives.
+    Unreadable(i32),
+}
+
+/// Looks at what the processes of this process's namespace hold.
+#[derive(Default)]
+pub(super) struct Watcher {
+    /// The living processes whose memory could not be read when it was last looked. Once may be chance: a process that ends
+    /// gives up its memory before it is gone.
+    unread: HashSet<i32>,
+}
+
+impl Watcher {
+    /// Looks once. To be called every [`PAUSE`].
+    pub(super) fn look(&mut self, allowed: u64) -> Option<Excess> {
+        let mut sum = together(|task| count(&task.join("status"), &HELD));
+        if sum.held > allowed {
+            // Slower, and fair to those that have forked. Some cannot be looked at so closely.
+            let fair = together(|task| {
+                let (status, rollup) = (task.join("status"), task.join("smaps_rollup"));
+                let tables = || count(&status, &["VmPTE:"]).unwrap_or_default();
+                count(&rollup, &SHARED_OUT).map(|bytes| bytes + tables()).or_else(|| count(&status, &HELD))
+            });
+            sum.unread.extend(fair.unread);
+            sum.held = fair.held;
+        }
+        let before = std::mem::replace(&mut self.unread, sum.unread);
+        if let Some(process) = self.unread.intersection(&before).next() {
+            return Some(Excess::Unreadable(*process));
+        }
+        (sum.held > allowed).then_some(Excess::Held(sum.held))
     }
-    // Slower, and fair to those that have forked.
-    let fair = together(|process| {
-        let shared_out = count(&process.join("smaps_rollup"), &SHARED_OUT);
-        let tables = count(&process.join("status"), &["VmPTE:"]).unwrap_or_default();
-        // Some cannot be looked at so closely.
-        shared_out.map_or_else(|| count(&process.join("status"), &HELD).unwrap_or_default(), |bytes| bytes + tables)
-    });
-    (fair > allowed).then_some(fair)
 }
 
-fn together(held: impl Fn(&Path) -> u64) -> u64 {
-    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let numbered = processes.filter(|entry| entry.file_name().as_encoded_bytes().iter().all(u8::is_ascii_digit));
-    numbered.map(|process| held(&process.path())).sum()
+/// What all processes hold, and who of them could not be asked.
+#[derive(Default)]
+struct Sum {
+    held: u64,
+    unread: HashSet<i32>,
 }
 
-/// The sum of some lines such as `RssAnon:     120 kB`; None if the file cannot be read.
+/// Adds up what all processes hold. `held` reads it from the folder of a task, and gives `None` where nothing stands there.
+fn together(held: impl Fn(&Path) -> Option<u64>) -> Sum {
+    let mut sum = Sum::default();
+    for (process, folder) in numbered(Path::new("/proc")) {
+        match of_process(&folder, &held) {
+            Some(bytes) => sum.held = sum.held.saturating_add(bytes),
+            None => drop(sum.unread.insert(process)),
+        }
+    }
+    sum
+}
+
+/// Returns what one process holds, or `None` if it lives and that cannot be read.
+fn of_process(folder: &Path, held: impl Fn(&Path) -> Option<u64>) -> Option<u64> {
+    if let Some(bytes) = held(folder) {
+        return Some(bytes);
+    }
+    // The memory belongs to all threads alike. A thread that has ended shows none of it, and the first one, which stands for
+    // the process, may have ended before the others.
+    let mut lives = false;
+    for (_, thread) in numbered(&folder.join("task")) {
+        if let Some(bytes) = held(&thread) {
+            return Some(bytes);
+        }
+        lives |= !ends(&thread);
+    }
+    (!lives).then_some(0)
+}
+
+/// Whether a thread has ended or is about to, and so has given up its memory if it shows none. A thread that is not there any
+/// more counts as living while its process has others: it may have handed over to one of them.
+fn ends(thread: &Path) -> bool {
+    /// `PF_EXITING` of the kernel's `sched.h`.
+    const EXITING: u64 = 4;
+    let Ok(stat) = fs::read_to_string(thread.join("stat")) else { return !has_threads(thread) };
+    // The name, which stands in brackets, may hold anything. The state follows, and the flags six fields later.
+    let mut fields = stat.rsplit(')').next().unwrap_or_default().split_ascii_whitespace();
+    let state = fields.next().unwrap_or_default();
+    let flags: u64 = fields.nth(5).and_then(|flags| flags.parse().ok()).unwrap_or_default();
+    matches!(state, "Z" | "X") || flags & EXITING != 0
+}
+
+/// Whether the process of a thread still has others.
+fn has_threads(thread: &Path) -> bool {
+    thread.parent().is_some_and(|task| numbered(task).next().is_some())
+}
+
+/// The entries of a folder of `/proc` that are numbers, with their paths.
+fn numbered(folder: &Path) -> impl Iterator<Item = (i32, PathBuf)> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.filter_map(|entry| Some((entry.file_name().to_str()?.parse().ok()?, entry.path())))
+}
+
+/// The sum of some lines such as `RssAnon:     120 kB`; `None` if the file has none of them.
 fn count(file: &Path, names: &[&str]) -> Option<u64> {
     let text = fs::read_to_string(file).ok()?;
     let kibibytes = |line: &str| -> Option<u64> {
         let mut words = line.split_ascii_whitespace();
         names.contains(&words.next()?).then(|| words.next()?.parse().ok()).flatten()
     };
-    Some(text.lines().filter_map(kibibytes).sum::<u64>() << 10)
+    let found: Vec<u64> = text.lines().filter_map(kibibytes).collect();
+    (!found.is_empty()).then(|| found.iter().sum::<u64>() << 10)
 }
 
 #[cfg(test)]
@@ -63,8 +141,22 @@ mod tests {
             assert!(count(Path::new(file), names).unwrap() >= 64 << 20, "{file}");
         }
         assert!(count(Path::new("/proc/self/status"), &HELD).unwrap() > before);
-        assert!(beyond(u64::try_from(held.len()).unwrap()).is_some());
+        assert!(matches!(Watcher::default().look(u64::try_from(held.len()).unwrap()), Some(Excess::Held(_))));
         assert_eq!(count(Path::new("/proc/self/absent"), &HELD), None);
-        assert_eq!(beyond(u64::MAX), None);
+        assert_eq!(Watcher::default().look(u64::MAX), None);
+    }
+
+    #[test]
+    fn a_living_process_of_which_nothing_can_be_read_is_found_at_the_second_look() {
+        let own = Path::new("/proc/self");
+        assert_eq!(of_process(own, |_| None), None, "it lives and says nothing");
+        assert_eq!(of_process(Path::new("/proc/self/absent"), |_| None), Some(0), "it is gone");
+        let mut ended = std::process::Command::new("true").spawn().unwrap();
+        let zombie = PathBuf::from(format!("/proc/{}", ended.id()));
+        while !fs::read_to_string(zombie.join("status")).unwrap().contains("State:\tZ") {
+            std::thread::yield_now();
+        }
+        assert_eq!(of_process(&zombie, |task| count(&task.join("status"), &HELD)), Some(0), "it has ended");
+        ended.wait().unwrap();
     }
 }

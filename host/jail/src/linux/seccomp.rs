@@ -185,7 +185,8 @@ type Filter = BTreeMap<c_long, Vec<SeccompRule>>;
 
 /// All families but those that are listed are denied: Unix sockets too, by which a source would reach the daemons of any
 /// folder that it can read. A pair of them stays possible. Netlink only as the C library asks for addresses; of the
-/// internet only TCP and UDP, under which no other protocol's code can be reached.
+/// internet only TCP and UDP, under which no other protocol's code can be reached: not by its number, and not by a kind of
+/// socket for which the kernel chooses the protocol (SCTP, DCCP).
 fn sockets(internet: bool) -> io::Result<Vec<SeccompRule>> {
     let mut others = vec![differs(0, libc::AF_NETLINK)?];
     if internet {
@@ -198,15 +199,35 @@ fn sockets(internet: bool) -> io::Result<Vec<SeccompRule>> {
         differs(2, libc::IPPROTO_TCP)?,
         differs(2, libc::IPPROTO_UDP)?,
     ];
-    Ok(vec![all(others)?, all(netlink)?, all(transport)?])
+    let mut rules = vec![all(others)?, all(netlink)?, all(transport)?];
+    for kind in kinds_but([libc::SOCK_STREAM, libc::SOCK_DGRAM]) {
+        rules.push(match kind {
+            libc::SOCK_RAW => all([is_kind(kind)?, differs(0, libc::AF_NETLINK)?])?,
+            _ => all([is_kind(kind)?])?,
+        });
+    }
+    Ok(rules)
 }
 
-/// Not of datagrams: each end of such a pair can be connected anew, to the daemons above.
+/// Pairs of streams and of packets in order. Each end of any other pair can be connected anew, to the daemons above: of
+/// datagrams, and of what the kernel makes datagrams of (`SOCK_RAW`).
 fn pairs() -> io::Result<Vec<SeccompRule>> {
-    const KIND: u64 = 0xf;
-    let datagrams =
-        condition(1, SeccompCmpArgLen::Dword, SeccompCmpOp::MaskedEq(KIND), libc::SOCK_DGRAM.unsigned_abs())?;
-    Ok(vec![all([differs(0, libc::AF_UNIX)?])?, all([datagrams])?])
+    let others = kinds_but([libc::SOCK_STREAM, libc::SOCK_SEQPACKET]).map(|kind| all([is_kind(kind)?]));
+    [all([differs(0, libc::AF_UNIX)?])].into_iter().chain(others).collect()
+}
+
+/// The bits of the argument that say the kind of a socket. The rest are flags.
+const KIND: i32 = 0xf;
+
+/// All kinds of sockets that there could be, but for these.
+fn kinds_but(kept: [i32; 2]) -> impl Iterator<Item = i32> {
+    (0..=KIND).filter(move |kind| !kept.contains(kind))
+}
+
+/// Whether a socket of this kind is asked for, with whatever flags.
+fn is_kind(kind: i32) -> io::Result<SeccompCondition> {
+    let bits = SeccompCmpOp::MaskedEq(u64::from(KIND.unsigned_abs()));
+    condition(1, SeccompCmpArgLen::Dword, bits, kind.unsigned_abs())
 }
 
 /// Memory that no limit of a process counts: stacks that grow, and what is shared without being a file of a private folder,

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use portcullis_jail::{Cell, Launch, Mount, Network, Tier};
 
+use crate::sight::{EVERY_KIND, kinds_of_sockets};
 use crate::{As, STUBBORN, assert_gone, each, output, refusal, shell, standing, start};
 
 /// The shell in the reduced tier, which an ordinary user alone can have.
@@ -39,6 +40,20 @@ fn it_fences_files_and_denies_the_network() {
         }
         launch.cell.network = Network::Listeners(Vec::new());
         assert!(refusal(&launch).to_string().contains("gives no network"));
+    });
+}
+
+#[test]
+fn sockets_are_of_the_kinds_that_can_be_connected_to_no_daemon_there_too() {
+    each(|who| {
+        if is_root(who) {
+            return;
+        }
+        let folder = who.folder();
+        let mut launch = reduced(folder.path(), "");
+        launch.program = "/usr/bin/perl".into();
+        launch.arguments = vec!["-e".into(), EVERY_KIND.into()];
+        assert_eq!(kinds_of_sockets(&launch), ["netlink 2", "netlink 3", "pair 1", "pair 5"]);
     });
 }
 

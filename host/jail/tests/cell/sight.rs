@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::os::unix::net::UnixDatagram;
 
-use portcullis_jail::{Listener, Mount, Network};
+use portcullis_jail::{Launch, Listener, Mount, Network};
 
 use crate::{As, each, output, refusal, says, shell, start};
 
@@ -230,13 +230,50 @@ fn a_daemon_in_a_granted_folder_cannot_be_reached() {
         let script = "use Socket; my $to = pack_sockaddr_un($ARGV[0]); \
                       print socket(S, AF_UNIX, SOCK_DGRAM, 0) ? 1 : 0; print socket(S, AF_UNIX, SOCK_STREAM, 0) ? 1 : 0; \
                       print socketpair(A, B, AF_UNIX, SOCK_DGRAM, 0) ? (connect(A, $to) && send(A, 'x', 0)) : 0; \
+                      print socketpair(A, B, AF_UNIX, SOCK_RAW, 0) ? (connect(A, $to) && send(A, 'x', 0)) : 0; \
                       print socketpair(A, B, AF_UNIX, SOCK_STREAM, 0) ? (connect(A, $to) || 0) : 'none'; \
                       print socket(S, AF_INET, SOCK_STREAM, 262) ? 1 : 0; print socket(S, AF_INET, SOCK_STREAM, 0) ? 1 : 0;";
         let mut launch = shell("");
         launch.program = "/usr/bin/perl".into();
         launch.arguments = vec!["-e".into(), script.into(), path.into()];
         launch.cell.view.push(Mount::write(folder.path()));
-        assert_eq!(output(&launch).0, "000001");
+        assert_eq!(output(&launch).0, "0000001");
         assert!(daemon.recv(&mut [0]).is_err());
+    });
+}
+
+/// Makes sockets of every kind from 0 to 15, with every flag, and prints which it got as `what kind+flags`.
+pub(crate) const EVERY_KIND: &str = r#"
+    use Socket qw(:DEFAULT SOCK_CLOEXEC SOCK_NONBLOCK);
+    for my $flags (0, SOCK_CLOEXEC, SOCK_NONBLOCK, SOCK_CLOEXEC | SOCK_NONBLOCK) {
+        for my $kind (0 .. 15) {
+            print "pair $kind\n" if socketpair(A, B, AF_UNIX, $kind | $flags, 0);
+            print "unix $kind\n" if socket(S, AF_UNIX, $kind | $flags, 0);
+            print "inet $kind\n" if socket(S, AF_INET, $kind | $flags, 0);
+            print "inet6 $kind\n" if socket(S, AF_INET6, $kind | $flags, 0);
+            print "netlink $kind\n" if socket(S, 16, $kind | $flags, 0);
+        }
+    }
+"#;
+
+/// What every kind of socket comes to, without repetitions and in order.
+pub(crate) fn kinds_of_sockets(launch: &Launch) -> Vec<String> {
+    let (said, status) = output(launch);
+    assert!(status.success(), "{said}");
+    let mut kinds: Vec<String> = said.lines().map(str::to_owned).collect();
+    kinds.sort();
+    kinds.dedup();
+    kinds
+}
+
+#[test]
+fn sockets_are_of_the_kinds_that_can_be_connected_to_no_daemon() {
+    each(|_| {
+        let mut launch = shell("");
+        launch.program = "/usr/bin/perl".into();
+        launch.arguments = vec!["-e".into(), EVERY_KIND.into()];
+        let expected =
+            ["inet 1", "inet 2", "inet6 1", "inet6 2", "netlink 2", "netlink 3", "pair 1", "pair 5"];
+        assert_eq!(kinds_of_sockets(&launch), expected);
     });
 }

@@ -44,6 +44,24 @@ fn what_all_processes_hold_together_ends_the_cell_and_says_so() {
 }
 
 #[test]
+fn memory_counts_although_the_first_thread_has_ended() {
+    each(|_| {
+        // None of the processes is near its own limit. In each a second thread takes memory after the first one, which stands
+        // for the process, has ended by a system call of its own.
+        let exit = if cfg!(target_arch = "x86_64") { 60 } else { 93 };
+        let hoarder = format!(
+            "use threads; threads->create(sub {{ my $n = 40 << 20; sleep 1; my $x = 'x' x $n; sleep 30 }}); syscall({exit}, 0)"
+        );
+        let mut launch = shell("for n in 1 2 3 4; do perl -e \"$0\" & done; wait; echo done");
+        launch.arguments.push(hoarder.into());
+        launch.cell.limits.memory = 128 << 20;
+        let (said, status) = output(&launch);
+        assert_eq!(status.signal(), Some(9), "{said}");
+        assert!(said.starts_with("portcullis: ended, as its processes hold "), "{said}");
+    });
+}
+
+#[test]
 fn where_the_machines_memory_ends_a_source_ends_first() {
     each(|_| {
         assert_eq!(
