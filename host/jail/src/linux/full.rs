@@ -8,6 +8,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::fchown;
 use rustix::io::Errno;
 use rustix::process::{
     DumpableBehavior, Pid, PidfdFlags, Signal, WaitOptions, WaitStatus, getegid, geteuid, getpid, kill_process,
@@ -39,7 +40,7 @@ const NAMESPACES: UnshareFlags = UnshareFlags::NEWUSER
 
 /// Builds the cell and waits for its end.
 pub(super) fn run(ask: &Ask, control: UnixStream, streams: Streams) -> Result<i32, Refusal> {
-    let opened = if geteuid().is_root() { Some(open_and_step_down(ask)?) } else { None };
+    let opened = if geteuid().is_root() { Some(open_and_step_down(ask, &streams)?) } else { None };
     let (user, group) = (geteuid(), getegid());
     unshare(NAMESPACES).step("namespaces")?;
     map(user, group).step("map the user")?;
@@ -60,9 +61,13 @@ pub(super) fn run(ask: &Ask, control: UnixStream, streams: Streams) -> Result<i3
 }
 
 /// Started as root: opens what is granted with root's rights, and becomes a user who has none.
-fn open_and_step_down(ask: &Ask) -> Result<Vec<Grant>, Refusal> {
+fn open_and_step_down(ask: &Ask, streams: &Streams) -> Result<Vec<Grant>, Refusal> {
     let grants = grants::open(&ask.launch.cell.view, Some(&mut Maps::default()))?;
     let (user, group) = (Uid::from_raw(NOBODY_ELSE), Gid::from_raw(NOBODY_ELSE));
+    // A program that opens its streams by name (`/dev/stderr`) is asked whose they are.
+    for stream in [&streams.input, &streams.output, &streams.error] {
+        fchown(stream, Some(user), Some(group)).step("give the standard streams to the source")?;
+    }
     set_thread_groups(&[])
         .and_then(|()| set_thread_res_gid(group, group, group))
         .and_then(|()| set_thread_res_uid(user, user, user))

@@ -99,6 +99,14 @@ fn environment_and_descriptors_are_what_is_listed() {
 }
 
 #[test]
+fn the_standard_streams_can_be_opened_by_their_names() {
+    each(|_| {
+        let script = "echo hello > /dev/stderr; echo hello >> /dev/stdout; echo hello > /proc/self/fd/2; read line < /dev/stdin";
+        assert_eq!(says(script), "hello\nhello\nhello\n");
+    });
+}
+
+#[test]
 fn secrets_stand_on_no_command_line_and_in_no_environment_outside() {
     let mut launch = shell("read line");
     launch.environment.push(("KEY".to_owned(), "a secret of the source".into()));
