@@ -39,7 +39,7 @@ fn items() -> Vec<Arc<Item>> {
     let config = Config::parse(&(0..SOURCES).map(named).collect::<String>(), "bench.toml".as_ref()).unwrap();
     let offered = config.sources.values().enumerate().map(|(at, source)| {
         let tools: Vec<_> = (at * TOOLS..(at + 1) * TOOLS).map(tool).collect();
-        items_of(Kind::Tool, source, &tools).unwrap()
+        items_of(Kind::Tool, source, &tools).unwrap().items
     });
     offered.flatten().collect()
 }

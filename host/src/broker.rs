@@ -23,7 +23,7 @@ use portcullis_jail::Launcher;
 use serde_json::json;
 
 use crate::call::{Caller, SessionId};
-use crate::catalog::{Acceptance, Filter, FilterError, Item, Lock};
+use crate::catalog::{Acceptance, Filter, FilterError, Item, Lock, Remark};
 use crate::cell::Cells;
 use crate::config::{Config, PluginConfig, ProfileConfig};
 use crate::control::Control;
@@ -43,7 +43,7 @@ pub use components::AcceptedComponent;
 pub use connect::NoneConnected;
 pub use error::BuildError;
 pub use state::{SourceHealth, State};
-pub(crate) use upstream::{Met, Offer, Upstream};
+pub(crate) use upstream::{MAX_REMARKS, Met, Offer, Upstream};
 
 /// A running broker. Cheap to clone; all clones are one.
 #[derive(Debug, Clone)]
@@ -242,6 +242,12 @@ impl Broker {
         let found = join_all(self.inner.upstreams.values().map(|upstream| upstream.discover(&nobody))).await;
         let found = found.into_iter().map(|met| met.map(|met| met.tools.items));
         self.inner.upstreams.keys().cloned().zip(found).collect()
+    }
+
+    /// What of the tools that a source listed last is offered under another name than its own, or left out.
+    #[must_use]
+    pub fn remarks(&self, source: &SourceName) -> Vec<Remark> {
+        self.inner.upstreams.get(source).map_or_else(Vec::new, |upstream| upstream.remarks().to_vec())
     }
 
     /// Digest of what a source is: its command, address or component. None for an unknown source.

@@ -140,6 +140,8 @@ pub struct Call {
     pub arguments: Json,
     /// The whole `params` as received, with the exposed name and the caller's arguments.
     pub params: Json,
+    /// The members of `params` that were left out of it, as the protocol has none of that name there.
+    pub dropped: Vec<String>,
 }
 
 /// What the methods of the protocol itself begin with, where they are notifications after `notifications/`.
@@ -163,12 +165,31 @@ const OF_THE_PROTOCOL: [&str; 17] = [
     "tools",
 ];
 
-/// Whether a method is one of the protocol's, or has a name that the protocol keeps for itself. However it is spelled: a source
-/// could take `Tools/call` for what it looks like.
+/// Whether a method is one of the protocol's, has a name that the protocol keeps for itself, or could be taken for one that
+/// does. A source may be lenient: `Tools/call`, `tools//call`, `./tools/call` and `tools/call ` are what they look like, and
+/// so is a name with characters that cannot be told apart or that somebody decodes.
 pub(crate) fn is_of_the_protocol(method: &str) -> bool {
-    let mut parts = method.split('/').map(str::trim).skip_while(|part| part.eq_ignore_ascii_case("notifications"));
+    if !method.bytes().all(|byte| byte.is_ascii_graphic() && !matches!(byte, b'%' | b'\\')) {
+        return true;
+    }
+    let mut parts = method.split('/').skip_while(|part| part.eq_ignore_ascii_case("notifications"));
     let first = parts.next().unwrap_or_default();
-    first.is_empty() || OF_THE_PROTOCOL.iter().any(|own| own.eq_ignore_ascii_case(first))
+    matches!(first, "" | "." | "..")
+        || parts.any(|part| part == "..")
+        || OF_THE_PROTOCOL.iter().any(|own| own.eq_ignore_ascii_case(first))
+}
+
+/// The members of `task`, by which a call becomes a task (2025-11-25, "Tasks").
+pub(crate) const TASK_MEMBERS: [&str; 1] = ["ttl"];
+
+/// The members that `params` of a method have, where the method has its arguments in a member of that name. Others are the
+/// protocol's own by none of its revisions; they would reach the source unseen.
+pub(crate) fn known_members(method: &str) -> Option<&'static [&'static str]> {
+    match method {
+        "tools/call" => Some(&["name", "arguments", "_meta", "task", "requestState", "inputResponses"]),
+        "prompts/get" => Some(&["name", "arguments", "_meta", "requestState", "inputResponses"]),
+        _ => None,
+    }
 }
 
 /// Members of `params` that are the protocol's own and no arguments, for a method that has no member `arguments`.
@@ -206,19 +227,46 @@ pub fn arguments_of(method: &str, params: &Json) -> Json {
     own_members(method).iter().fold(params.clone(), |rest, key| rest.without(key))
 }
 
+/// Members of a method's parameters that the protocol does not know.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Unknown {
+    pub(crate) of_params: Vec<String>,
+    pub(crate) of_task: Vec<String>,
+}
+
+impl Unknown {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.of_params.is_empty() && self.of_task.is_empty()
+    }
+}
+
 impl Call {
     /// A call that begins now, about this item.
     #[must_use]
     pub(crate) fn new(method: &str, params: Json, caller: &Arc<Caller>, item: Arc<Item>, risk: Risk) -> Self {
         let arguments = arguments_of(method, &params);
         let (id, received_at, caller) = (CallId::new(), now_millis(), Arc::clone(caller));
-        Self { id, received_at, method: method.into(), caller, item, risk, attempt: None, arguments, params }
+        let (attempt, dropped) = (None, Vec::new());
+        Self { id, received_at, method: method.into(), caller, item, risk, attempt, arguments, params, dropped }
     }
 
     /// The configured name of the source that this call is for.
     #[must_use]
     pub fn source(&self) -> &SourceName {
         &self.item.source
+    }
+
+    /// Returns the call without these members of its `params`, and of `task` in them.
+    #[must_use]
+    pub(crate) fn without(&self, members: &Unknown) -> Self {
+        let mut params = members.of_params.iter().fold(self.params.clone(), |params, member| params.without(member));
+        if let Some(task) = params.get("task").filter(|_| !members.of_task.is_empty()) {
+            let task = members.of_task.iter().fold(task, |task, member| task.without(member));
+            params = params.with("task", &task).unwrap_or(params);
+        }
+        let of_task = members.of_task.iter().map(|member| format!("task.{member}"));
+        let dropped = members.of_params.iter().cloned().chain(of_task).collect();
+        Self { params, dropped, ..self.clone() }
     }
 
     /// The parameters with other arguments, everything else byte for byte. None if they cannot stand there.
@@ -379,10 +427,19 @@ mod tests {
             "notifications",
             "notifications/",
             "",
+            "tools//call",
+            "//tools/call",
+            "./tools/call",
+            "vendor/../tools/call",
+            "tools/call ",
+            "tools/call\u{200b}",
+            "tools%2fcall",
+            "tools\\call",
+            "t\u{3bf}ols/call",
         ] {
             assert!(is_of_the_protocol(own), "{own:?}");
         }
-        for other in ["vendor/tools", "notifications/vendor", "toolsx/call", "x"] {
+        for other in ["vendor/tools", "notifications/vendor", "toolsx/call", "x", "vendor.do", "$/vendor"] {
             assert!(!is_of_the_protocol(other), "{other}");
         }
     }

@@ -1,5 +1,6 @@
 //! The catalog: all that the sources offer, under the names that agents see.
 
+mod collect;
 mod filter;
 mod item;
 mod lock;
@@ -9,12 +10,10 @@ mod search;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::config::{Naming, SourceConfig};
-use crate::digest::{CanonicalError, Digest};
-use crate::message::Json;
 use crate::name::SourceName;
 
 pub use crate::metrics::Tally;
+pub use collect::{Collected, Remark, items_of};
 pub use filter::{Filter, FilterError};
 pub use item::{Hints, Item, Kind};
 pub use lock::{Acceptance, Lock, LockError, Locked, LockedPackage};
@@ -42,35 +41,7 @@ pub struct Catalog {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CatalogError {
-    /// A definition is no object with a `name`, `uri` or `uriTemplate`, as its kind needs one.
-    #[error("source `{source_name}` offers a {} without a {}", kind.as_str(), kind.key())]
-    NoName {
-        /// The source.
-        source_name: SourceName,
-        /// Of which kind.
-        kind: Kind,
-    },
-    /// The name cannot be exposed.
-    #[error("source `{source_name}`: {error}")]
-    Naming {
-        /// The source.
-        source_name: SourceName,
-        /// What is wrong with it.
-        error: NamingError,
-    },
-    /// The definition has no canonical form, so that it cannot be pinned.
-    #[error("source `{source_name}`: the definition of {} `{name}` is ambiguous: {error}", kind.as_str())]
-    Ambiguous {
-        /// The source.
-        source_name: SourceName,
-        /// Of which kind.
-        kind: Kind,
-        /// The item.
-        name: String,
-        /// Why.
-        error: CanonicalError,
-    },
-    /// Over [`MAX_TOOLS_PER_SOURCE`], [`MAX_ITEMS_PER_SOURCE`] or [`MAX_DEFINITION_BYTES`].
+    /// Over [`MAX_TOOLS_PER_SOURCE`] or [`MAX_ITEMS_PER_SOURCE`].
     #[error("source `{source_name}` {what}")]
     Limit {
         /// The source.
@@ -94,16 +65,6 @@ pub enum CatalogError {
         /// Who wants it too.
         second: SourceName,
     },
-    /// The same name twice from one source.
-    #[error("source `{source_name}` offers two {} that would both be called `{exposed}`", plural(*kind))]
-    Duplicate {
-        /// Of which kind.
-        kind: Kind,
-        /// The source.
-        source_name: SourceName,
-        /// The exposed name.
-        exposed: String,
-    },
 }
 
 fn label(kind: Kind) -> &'static str {
@@ -124,61 +85,6 @@ fn plural(kind: Kind) -> &'static str {
         Kind::Template => "resource templates",
         Kind::Source => "sources",
     }
-}
-
-/// Names and digests what one source offers of one kind.
-///
-/// # Errors
-/// See [`CatalogError`]; one bad item refuses the source's whole list, because a source that plays with names is not to be
-/// trusted with the rest.
-pub fn items_of(kind: Kind, config: &SourceConfig, definitions: &[Json]) -> Result<Vec<Arc<Item>>, CatalogError> {
-    let source_name = || config.name.clone();
-    let limit = if kind == Kind::Tool { MAX_TOOLS_PER_SOURCE } else { MAX_ITEMS_PER_SOURCE };
-    if definitions.len() > limit {
-        let what = format!("offers {} {}, more than the limit of {limit}", definitions.len(), plural(kind));
-        return Err(CatalogError::Limit { source_name: source_name(), what });
-    }
-    let tags: Arc<[String]> = config.tags.clone().into();
-    // Members of a group offer their tools under its name; all else is what each has for itself.
-    let group = config.group.as_ref().filter(|_| kind == Kind::Tool).map(|member| &member.group);
-    let (offerer, names) = group.map_or((&config.name, &config.names), |group| (group, &Naming::Source));
-    let mut items = Vec::with_capacity(definitions.len());
-    let mut seen = std::collections::HashSet::new();
-    for definition in definitions {
-        let name = definition.get_str(kind.key());
-        let name = name.ok_or_else(|| CatalogError::NoName { source_name: source_name(), kind })?;
-        let size = definition.as_bytes().len();
-        if size > MAX_DEFINITION_BYTES {
-            let kind = kind.as_str();
-            let what = format!("defines a {kind} in {size} bytes, more than the limit of {MAX_DEFINITION_BYTES}");
-            return Err(CatalogError::Limit { source_name: source_name(), what });
-        }
-        let exposed: Arc<str> = naming::expose(kind, offerer, names, &name)
-            .map_err(|error| CatalogError::Naming { source_name: source_name(), error })?
-            .into();
-        if !seen.insert(exposed.clone()) {
-            return Err(CatalogError::Duplicate { kind, source_name: source_name(), exposed: exposed.to_string() });
-        }
-        let digest = Digest::of_json(definition).map_err(|error| CatalogError::Ambiguous {
-            source_name: source_name(),
-            kind,
-            name: name.clone(),
-            error,
-        })?;
-        items.push(Arc::new(Item {
-            kind,
-            source: source_name(),
-            group: group.cloned(),
-            name: name.into(),
-            exposed,
-            definition: definition.clone(),
-            digest,
-            hints: Hints::of(definition),
-            tags: tags.clone(),
-            tally: Tally::default(),
-        }));
-    }
-    Ok(items)
 }
 
 impl Catalog {

@@ -38,7 +38,7 @@ pub use oauth::OAuthConfig;
 pub use plugin::{PluginConfig, PluginRef};
 pub use search::user_data_dir;
 pub use share::{BudgetConfig, Places, Rate};
-pub(crate) use source::TIMEOUT;
+pub(crate) use source::{OWN_HEADERS, TIMEOUT};
 pub use telemetry::TelemetryConfig;
 pub(crate) use value::is_host;
 pub use wrap::Wrap;

@@ -45,6 +45,10 @@ pub use vault::SessionVault;
 /// takes many times its size, and a record has its own limit.
 const MAX_BODY_BYTES: usize = 1024 * 1024;
 
+/// How many members of `params` that were dropped a record names, and how much of each name: an agent chooses them.
+const MAX_DROPPED_SHOWN: usize = 16;
+const MAX_DROPPED_CHARS: usize = 64;
+
 /// Everything between a session and its sources.
 #[derive(Debug)]
 pub struct Gate {
@@ -187,8 +191,11 @@ impl Gate {
         trail: &mut Vec<serde_json::Value>,
     ) -> Result<Approved, Refusal> {
         // Duplicate keys mean one thing to a policy and another to a source.
-        plain::check(&call.params)
+        let unknown = plain::check(&call.method, &call.params)
             .map_err(|why| Refusal::denied("params-ambiguous", format!("the parameters are ambiguous: {why}")))?;
+        if !unknown.is_empty() {
+            *call = Arc::new(call.without(&unknown));
+        }
         let mut arguments = canonical(&call.arguments)
             .map_err(|error| Refusal::denied("arguments-ambiguous", format!("the arguments are ambiguous: {error}")))?;
         if !around.resumed {
@@ -279,6 +286,12 @@ impl Gate {
             "verdicts": trail,
             "arguments": self.payload(&call.arguments, around.record),
         });
+        if !call.dropped.is_empty() {
+            // Their values are payload, and go nowhere.
+            let shown = call.dropped.iter().take(MAX_DROPPED_SHOWN);
+            let names: Vec<String> = shown.map(|name| name.chars().take(MAX_DROPPED_CHARS).collect()).collect();
+            put(&mut body, "dropped", json!({ "count": call.dropped.len(), "members": names }));
+        }
         if let Some(attempt) = call.attempt {
             put(&mut body, "group", json!(call.item.group));
             put(&mut body, "attempt", json!(attempt.number));

@@ -31,7 +31,7 @@ pub(crate) use component::{CommandSource, Program};
 pub(crate) use http::HttpSource;
 pub(crate) use lane::Lane;
 pub(crate) use link::{LOG_LEVEL, RESERVED_META, pages_needed};
-pub(crate) use pipe::Wire;
+pub(crate) use pipe::{Secrets, Wire};
 #[cfg(feature = "process")]
 pub(crate) use process::{ProcessSource, run_to_end};
 pub(crate) use supervised::{Care, Record};

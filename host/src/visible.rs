@@ -35,6 +35,31 @@ pub fn visible(text: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
+/// JSON text with every hidden character written as JSON writes it, `\uXXXX`, so that its value stays the same. White space
+/// between values stays, but for carriage returns, which would write over a line: they become spaces.
+#[must_use]
+pub fn visible_json(json: &str) -> Cow<'_, str> {
+    let acts = |c: char| is_hidden(c) && !matches!(c, '\n' | '\t');
+    if !json.contains(acts) {
+        return Cow::Borrowed(json);
+    }
+    let mut shown = String::with_capacity(json.len() + 16);
+    for c in json.chars() {
+        match c {
+            // No string of JSON holds one as it is.
+            '\r' => shown.push(' '),
+            c if acts(c) => {
+                for unit in c.encode_utf16(&mut [0; 2]) {
+                    // Writing to a string cannot fail.
+                    write!(shown, "\\u{unit:04x}").unwrap_or_default();
+                }
+            }
+            c => shown.push(c),
+        }
+    }
+    Cow::Owned(shown)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -44,6 +69,17 @@ mod tests {
         assert_eq!(visible("\u{1b}]8;;http://evil\u{7}x"), "\\u{1b}]8;;http://evil\\u{7}x");
         assert_eq!(visible("a\u{202e}b\u{200b}c\u{e0041}\u{9b}2J"), "a\\u{202e}b\\u{200b}c\\u{e0041}\\u{9b}2J");
         assert_eq!(visible("two\nlines"), "two\\nlines");
+    }
+
+    #[test]
+    fn json_keeps_its_value_and_shows_what_hides_in_it() {
+        let value = serde_json::json!({ "a\u{202e}": "x\u{9b}2J\u{200b}\u{e0041}\u{7f} naïve", "b": 1.0 });
+        let text = serde_json::to_string_pretty(&value).unwrap_or_default();
+        let shown = visible_json(&text);
+        assert!(!shown.contains(|c: char| is_hidden(c) && c != '\n'), "{shown}");
+        assert!(shown.contains("\\u202e") && shown.contains("\\udb40\\udc41") && shown.contains("naïve"), "{shown}");
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&shown).ok(), Some(value));
+        assert_eq!(visible_json("{\"a\":1,\r\"b\":2}"), "{\"a\":1, \"b\":2}");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::io::Write as _;
 
 use anstyle::{Color, Style};
 
-pub(crate) use portcullis::visible::visible;
+pub(crate) use portcullis::visible::{visible, visible_json};
 
 /// For headings.
 pub(crate) const BOLD: Style = Style::new().bold();
@@ -24,7 +24,12 @@ pub(crate) fn log(level: &str) {
 
 /// Data, indented, on standard output.
 pub(crate) fn json(value: &serde_json::Value) -> anyhow::Result<()> {
-    text(&format!("{value:#}\n"))
+    text(&format!("{}\n", visible_json(&format!("{value:#}"))))
+}
+
+/// Data as JSON text in one line, on standard output.
+pub(crate) fn json_line(json: &str) -> anyhow::Result<()> {
+    text(&format!("{}\n", visible_json(json)))
 }
 
 /// Data as it is, on standard output. A reader that has gone away is no error: `portcullis … | head`.

@@ -11,7 +11,7 @@ use crate::output::{self, BAD};
 pub(crate) fn failure(error: &anyhow::Error, json: bool) -> ExitCode {
     let config = error.downcast_ref::<ConfigError>();
     match config {
-        _ if json => output::note(&format!("{}", serde_json::json!({ "error": message(error) }))),
+        _ if json => output::note(&output::visible_json(&serde_json::json!({ "error": message(error) }).to_string())),
         Some(config) => config.problems().iter().for_each(|problem| output::note(&rendered(problem))),
         None => output::note(&format!("{BAD}error{BAD:#}: {}", message(error))),
     }

@@ -1,6 +1,6 @@
 //! One configured source with what the broker knows of it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::{BuildError, SourceHealth};
 use crate::call::now_millis;
-use crate::catalog::{self, Item, Kind};
+use crate::catalog::{self, Collected, Item, Kind, Remark};
 #[cfg(feature = "process")]
 use crate::cell::Cage;
 use crate::cell::{Cells, Enclosed, Grant};
@@ -24,9 +24,10 @@ use crate::session::{Era, Transport};
 #[cfg(feature = "process")]
 use crate::source::ProcessSource;
 use crate::source::{
-    Care, Client, CommandSource, ComponentSource, Health, HttpSource, Program, Source, SourceError, Status, Wire,
-    log_file,
+    Care, Client, CommandSource, ComponentSource, Health, HttpSource, Program, Secrets as BlottedOut, Source,
+    SourceError, Status, Wire, log_file,
 };
+use crate::visible::visible;
 
 /// The first revision without `initialize`. Revisions are dates and sort as text.
 const FIRST_MODERN: &str = "2026-07-28";
@@ -46,7 +47,15 @@ pub(crate) struct Upstream {
     /// The calls to it, counted.
     pub(crate) traffic: Traffic,
     last: Mutex<Last>,
+    /// What was said in the log of the last list of each kind.
+    said: Mutex<HashMap<Kind, Vec<Remark>>>,
 }
+
+/// Items, and what there is to say of them.
+type Named = (Arc<[Arc<Item>]>, Arc<[Remark]>);
+
+/// How many remarks about one list go to the log and the ledger: a source may list a thousand bad names.
+pub(crate) const MAX_REMARKS: usize = 32;
 
 /// What a source offers of one kind.
 #[derive(Debug, Clone)]
@@ -56,6 +65,8 @@ pub(crate) struct Offer {
     pub(crate) ttl_ms: u64,
     /// Whether the source says that it is the same for everybody.
     pub(crate) public: bool,
+    /// What is offered otherwise than the source says, or not at all.
+    pub(crate) remarks: Arc<[Remark]>,
 }
 
 /// What a source says when it is met.
@@ -74,6 +85,7 @@ pub(crate) struct Met {
 struct Last {
     definitions: Vec<Json>,
     tools: Option<Arc<[Arc<Item>]>>,
+    remarks: Arc<[Remark]>,
     /// Why the last discovery came to nothing, where the source itself is well.
     error: Option<String>,
     /// When the last good one was, in milliseconds since the Unix epoch.
@@ -158,13 +170,13 @@ impl Upstream {
                     plugin::Kind::Functions(functions) => Box::new(ComponentSource::of_functions(functions, config)),
                     plugin::Kind::Command(command) => {
                         let is_secret = |name: &String| matches!(env.get(name), Some(Value::Secret(_)));
-                        let secrets = variables.into_iter().filter(|(name, _)| is_secret(name));
+                        let secrets = variables.iter().filter(|(name, _)| is_secret(name));
                         let care = Care::of(config, cells.recorder());
                         let (cells, enclosed, name) = (Arc::clone(cells), Arc::clone(own), config.name.clone());
                         let wire = Wire {
                             limit: config.cell.output.map_or(config.max_message, bytes),
                             log: log_file(&cells.data_dir, &name),
-                            secrets: secrets.map(|(_, value)| value).collect(),
+                            secrets: BlottedOut::new(secrets.map(|(_, value)| value.as_str())),
                         };
                         let program = Program {
                             command,
@@ -188,6 +200,7 @@ impl Upstream {
             enclosed,
             traffic: Traffic::default(),
             last: Mutex::default(),
+            said: Mutex::default(),
         })
     }
 
@@ -208,12 +221,12 @@ impl Upstream {
         let named = found.and_then(|discovery| {
             let listed = discovery.tools;
             let known = last.tools.clone().filter(|_| last.definitions == listed.items);
-            let items = match known {
-                Some(items) => items,
+            let (items, remarks) = match known {
+                Some(items) => (items, last.remarks.clone()),
                 None => {
-                    let items = self.named(Kind::Tool, &listed.items)?;
+                    let (items, remarks) = self.named(Kind::Tool, &listed.items)?;
                     self.traffic.keep_tools(items.iter().map(|item| &item.exposed));
-                    items
+                    (items, remarks)
                 }
             };
             // What speaks no revision keeps no stream open either.
@@ -221,12 +234,13 @@ impl Upstream {
             *last = Last {
                 definitions: listed.items,
                 tools: Some(items.clone()),
+                remarks: remarks.clone(),
                 error: None,
                 at: Some(now_millis()),
                 protocol: discovery.protocol,
                 server: Some(discovery.server),
             };
-            let tools = Offer { items, ttl_ms: listed.ttl_ms, public: listed.public };
+            let tools = Offer { items, ttl_ms: listed.ttl_ms, public: listed.public, remarks };
             Ok(Met { tools, era, capabilities: discovery.capabilities, instructions: discovery.instructions })
         });
         // What the source itself tells is told by it, for as long as it is so.
@@ -237,12 +251,28 @@ impl Upstream {
     /// What the source offers of another kind, under exposed names.
     pub(crate) async fn list(&self, client: &Arc<dyn Client>, kind: Kind) -> Result<Offer, SourceError> {
         let listed = self.source.list(client, kind).await?;
-        Ok(Offer { items: self.named(kind, &listed.items)?, ttl_ms: listed.ttl_ms, public: listed.public })
+        let (items, remarks) = self.named(kind, &listed.items)?;
+        Ok(Offer { items, ttl_ms: listed.ttl_ms, public: listed.public, remarks })
     }
 
-    fn named(&self, kind: Kind, definitions: &[Json]) -> Result<Arc<[Arc<Item>]>, SourceError> {
-        let items = catalog::items_of(kind, &self.config, definitions);
-        Ok(items.map_err(|error| SourceError::Protocol(unprefixed(&error.to_string(), &self.config)))?.into())
+    fn named(&self, kind: Kind, definitions: &[Json]) -> Result<Named, SourceError> {
+        let collected = catalog::items_of(kind, &self.config, definitions);
+        let Collected { items, remarks } =
+            collected.map_err(|error| SourceError::Protocol(unprefixed(&error.to_string(), &self.config)))?;
+        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        if said.get(&kind) != Some(&remarks) {
+            for remark in remarks.iter().take(MAX_REMARKS) {
+                let remark = remark.to_string();
+                tracing::warn!(source = %self.config.name, kind = kind.as_str(), "{}", visible(&remark));
+            }
+            said.insert(kind, remarks.clone());
+        }
+        Ok((items.into(), remarks.into()))
+    }
+
+    /// What of the tools that it listed last is offered otherwise than it says, or not at all.
+    pub(super) fn remarks(&self) -> Arc<[Remark]> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner).remarks.clone()
     }
 
     /// What it may touch, and what is enforced by what. None for what runs elsewhere, and for a process before its first start.
@@ -299,6 +329,7 @@ impl Upstream {
             "error_count": known.error_count,
             "tools_available": known.tools_available,
             "tools": last.tools.as_ref().map(|tools| tools.len()),
+            "remarks": last.remarks.iter().take(MAX_REMARKS).map(ToString::to_string).collect::<Vec<_>>(),
             "protocol": last.protocol,
             "server": last.server.as_ref().map(Json::to_value),
             "error": error.as_ref().or(last.error.as_ref()),

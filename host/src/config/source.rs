@@ -21,8 +21,9 @@ const IDLE: Duration = Duration::from_secs(10 * 60);
 const IDLE_MOST: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
 /// Headers that the transport makes itself.
-const OWN_HEADERS: [&str; 14] = [
+pub(crate) const OWN_HEADERS: [&str; 16] = [
     "accept",
+    "accept-encoding",
     "connection",
     "content-length",
     "content-type",
@@ -34,6 +35,7 @@ const OWN_HEADERS: [&str; 14] = [
     "mcp-protocol-version",
     "mcp-session-id",
     "te",
+    "trailer",
     "transfer-encoding",
     "upgrade",
 ];

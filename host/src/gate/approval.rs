@@ -251,6 +251,7 @@ fn draft(question: &Question<'_>, binding: Binding, offer: Offer) -> Draft {
     let call = question.call;
     let summary = AskSummary {
         id: ulid::Ulid::generate().to_string(),
+        method: call.method.to_string(),
         tool: call.item.exposed.to_string(),
         source: call.source().to_string(),
         name: call.item.name.to_string(),

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::inbox::Pending;
+use super::inbox::{AskSummary, Pending};
 use crate::message::Json;
 use crate::visible::visible;
 
@@ -19,8 +19,8 @@ pub(super) fn elicitation(pending: &Pending) -> serde_json::Value {
     let notice = if cut { " (shortened: `portcullis approvals show` has all of them)" } else { "" };
     // The arguments come last, so that nothing in them can pass for what follows them.
     let message = format!(
-        "Portcullis: may `{}` of source `{}` run? Reasons: {}. Question {}. Arguments{notice}: {shown}",
-        visible(&summary.name),
+        "Portcullis: may {} of source `{}` run? Reasons: {}. Question {}. Arguments{notice}: {shown}",
+        what(&summary),
         summary.source,
         excerpt(&summary.reasons.iter().map(|reason| visible(reason)).collect::<Vec<_>>().join("; "), MAX_SHOWN),
         pending.id,
@@ -43,6 +43,12 @@ pub(super) fn elicitation(pending: &Pending) -> serde_json::Value {
             "required": ["answer"],
         },
     })
+}
+
+/// What is to run: a method, and what it is about if it names an item.
+fn what(summary: &AskSummary) -> String {
+    let (method, name) = (excerpt(&visible(&summary.method), MAX_SHOWN_STRING), visible(&summary.name));
+    if name.is_empty() { format!("method `{method}`") } else { format!("`{name}` (`{method}`)") }
 }
 
 /// Arguments for a person's eyes, and whether something was left out. Long strings are cut one by one, in their middle, so

@@ -43,7 +43,9 @@ type Open = Mutex<HashMap<String, Arc<Pending>>>;
 pub struct AskSummary {
     /// The question's id; a unique prefix is enough to answer.
     pub id: String,
-    /// The tool as the agent knows it.
+    /// The method that is asked for, such as `tools/call`.
+    pub method: String,
+    /// The tool as the agent knows it; of a request that is about no item, the source.
     pub tool: String,
     /// The source.
     pub source: String,
@@ -256,7 +258,8 @@ impl Inbox {
             open.insert(pending.id.clone(), pending.clone());
             (pending, waiting, reasons)
         };
-        let body = json!({ "ask": pending.id, "tool": pending.summary.tool, "source": pending.summary.source, "reasons": reasons });
+        let AskSummary { method, tool, source, .. } = &pending.summary;
+        let body = json!({ "ask": pending.id, "method": method, "tool": tool, "source": source, "reasons": reasons });
         if let Err(error) = self.ledger.append(pending.event(Kind::CallAsked, body)).await {
             self.lock().remove(&pending.id);
             return Err(error.into());

@@ -6,32 +6,47 @@
 
 use std::collections::HashSet;
 
+use crate::call::{TASK_MEMBERS, Unknown, known_members};
 use crate::message::{Json, Members};
 
 /// The members that the broker itself reads or replaces. In another spelling they are refused even when they stand alone.
-const MEANT: [&str; 8] = ["name", "arguments", "_meta", "uri", "ref", "task", "requestState", "inputResponses"];
+const MEANT: [&str; 8] = ["name", "arguments", "_meta", "uri", "ref", TASK, "requestState", "inputResponses"];
+
+const TASK: &str = "task";
 
 /// Refuses parameters that two parsers could read differently, as far as the broker looks into them: their own members
-/// and those of `_meta` and `ref`. Arguments are looked at whole where they are digested.
+/// and those of `_meta` and `ref`. Arguments are looked at whole where they are digested. Returns the members that the
+/// method does not have, if the protocol says which it has.
 ///
 /// # Errors
 /// Which member, and why.
-pub(super) fn check(params: &Json) -> Result<(), String> {
+pub(super) fn check(method: &str, params: &Json) -> Result<Unknown, String> {
+    let mut unknown = Unknown::default();
     if params.as_bytes().starts_with(b"[") {
         // Positional parameters have no names.
-        return Ok(());
+        return Ok(unknown);
     }
+    let known = known_members(method);
     for key in distinct(params, "params")? {
         if let Some(meant) = MEANT.iter().find(|meant| key != **meant && fold(meant) == fold(&key)) {
             return Err(format!("`params` has {key:?}, which a source may read as `{meant}`"));
         }
+        if known.is_some_and(|known| !known.contains(&key.as_str())) {
+            unknown.of_params.push(key);
+        }
+    }
+    if known.is_some_and(|known| known.contains(&TASK))
+        && let Some(task) = params.get(TASK).filter(|value| *value != Json::null())
+    {
+        let members = distinct(&task, "params.task")?;
+        unknown.of_task = members.into_iter().filter(|key| !TASK_MEMBERS.contains(&key.as_str())).collect();
     }
     for (member, shown) in [("_meta", "params._meta"), ("ref", "params.ref")] {
         if let Some(value) = params.get(member).filter(|value| *value != Json::null()) {
             distinct(&value, shown)?;
         }
     }
-    Ok(())
+    Ok(unknown)
 }
 
 /// The keys of an object, no two of which a lenient parser takes for one.
@@ -59,8 +74,8 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use super::*;
 
-    fn said(text: &'static str) -> Result<(), String> {
-        check(&Json::parse(text).unwrap())
+    fn said(text: &'static str) -> Result<Unknown, String> {
+        check("tools/call", &Json::parse(text).unwrap())
     }
 
     #[test]
@@ -76,6 +91,7 @@ mod tests {
             r#"{"name":"read","_meta":{"progressToken":1,"ProgressToken":2}}"#,
             r#"{"name":"read","_meta":[]}"#,
             r#"{"name":"read","task":{},"Task":{}}"#,
+            r#"{"name":"read","task":{"ttl":1,"TTL":2}}"#,
             r#"{"name":"read","requeststate":"s"}"#,
             r#"{"uri":"file:///a","URI":"file:///b"}"#,
             r#"{"ref":{"type":"ref/prompt","name":"a","Name":"b"},"argument":{}}"#,
@@ -88,8 +104,15 @@ mod tests {
     fn ordinary_parameters_pass() {
         let text =
             r#"{"name":"read","arguments":{"a":1,"A":2},"_meta":{"x/y":{"z":1}},"requestState":"s","vendor":null}"#;
-        assert_eq!(said(text), Ok(()));
-        assert_eq!(said(r#"{"name":"read"}"#), Ok(()));
-        assert_eq!(said(r#"[1,"read"]"#), Ok(()));
+        let unknown = |of_params: &[&str], of_task: &[&str]| {
+            let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+            Ok(Unknown { of_params: owned(of_params), of_task: owned(of_task) })
+        };
+        assert_eq!(said(text), unknown(&["vendor"], &[]), "what the method does not have is named");
+        assert_eq!(said(r#"{"name":"read","task":{"ttl":1,"x":2},"task.x":3}"#), unknown(&["task.x"], &["x"]));
+        assert_eq!(said(r#"{"name":"read","task":{"ttl":1}}"#), unknown(&[], &[]));
+        assert_eq!(said(r#"[1,"read"]"#), unknown(&[], &[]));
+        let own = Json::parse(r#"{"x":1,"vendor":null}"#).unwrap();
+        assert_eq!(check("vendor/do", &own), unknown(&[], &[]), "all of it is judged as arguments");
     }
 }

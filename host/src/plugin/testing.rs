@@ -80,6 +80,7 @@ pub(crate) fn view(arguments: &str) -> View {
         item: Arc::new(tool),
         risk: Risk::Risky,
         attempt: None,
+        dropped: Vec::new(),
         arguments: Json::parse(arguments.to_owned()).unwrap(),
         params: Json::empty_object(),
     };

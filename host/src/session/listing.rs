@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use super::group::Group;
 use super::refresh::PATIENCE;
 use super::{Era, Offers, Shelf, deferred, health};
-use crate::broker::{Inner, Met, Offer, Upstream};
+use crate::broker::{Inner, MAX_REMARKS, Met, Offer, Upstream};
 use crate::call::{Call, Caller, Risk};
 use crate::catalog::{Acceptance, Catalog, Filter, Index, Item, Kind, Lock};
 use crate::config::{Exposure, Follow, ProfileConfig};
@@ -355,7 +355,10 @@ fn note_listed(broker: &Inner, caller: &Caller, kind: Kind, upstream: &Upstream,
     let (event, body) = match kind {
         Kind::Tool => {
             let tools: Vec<_> = offer.items.iter().map(named).collect();
-            let body = json!({ "source": source, "identity": identity, "count": count, "tools": tools });
+            let mut body = json!({ "source": source, "identity": identity, "count": count, "tools": tools });
+            if let Some(body) = body.as_object_mut().filter(|_| !offer.remarks.is_empty()) {
+                body.insert("remarks".to_owned(), json!(offer.remarks.iter().take(MAX_REMARKS).collect::<Vec<_>>()));
+            }
             (ledger::Kind::McpConnected, body)
         }
         _ if count == 0 => return,

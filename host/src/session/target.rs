@@ -9,7 +9,7 @@ use super::refresh::removed;
 use super::tasks::{LIST, has_tasks, lists_tasks};
 use super::{Era, Session, shortened};
 use crate::broker::{Met, Upstream};
-use crate::call::Risk;
+use crate::call::{Risk, is_of_the_protocol};
 use crate::catalog::{Acceptance, Filter, Item, Kind, Resolved, exposed_uri, resolve_uri};
 use crate::config::Naming;
 use crate::gate::risk_of;
@@ -45,6 +45,16 @@ impl Session {
                 }
             }
             "tasks/get" | "tasks/result" | "tasks/cancel" | "tasks/update" => self.of_task(method, params).await,
+            LIST => self.source_for(method, params).await,
+            // What is the protocol's is the protocol's exactly, or it is nothing: a source may be lenient.
+            method if is_of_the_protocol(method) => {
+                let text = format!(
+                    "no method {:?}: the protocol has none of that name, and keeps names that look like its own",
+                    shortened(method)
+                );
+                let error = self.turned_away("unknown-method", Kind::Source, "", &text);
+                Err(RpcError { code: RpcError::METHOD_NOT_FOUND, ..error })
+            }
             method => self.source_for(method, params).await,
         }
     }

@@ -11,7 +11,7 @@ use secrecy::{ExposeSecret, SecretString};
 use super::link::{Deadlines, Link, Party};
 use super::supervised::{Care, Dial, Record, Supervised};
 use super::{Discovery, SourceError};
-use crate::config::{Carrier, Endpoint, SourceConfig};
+use crate::config::{Carrier, Endpoint, OWN_HEADERS, SourceConfig};
 use crate::egress::{Egress, Reach, shown};
 use crate::name::SourceName;
 use crate::oauth::Bearer;
@@ -24,25 +24,6 @@ mod legacy_sse;
 mod sse;
 mod status;
 mod transport;
-
-/// Headers that the broker or the HTTP library sets: a second opinion would break the protocol or the framing.
-const RESERVED: &[&str] = &[
-    "accept",
-    "accept-encoding",
-    "connection",
-    "content-length",
-    "content-type",
-    "host",
-    "last-event-id",
-    "mcp-method",
-    "mcp-name",
-    "mcp-protocol-version",
-    "mcp-session-id",
-    "te",
-    "trailer",
-    "transfer-encoding",
-    "upgrade",
-];
 
 /// A source with a `url`.
 pub(crate) type HttpSource = Supervised<Server>;
@@ -152,7 +133,7 @@ fn secret_headers(source: &SourceName, listed: &[(String, SecretString)]) -> Res
     for (name, value) in listed {
         let refuse = |why: &str| SourceError::Start(format!("header `{name}` of source `{source}` {why}"));
         let key = HeaderName::from_bytes(name.as_bytes()).map_err(|_| refuse("is no valid header name"))?;
-        if RESERVED.contains(&key.as_str()) {
+        if OWN_HEADERS.contains(&key.as_str()) {
             return Err(refuse("is set by the broker; leave it out"));
         }
         let value = HeaderValue::from_str(value.expose_secret());

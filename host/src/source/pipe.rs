@@ -17,6 +17,7 @@ use super::transport::{Received, Transport, TransportError};
 use super::{SAID, SourceError};
 use crate::message::{Message, MessageError};
 use lines::{Line, Lines};
+pub(crate) use stderr::Secrets;
 pub(super) use stderr::escape;
 use stderr::{LastWords, capture};
 
@@ -75,6 +76,7 @@ pub(super) struct Pipe {
     body: Box<dyn Body>,
     /// The largest message, in bytes.
     limit: usize,
+    secrets: Secrets,
     words: LastWords,
     /// Closed when standard error has been read to its end.
     captured: watch::Receiver<()>,
@@ -91,8 +93,8 @@ pub(crate) struct Wire {
     pub(crate) limit: usize,
     /// The file that standard error goes to.
     pub(crate) log: PathBuf,
-    /// What is blotted out of it.
-    pub(crate) secrets: Vec<String>,
+    /// What is blotted out of it, and of all else that is repeated of what the source wrote.
+    pub(crate) secrets: Secrets,
 }
 
 /// One line to be written, and who wants to know whether it was.
@@ -122,16 +124,16 @@ impl Pipe {
         let words = LastWords::default();
         let (outgoing, queue) = mpsc::channel(QUEUE);
         let (done, captured) = watch::channel(());
-        let kept = words.clone();
+        let (kept, blotted_out) = (words.clone(), secrets.clone());
         let tasks = [
             tokio::spawn(write(input, queue)),
             tokio::spawn(async move {
-                capture(error, log, secrets, kept).await;
+                capture(error, log, blotted_out, kept).await;
                 drop(done);
             }),
         ];
         let incoming = AsyncMutex::new(Incoming { lines, garbage: 0, first: None, over: false, verdict: None });
-        Self { label, body, limit, words, captured, outgoing: Mutex::new(Some(outgoing)), incoming, tasks }
+        Self { label, body, limit, secrets, words, captured, outgoing: Mutex::new(Some(outgoing)), incoming, tasks }
     }
 
     /// What it said that may explain why it does not work: "; its last words: …", or nothing.
@@ -200,7 +202,7 @@ impl Pipe {
             Err(error) => {
                 tracing::debug!(command = %label, code = error.code(), "a line that is no message was ignored");
                 incoming.garbage += 1;
-                let shown = || escape(&String::from_utf8_lossy(&text).chars().take(SHOWN_CHARS).collect::<String>());
+                let shown = || self.secrets.blotted(&text).chars().take(SHOWN_CHARS).collect::<String>();
                 let first = incoming.first.get_or_insert_with(shown).clone();
                 (incoming.garbage > MAX_GARBAGE_LINES).then(|| {
                     let [.., first_line] = SAID;

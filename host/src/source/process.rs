@@ -8,7 +8,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 use super::link::{Deadlines, Link, Party};
-use super::pipe::{Pipe, Wire, escape};
+use super::pipe::{Pipe, Secrets, Wire, escape};
 use super::supervised::{Care, Dial, Supervised};
 use super::transport::Transport;
 use super::{Discovery, SourceError, log_file};
@@ -36,7 +36,7 @@ pub(crate) struct Program {
     /// The largest message, in bytes.
     limit: usize,
     /// Values that must not reach the log.
-    secrets: Vec<String>,
+    secrets: Secrets,
 }
 
 impl ProcessSource {
@@ -50,7 +50,7 @@ impl ProcessSource {
             return Err(SourceError::Start(format!("source `{}` has no `command`", config.name)));
         };
         let is_secret = |name: &str| matches!(listed.get(name), Some(Value::Secret(_)));
-        let secrets = env.iter().filter(|(name, _)| is_secret(name)).map(|(_, value)| value.clone()).collect();
+        let secrets = Secrets::new(env.iter().filter(|(name, _)| is_secret(name)).map(|(_, value)| value.as_str()));
         let care = Care::of(config, cage.cells.recorder());
         let program = Program { argv: argv.clone(), env, cage, limit: config.max_message, secrets };
         Ok(Self::of(care, program))

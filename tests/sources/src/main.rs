@@ -28,6 +28,12 @@ fn main() {
         "garbage" => loop {
             line("I am \x07 not a server, but I talk a lot");
         },
+        "leak" => {
+            let secret = std::env::var("KEY").unwrap_or_default();
+            line(&format!("{}{secret}", "x".repeat(75)));
+            eprintln!("no access with {secret}");
+            exit(3)
+        }
         "banner" => line("Welcome to the echo server!\n\n  version 1"),
         "flood" => loop {
             send(&json!({ "jsonrpc": "2.0", "method": "notifications/message", "params": { "data": "flood" } }));
@@ -121,9 +127,11 @@ impl Server {
         let names: Vec<String> = match self.mode.as_str() {
             "many" => (0..200).map(|number| format!("tool_{number}")).collect(),
             "finder" => vec!["find_tools".to_owned()],
-            "duplicate-tools" => ["echo", "echo"].map(String::from).to_vec(),
-            // A Cyrillic letter, a space, too long, the separator.
-            "bad-names" => vec!["\u{435}cho".into(), "e cho".into(), "e".repeat(65), "e__cho".into(), String::new()],
+            // A Cyrillic letter, a space, a colon, another script, too long for some, twice; invisible, and empty.
+            "odd-names" => {
+                let odd = ["echo", "\u{435}cho", "e cho", "ns:echo", "\u{67e5}\u{8be2}", "echo", "e\u{200b}cho", ""];
+                odd.map(String::from).into_iter().chain(["e".repeat(65)]).collect()
+            }
             _ => ["echo", "add", "slow", "hang", "cancelled", "big", "look", "meta", "exit", "measure", "gate"]
                 .map(String::from)
                 .to_vec(),
@@ -151,6 +159,7 @@ impl Server {
                 eprintln!("thread panicked at the worst moment");
                 exit(101)
             }
+            name if self.mode == "odd-names" => json!(name),
             "echo" => arguments.clone(),
             "add" => json!(number("a") + number("b")),
             "slow" => {

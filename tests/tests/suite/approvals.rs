@@ -210,3 +210,25 @@ fn an_accepted_tool_runs_and_a_changed_one_asks_elsewhere_and_says_what_changed(
     assert_eq!(code, Some(0), "{err}");
     place.assert_nothing_left();
 }
+
+#[test]
+fn a_question_about_a_sources_own_method_names_the_method() {
+    let place =
+        Place::new("[profiles.default]\napprove = \"always\"\n[sources.far]\ncommand = [\"@source@\", \"mirror\"]\n");
+    let mut agent = Agent::start(&place, Era::Legacy);
+    agent.send("vendor/erase", json!({ "x": 1 }));
+    let asked = loop {
+        let message = agent.next().unwrap();
+        if message["method"] == "elicitation/create" {
+            break message["params"]["message"].as_str().unwrap().to_owned();
+        }
+    };
+    assert!(asked.contains("may method `vendor/erase` of source `far` run?"), "{asked}");
+    let listed = place.run(&["approvals"]).out;
+    assert!(listed.contains("vendor/erase  far"), "{listed}");
+    let open: Value = serde_json::from_str(&place.run(&["approvals", "--json"]).out).unwrap();
+    let shown = place.run(&["approvals", "show", open[0]["id"].as_str().unwrap()]).out;
+    assert!(shown.contains("method      vendor/erase"), "{shown}");
+    agent.leave();
+    assert_eq!(place.records_of("call.asked")[0]["body"]["method"], "vendor/erase");
+}

@@ -24,10 +24,8 @@ fn what_is_not_rewritten_passes_byte_for_byte_both_ways() {
     agent.list();
     let agent = RefCell::new(agent);
     let requests = prop_oneof![
-        (object(), value(), space()).prop_map(|(arguments, vendor, space)| {
-            let params = |name| {
-                format!(r#"{{{space}"name":{space}"{name}","arguments" :{arguments},{space}"vendor":{vendor}{space}}}"#)
-            };
+        (object(), space()).prop_map(|(arguments, space)| {
+            let params = |name| format!(r#"{{{space}"name":{space}"{name}","arguments" :{arguments}{space}}}"#);
             ("tools/call", params("far__mirror"), params("mirror"))
         }),
         object().prop_map(|params| ("vendor/object", params.clone(), params)),
@@ -67,6 +65,27 @@ fn what_is_not_rewritten_passes_byte_for_byte_both_ways() {
         })
         .unwrap();
     agent.into_inner().leave();
+}
+
+#[test]
+fn what_stands_beside_the_arguments_of_a_call_reaches_no_source_and_is_recorded() {
+    let place = Place::new(CONFIG);
+    for era in ERAS {
+        let mut agent = Agent::of(place.command(&["serve", "--stdio"]), era, json!({}));
+        let smuggled = json!({ "name": "far__mirror", "arguments": { "a": 1 }, "vendor": "smuggled", "task.x": 1 });
+        let called = agent.request("tools/call", smuggled);
+        let echo = called["result"]["echo"].as_object().unwrap();
+        assert!(!called.to_string().contains("smuggled") && !echo.contains_key("task.x"), "{era:?}: {called}");
+        assert_eq!((&echo["name"], &echo["arguments"]), (&json!("mirror"), &json!({ "a": 1 })), "{era:?}: {called}");
+        let smuggled = json!({ "name": "far__mirror", "who": "smuggled" });
+        let got = agent.request("prompts/get", smuggled);
+        assert!(!got.to_string().contains("smuggled"), "{era:?}: {got}");
+        agent.leave();
+        let dropped =
+            |at: usize| place.records_of("call.intent").into_iter().rev().nth(at).unwrap()["body"]["dropped"].clone();
+        assert_eq!(dropped(0), json!({ "count": 1, "members": ["who"] }));
+        assert_eq!(dropped(1), json!({ "count": 2, "members": ["vendor", "task.x"] }));
+    }
 }
 
 #[test]

@@ -29,6 +29,7 @@ mod healing;
 mod logins;
 mod memory;
 mod observed;
+mod odd_names;
 mod pages;
 mod place;
 mod plugins;

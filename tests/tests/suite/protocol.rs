@@ -309,3 +309,35 @@ fn the_progress_of_an_answer_reaches_the_source_that_asks() {
     let told = told.iter().filter(|record| record["body"]["method"] == "notifications/progress").count();
     assert_eq!(told, 1, "what is about no open question reaches nobody");
 }
+
+#[test]
+fn a_method_that_looks_like_one_of_the_protocol_reaches_no_source() {
+    let place =
+        Place::new("[profiles.default]\napprove = \"never\"\n[sources.far]\ncommand = [\"@source@\", \"mirror\"]\n");
+    for era in ERAS {
+        let mut agent = agent(&place, era);
+        // The source answers whatever reaches it, and this by its own name.
+        assert!(agent.request("vendor/do", json!({ "x": 1 }))["result"].is_object());
+        for method in [
+            "Tools/call",
+            "tools/call ",
+            " tools/call",
+            "tools//call",
+            "tools/call/",
+            "/tools/call",
+            "./tools/call",
+            "vendor/../tools/call",
+            "TOOLS/CALL",
+            r"tools\\call",
+            "tools%2fcall",
+            "tools/call\u{200b}",
+            "tools/other",
+            "sampling/createMessage",
+        ] {
+            let answer = agent.request(method, json!({ "name": "mirror", "arguments": {} }));
+            assert_eq!(answer["error"]["code"], -32601, "{era:?}: {method:?}: {answer}");
+        }
+        agent.leave();
+    }
+    assert_eq!(place.records_of("call.intent").len(), 2, "what was the source's own, once in each era");
+}

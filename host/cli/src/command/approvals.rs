@@ -90,8 +90,9 @@ fn list(asks: &[Value], json: bool) -> anyhow::Result<ExitCode> {
     for ask in asks.iter().filter(|_| !json) {
         let text = |key: &str| visible(ask[key].as_str().unwrap_or_default()).into_owned();
         output::text(&format!(
-            "{BOLD}{}{BOLD:#}  {}  by {} ({})  {} waiting, {} s left\n",
+            "{BOLD}{}{BOLD:#}  {}  {}  by {} ({})  {} waiting, {} s left\n",
             text("id"),
+            text("method"),
             text("tool"),
             text("principal"),
             text("profile"),

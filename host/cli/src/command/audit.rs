@@ -91,7 +91,7 @@ fn tail(folder: &Path, n: usize, kind: Option<String>, follow: bool, json: bool)
 fn print(entry: &Entry, json: bool) -> anyhow::Result<()> {
     let value = &serde_json::to_value(entry)?;
     if json {
-        return output::text(&format!("{value}\n"));
+        return output::json_line(&value.to_string());
     }
     let text = |key: &str| visible(value[key].as_str().unwrap_or("-")).into_owned();
     let at = value["at"].as_u64().and_then(|at| i64::try_from(at).ok());

@@ -71,7 +71,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
             Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
         }
         Answer::Error(error) if global.json => {
-            output::text(&format!("{{\"error\":{}}}\n", error.as_str()))?;
+            output::json_line(&format!("{{\"error\":{}}}", error.as_str()))?;
             Ok(ExitCode::FAILURE)
         }
         Answer::Error(error) => bail!("{}", error.get_str("message").unwrap_or_else(|| error.as_str().to_owned())),
@@ -80,7 +80,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
 
 fn print(result: &Json, json: bool) -> anyhow::Result<()> {
     if json {
-        return output::text(&format!("{}\n", result.as_str()));
+        return output::json_line(result.as_str());
     }
     let blocks: Vec<Json> = result.get("content").and_then(|content| content.items()).unwrap_or_default();
     for block in &blocks {
@@ -93,7 +93,7 @@ fn print(result: &Json, json: bool) -> anyhow::Result<()> {
         }
     }
     if blocks.is_empty() {
-        output::text(&format!("{}\n", result.as_str()))?;
+        output::json_line(result.as_str())?;
     }
     Ok(())
 }

@@ -43,6 +43,7 @@ pub(crate) fn run(_: &Args, global: &Global) -> anyhow::Result<ExitCode> {
                 "cell": cell(&broker, source),
                 "required": source.required,
                 "tools": found.as_ref().ok().map(|tools| tools.len()),
+                "remarks": broker.remarks(&name).iter().map(ToString::to_string).collect::<Vec<_>>(),
                 "error": found.as_ref().err().map(ToString::to_string),
             }));
         }
@@ -148,6 +149,9 @@ fn print(report: &Data) -> anyhow::Result<()> {
         match source["error"].as_str() {
             Some(error) => output::text(&format!("  {BAD}fails{BAD:#}        {}\n", visible(error)))?,
             None => line("tools", &source["tools"].to_string())?,
+        }
+        for remark in list(&source["remarks"]) {
+            line("tool", &plain(remark))?;
         }
         let names: Vec<_> = list(&source["environment"]).iter().map(plain).collect();
         if !names.is_empty() {

@@ -101,7 +101,8 @@ fn environment_and_descriptors_are_what_is_listed() {
 #[test]
 fn the_standard_streams_can_be_opened_by_their_names() {
     each(|_| {
-        let script = "echo hello > /dev/stderr; echo hello >> /dev/stdout; echo hello > /proc/self/fd/2; read line < /dev/stdin";
+        let script =
+            "echo hello > /dev/stderr; echo hello >> /dev/stdout; echo hello > /proc/self/fd/2; read line < /dev/stdin";
         assert_eq!(says(script), "hello\nhello\nhello\n");
     });
 }
@@ -280,8 +281,7 @@ fn sockets_are_of_the_kinds_that_can_be_connected_to_no_daemon() {
         let mut launch = shell("");
         launch.program = "/usr/bin/perl".into();
         launch.arguments = vec!["-e".into(), EVERY_KIND.into()];
-        let expected =
-            ["inet 1", "inet 2", "inet6 1", "inet6 2", "netlink 2", "netlink 3", "pair 1", "pair 5"];
+        let expected = ["inet 1", "inet 2", "inet6 1", "inet6 2", "netlink 2", "netlink 3", "pair 1", "pair 5"];
         assert_eq!(kinds_of_sockets(&launch), expected);
     });
 }

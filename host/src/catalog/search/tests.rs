@@ -35,7 +35,7 @@ fn index() -> Index {
         tool("write_file", "Schreibt eine Datei, naïve encoding", &nothing),
     ];
     let files = items_of(Kind::Tool, &source("files", Naming::Source), &files);
-    Index::of([forge.unwrap(), files.unwrap()].concat()).unwrap()
+    Index::of([forge.unwrap().items, files.unwrap().items].concat()).unwrap()
 }
 
 fn found(wanted: &Wanted) -> Vec<String> {

@@ -1,5 +1,6 @@
 //! The host's side of the imports: what a guest can ask for during a call.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use wasmtime::component::{HasSelf, Linker, Resource};
@@ -12,6 +13,7 @@ use super::convert;
 use crate::call::View;
 use crate::key_value::Store;
 use crate::message::Json;
+use crate::visible::visible;
 
 pub(super) mod key_value;
 
@@ -276,19 +278,10 @@ impl lines::Host for State {
     }
 }
 
-/// A guest's line as one line of a log: cut, and without control characters that would forge further lines or drive a terminal.
-fn on_one_line(line: &str) -> String {
-    let cut = line.get(..line.floor_char_boundary(limits::LOG_LINE_BYTES)).unwrap_or_default();
-    let mut out = String::with_capacity(cut.len());
-    for c in cut.chars() {
-        // The bidirectional overrides are no controls by category, and reorder what a reader sees.
-        if c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{2028}' | '\u{2029}') {
-            out.extend(c.escape_unicode());
-        } else {
-            out.push(c);
-        }
-    }
-    out
+/// A guest's line as one line of a log: cut, and with every character written out that would forge further lines, drive a
+/// terminal or hide.
+fn on_one_line(line: &str) -> Cow<'_, str> {
+    visible(line.get(..line.floor_char_boundary(limits::LOG_LINE_BYTES)).unwrap_or_default())
 }
 
 #[cfg(test)]
@@ -297,7 +290,8 @@ mod tests {
 
     #[test]
     fn a_log_line_stays_one_short_line() {
-        assert_eq!(on_one_line("a\nb\u{1b}[31m\u{202e}"), "a\\u{a}b\\u{1b}[31m\\u{202e}");
+        assert_eq!(on_one_line("a\nb\u{1b}[31m\u{202e}"), "a\\nb\\u{1b}[31m\\u{202e}");
+        assert_eq!(on_one_line("a\u{200b}b\u{e0041}c\u{9b}2J"), "a\\u{200b}b\\u{e0041}c\\u{9b}2J");
         assert_eq!(on_one_line(&"é".repeat(4 << 10)), "é".repeat(2 << 10));
         assert_eq!(on_one_line(&format!("x{}", "é".repeat(4 << 10))).len(), (4 << 10) - 1);
     }

@@ -1,20 +1,22 @@
 //! `_meta` on its way to a source: what of the caller's goes on, and what a connection puts in itself.
 //!
-//! Of the caller's goes on what the protocol keeps for itself, but for the facts of one hop, and what the source's `context`
-//! lists: who a user is and which request it was is nothing that every source should know. What goes on keeps its bytes.
+//! Of the caller's goes on the task that a request belongs to, and what the source's `context` lists: who a user is and which
+//! request it was is nothing that every source should know. What goes on keeps its bytes.
 
 use crate::message::{Json, Members};
 
 use super::handshake::{Era, MODERN};
 
-/// Keys that the protocol keeps for itself.
+/// Keys that the protocol keeps for itself. Of the caller's only [`RELATED_TASK`] goes on: whatever else begins so is a fact of
+/// the caller's own connection, or no key of the protocol at all.
 pub(crate) const RESERVED: &str = "io.modelcontextprotocol/";
 
 /// `_meta` key of the least grave log messages that are wanted (2026-07-28).
 pub(crate) const LOG_LEVEL: &str = "io.modelcontextprotocol/logLevel";
 
-/// Facts of a single hop: they describe the caller's connection to the broker, not the broker's to the source.
-const PER_HOP: [&str; 4] = ["protocolVersion", "clientInfo", "clientCapabilities", "logLevel"];
+/// `_meta` key of the task that a message belongs to (2025-11-25, "Tasks"), and the one member of its value.
+const RELATED_TASK: &str = "io.modelcontextprotocol/related-task";
+const TASK_ID: &str = "taskId";
 
 /// The member in which an agent says for whom it calls, and the parts of it that `context` lists by their own names.
 const DEPS: &str = "deps";
@@ -81,14 +83,15 @@ pub(super) fn client_info() -> Json {
 /// What of the caller's `_meta` the source may have.
 fn admitted(meta: &Json, context: &[String]) -> Json {
     let listed = |key: &str| context.iter().any(|listed| listed == key);
-    narrowed(meta, |key, value| match (key.strip_prefix(RESERVED), key) {
-        (Some(name), _) => (!PER_HOP.contains(&name)).then_some(value),
-        (None, DEPS) => {
+    narrowed(meta, |key, value| match key {
+        RELATED_TASK => Some(narrowed(&value, |part, value| (part == TASK_ID).then_some(value))),
+        key if key.starts_with(RESERVED) => None,
+        DEPS => {
             let parts =
                 narrowed(&value, |part, value| (PARTS_OF_DEPS.contains(&part) && listed(part)).then_some(value));
             (parts != NONE).then_some(parts)
         }
-        (None, key) => (listed(key) && !PARTS_OF_DEPS.contains(&key)).then_some(value),
+        key => (listed(key) && !PARTS_OF_DEPS.contains(&key)).then_some(value),
     })
 }
 

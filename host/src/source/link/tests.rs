@@ -206,17 +206,20 @@ async fn the_end_of_the_connection_makes_every_call_unknown() {
 #[test]
 fn meta_is_spliced_and_all_else_keeps_its_bytes() {
     let params = Json::parse(
-        &br#"{ "name":"a", "n": 1.0,"_meta":{"x":1e2,"progressToken":7,"io.modelcontextprotocol/logLevel":"debug","io.modelcontextprotocol/task":1} }"#[..],
+        &br#"{ "name":"a", "n": 1.0,"_meta":{"x":1e2,"progressToken":7,"io.modelcontextprotocol/logLevel":"debug","io.modelcontextprotocol/related-task":{"taskId":"t"}} }"#[..],
     )
     .unwrap();
     let context = ["x".to_owned(), "a".to_owned()];
     let hop = |era| Hop { context: &context, ..Hop::quiet(era) };
     let legacy = meta::dress(&params, &hop(Era::Legacy), None);
-    assert_eq!(legacy.as_str(), r#"{ "name":"a", "n": 1.0,"_meta":{"x":1e2,"io.modelcontextprotocol/task":1} }"#);
+    assert_eq!(
+        legacy.as_str(),
+        r#"{ "name":"a", "n": 1.0,"_meta":{"x":1e2,"io.modelcontextprotocol/related-task":{"taskId":"t"}} }"#
+    );
     let modern = meta::dress(&params, &hop(Era::Modern), None);
     assert!(
         modern.as_str().starts_with(
-            r#"{ "name":"a", "n": 1.0,"_meta":{"x":1e2,"io.modelcontextprotocol/task":1,"io.modelcontextprotocol/protocolVersion":"2026-07-28","#
+            r#"{ "name":"a", "n": 1.0,"_meta":{"x":1e2,"io.modelcontextprotocol/related-task":{"taskId":"t"},"io.modelcontextprotocol/protocolVersion":"2026-07-28","#
         ),
         "{}",
         modern.as_str()

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use tokio::io::AsyncRead;
 
 use super::lines::{Line, Lines};
+use crate::visible::visible;
 
 /// Bytes kept for the obituary: a stack trace's last lines.
 const LAST_WORDS_BYTES: usize = 2 * 1024;
@@ -49,13 +50,38 @@ impl LastWords {
     }
 }
 
+/// Values that stand in nothing that a person or an agent reads of a source's own words.
+#[derive(Clone, Default)]
+pub(crate) struct Secrets(Arc<[String]>);
+
+impl Secrets {
+    /// Secrets of several lines, as keys are, are looked for line by line. The longest come first, so that none is hidden by a
+    /// part of it.
+    pub(crate) fn new<'a>(values: impl IntoIterator<Item = &'a str>) -> Self {
+        let long_enough = |line: &&str| line.chars().count() >= MIN_SECRET_CHARS;
+        let lines = values.into_iter().flat_map(|value| value.lines().map(str::trim)).filter(long_enough);
+        let mut lines: Vec<String> = lines.map(str::to_owned).collect();
+        lines.sort_by_key(|line| std::cmp::Reverse(line.len()));
+        Self(lines.into())
+    }
+
+    /// Returns a line without secrets, and without anything that a terminal or a log reader would obey.
+    pub(super) fn blotted(&self, line: &[u8]) -> String {
+        let mut line = String::from_utf8_lossy(line).into_owned();
+        for secret in &*self.0 {
+            line = line.replace(secret.as_str(), "[secret]");
+        }
+        escape(&line)
+    }
+}
+
 /// Reads to the end. `secrets` are blotted out wherever they stand.
-pub(super) async fn capture(input: impl AsyncRead + Unpin, path: PathBuf, secrets: Vec<String>, words: LastWords) {
+pub(super) async fn capture(input: impl AsyncRead + Unpin, path: PathBuf, secrets: Secrets, words: LastWords) {
     let mut log = Log::open(path);
     let mut lines = Lines::new(input, MAX_LINE_BYTES, MAX_LINE_BYTES);
     while let Ok(Some(line)) = lines.next().await {
         let text = match line {
-            Line::Whole(text) => clean(&String::from_utf8_lossy(&text), &secrets),
+            Line::Whole(text) => secrets.blotted(&text),
             Line::Oversized { size, .. } => format!("[a line or a part of one, {size} bytes, left out]"),
         };
         words.push(&text);
@@ -63,22 +89,9 @@ pub(super) async fn capture(input: impl AsyncRead + Unpin, path: PathBuf, secret
     }
 }
 
-fn clean(line: &str, secrets: &[String]) -> String {
-    let mut line = line.to_owned();
-    for secret in secrets.iter().filter(|secret| secret.chars().count() >= MIN_SECRET_CHARS) {
-        line = line.replace(secret.as_str(), "[secret]");
-    }
-    escape(&line)
-}
-
 /// Without anything that a terminal or a log reader would obey.
 pub(in crate::source) fn escape(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.trim_end_matches('\r').chars() {
-        // Quotes are harmless here, and `escape_debug` knows the invisible and the reordering characters.
-        if matches!(c, '\t' | '"' | '\'' | '\\') { out.push(c) } else { out.extend(c.escape_debug()) }
-    }
-    out
+    visible(text.trim_end_matches('\r')).into_owned()
 }
 
 /// A file that neither grows nor fills without bound. Whatever cannot be written is dropped: a log must not stop a source.
@@ -152,7 +165,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("logs/x.log");
         let words = LastWords::default();
-        let secrets = secrets.iter().map(|&s| s.to_owned()).collect();
+        let secrets = Secrets::new(secrets.iter().copied());
         capture(text, path.clone(), secrets, words.clone()).await;
         (std::fs::read_to_string(path).unwrap(), words.text())
     }
@@ -163,6 +176,14 @@ mod tests {
             captured("red \x1b[31m \u{202e}gnp key=hunter22\nlast\n".as_bytes(), &["hunter22", "k"]).await;
         assert_eq!(words, "red \\u{1b}[31m \\u{202e}gnp key=[secret] | last");
         assert!(log.contains("key=[secret]") && !log.contains('\x1b'), "{log}");
+    }
+
+    #[tokio::test]
+    async fn each_line_of_a_secret_of_several_lines_is_blotted_out() {
+        let (log, words) =
+            captured(b"of MIIEowIBAAKC\nand QIDAQAB==x\n", &["-----BEGIN\nMIIEowIBAAKC\nQIDAQAB==\n"]).await;
+        assert_eq!(words, "of [secret] | and [secret]x");
+        assert!(log.contains("of [secret]"), "{log}");
     }
 
     #[tokio::test]

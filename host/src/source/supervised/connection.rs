@@ -96,5 +96,6 @@ impl Connection {
 
 fn digests(kind: Kind, list: &Listed) -> Digests {
     let digest = |item: &Json| Some((item.get_str(kind.key())?, Digest::of_json(item).ok()?));
-    list.items.iter().filter_map(digest).collect()
+    // Of a name that is listed twice the first counts, as it does in the catalog.
+    list.items.iter().rev().filter_map(digest).collect()
 }

@@ -13,6 +13,7 @@ use crate::config::PluginRef;
 use crate::message::MAX_MESSAGE_BYTES;
 use crate::plugin::testing::plugins;
 use crate::plugin::{Access, Kind as ComponentKind, PluginError};
+use crate::source::Secrets;
 use crate::source::Source as _;
 use crate::source::testing::{care, nobody, permit, silent, text};
 
@@ -31,7 +32,7 @@ async fn load(name: &str, access: Access) -> Result<Command, PluginError> {
 }
 
 fn source_of(command: Command, dir: &Path) -> CommandSource {
-    let wire = Wire { limit: MAX_MESSAGE_BYTES, log: dir.join("test.log"), secrets: vec!["hunter22".to_owned()] };
+    let wire = Wire { limit: MAX_MESSAGE_BYTES, log: dir.join("test.log"), secrets: Secrets::new(["hunter22"]) };
     let program = Program { command, wire, started: Box::new(|| {}) };
     // Longer than any guest lasts on a busy machine.
     CommandSource::new(care(Duration::from_secs(600)), program)

@@ -1,0 +1,58 @@
+//! Tools whose names no client would take, or of which two have one: the others are served all the same.
+
+use serde_json::json;
+
+use crate::agent::{Agent, ERAS, Era};
+use crate::place::Place;
+
+const CONFIG: &str = r#"
+[profiles.default]
+approve = "never"
+[sources.odd]
+command = ["@source@", "odd-names"]
+"#;
+
+#[test]
+fn an_odd_tool_takes_no_other_with_it_and_is_said_once() {
+    let long = format!("odd__{}", "e".repeat(65));
+    for era in ERAS {
+        let place = Place::new(CONFIG);
+        let mut agent = Agent::alone(&place, era);
+        let listed = agent.list();
+        let names: Vec<_> = listed["tools"].as_array().unwrap().iter().map(|name| name.as_str().unwrap()).collect();
+        let expected = ["odd__echo", "odd___u435_cho", "odd__e_u20_cho", "odd__ns_u3a_echo", "odd___u67e5__u8be2_"];
+        assert_eq!(names[..5], expected, "{listed}");
+        assert!(names.len() == 6 && names[5].len() == 64 && names[5][..50] == long[..50], "{listed}");
+        for (exposed, own) in
+            [("odd__echo", "echo"), ("odd___u435_cho", "\u{435}cho"), ("odd___u67e5__u8be2_", "\u{67e5}\u{8be2}")]
+        {
+            assert_eq!(agent.call(exposed, &json!({}), None), json!({ "ok": own }));
+        }
+        agent.leave();
+
+        let connected = &place.records_of("mcp.connected")[0]["body"];
+        let remarks = connected["remarks"].as_array().unwrap();
+        let left_out: Vec<_> = remarks.iter().filter(|remark| remark["exposed"].is_null()).collect();
+        assert_eq!(left_out.iter().map(|remark| &remark["name"]).collect::<Vec<_>>(), ["echo", "e\u{200b}cho", ""]);
+        assert_eq!(remarks.len(), 7, "{connected}");
+    }
+}
+
+#[test]
+fn check_and_the_log_say_which_tools_are_offered_otherwise() {
+    let place = Place::new(CONFIG);
+    let ran = place.run(&["check"]);
+    assert_eq!(ran.code, Some(0), "{}", ran.err);
+    for said in [
+        r#""ns:echo" is offered as `odd__ns_u3a_echo`"#,
+        r#""e\u{200b}cho" is left out: its name holds the invisible character U+200B"#,
+        r#""echo" is left out: the source offers another one of this name before it"#,
+    ] {
+        assert!(ran.out.contains(said), "{said}: {}", ran.out);
+    }
+    let mut agent = Agent::alone(&place, Era::Modern);
+    agent.list();
+    agent.list();
+    let (code, log) = agent.running.end();
+    assert_eq!((code, log.matches("is left out").count()), (Some(0), 3), "{log}");
+}
