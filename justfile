@@ -34,6 +34,10 @@ fuzz-smoke:
 bench:
     cargo bench --package portcullis
 
+# What may come into the build (deny.toml); needs cargo-deny
+deny:
+    cargo deny check bans licenses sources
+
 # Everything that CI checks
 ci:
     .ci/run
