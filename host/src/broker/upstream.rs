@@ -1,6 +1,6 @@
 //! One configured source with what the broker knows of it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -46,7 +46,12 @@ pub(crate) struct Upstream {
     /// The calls to it, counted.
     pub(crate) traffic: Traffic,
     last: Mutex<Last>,
+    /// Of a required source: what it said to clients with these capabilities.
+    met: Mutex<HashMap<Json, Met>>,
 }
+
+/// How many sorts of clients are told apart, of which each may be shown other tools.
+const MAX_MET: usize = 16;
 
 /// What a source offers of one kind.
 #[derive(Debug, Clone)]
@@ -188,7 +193,28 @@ impl Upstream {
             enclosed,
             traffic: Traffic::default(),
             last: Mutex::default(),
+            met: Mutex::default(),
         })
+    }
+
+    /// What the source said to a client with the same capabilities, if it is required and was met.
+    pub(crate) fn met_by(&self, client: &Arc<dyn Client>) -> Option<Met> {
+        self.met.lock().unwrap_or_else(PoisonError::into_inner).get(&client.capabilities()).cloned()
+    }
+
+    /// Whether the source may be itself again soon.
+    pub(crate) fn is_coming_back(&self) -> bool {
+        matches!(self.source.health().status, Status::BackingOff | Status::Starting | Status::Degraded)
+    }
+
+    fn keep_met(&self, client: &Arc<dyn Client>, met: &Met) {
+        if self.config.required {
+            let mut all = self.met.lock().unwrap_or_else(PoisonError::into_inner);
+            if all.len() >= MAX_MET && !all.contains_key(&client.capabilities()) {
+                all.clear();
+            }
+            all.insert(client.capabilities(), met.clone());
+        }
     }
 
     /// Whether the source can change nothing and tell nobody: its cell makes sure of it.
@@ -231,6 +257,10 @@ impl Upstream {
         });
         // What the source itself tells is told by it, for as long as it is so.
         last.error = named.as_ref().err().filter(|_| broken.is_none()).map(ToString::to_string);
+        drop(last);
+        if let Ok(met) = &named {
+            self.keep_met(client, met);
+        }
         named
     }
 

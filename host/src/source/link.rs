@@ -4,7 +4,7 @@
 //! own requests are refused, because nothing tells for whom they are. One that belongs to a session puts them to its agent.
 
 use std::collections::HashMap;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
@@ -89,6 +89,8 @@ struct Members {
     sessions: HashMap<SessionId, Weak<dyn Client>>,
     /// How many there have been.
     ever: usize,
+    /// How often the source has said, over any connection, that a list has changed.
+    changes: u64,
 }
 
 impl Audience {
@@ -115,6 +117,16 @@ impl Audience {
     fn only(&self) -> Option<Arc<dyn Client>> {
         let members = self.lock();
         members.sessions.values().next().filter(|_| members.ever == 1).and_then(Weak::upgrade)
+    }
+
+    /// Takes note that a list has changed.
+    pub(crate) fn changed(&self) {
+        self.lock().changes += 1;
+    }
+
+    /// How often a list has changed.
+    pub(crate) fn changes(&self) -> u64 {
+        self.lock().changes
     }
 
     /// Whether anybody hears.
@@ -160,6 +172,7 @@ impl Link {
             pending: Mutex::default(),
             places: Arc::new(Semaphore::new(route::MAX_ASKED)),
             strays: AtomicU64::new(0),
+            timed_out: AtomicU32::new(0),
             news: watch::Sender::new(()),
         });
         let tasks =
@@ -265,6 +278,16 @@ impl Link {
         let _ = self.shared.request("logging/setLevel", |_| params, None, self.deadlines.list).await;
     }
 
+    /// Sends a request of the session again that an earlier connection has answered. What is answered now is not looked at.
+    pub(crate) async fn repeat(&self, method: &str, params: Json) {
+        let _ = self.shared.request(method, |_| params, None, self.deadlines.list).await;
+    }
+
+    /// What was declared to the source, if it is a legacy one.
+    pub(crate) fn declared(&self) -> &Json {
+        &self.shared.party.capabilities
+    }
+
     /// Sends a notification of the client's agent, and waits until it has left, for at most `timeout`.
     pub(crate) async fn notify(
         &self,
@@ -311,12 +334,22 @@ impl Link {
         self.until(|pending| (pending.ended.is_some() || pending.awaited() == 0).then_some(())).await;
     }
 
+    /// Waits until the number of requests in a row that had no answer in time is another than `seen`, and gives it. Cancellation
+    /// safe.
+    pub(crate) async fn timed_out(&self, seen: u32) -> u32 {
+        self.until(|_| Some(self.shared.timed_out.load(Ordering::Relaxed)).filter(|now| *now > 0 && *now != seen)).await
+    }
+
     /// When it was used last; now, if it is in use, be it for a subscription.
     pub(crate) fn used(&self) -> Instant {
+        self.unused_since().unwrap_or_else(Instant::now)
+    }
+
+    /// When it was used last. None if it is in use, be it for a subscription or a question of the source.
+    pub(crate) fn unused_since(&self) -> Option<Instant> {
         let pending = self.shared.pending();
-        let now = Instant::now();
         let in_use = pending.slots.values().any(|slot| slot.awaited || slot.caller.is_some());
-        if in_use { now } else { pending.used.unwrap_or(now) }
+        (!in_use && pending.asked.is_empty()).then(|| pending.used.unwrap_or_else(Instant::now))
     }
 
     /// Asks the source whether it lives; any answer says that it does. What has no `ping` any more (2026-07-28) is asked
