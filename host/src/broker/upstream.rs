@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::json;
@@ -205,6 +206,12 @@ impl Upstream {
     /// Whether the source may be itself again soon.
     pub(crate) fn is_coming_back(&self) -> bool {
         matches!(self.source.health().status, Status::BackingOff | Status::Starting | Status::Degraded)
+    }
+
+    /// Ends it and starts it again. See [`Source::restart`].
+    pub(super) async fn restart(&self, cause: &str, patience: Duration) -> Result<Status, SourceError> {
+        self.met.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.source.restart(cause, patience).await
     }
 
     fn keep_met(&self, client: &Arc<dyn Client>, met: &Met) {

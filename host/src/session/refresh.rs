@@ -170,7 +170,8 @@ impl Session {
         *self.lock_tools() = Arc::new(tokio::sync::OnceCell::new_with(Some(Ok(Arc::clone(&after)))));
         if is_new {
             self.lists.expire(&KINDS, source);
-            let has = |capability: &&(&str, Kind)| capabilities.as_ref().is_some_and(|all| all.get(capability.0).is_some());
+            let has =
+                |capability: &&(&str, Kind)| capabilities.as_ref().is_some_and(|all| all.get(capability.0).is_some());
             let other = [("prompts", Kind::Prompt), ("resources", Kind::Resource)];
             other.iter().filter(has).for_each(|(_, kind)| self.tell_change(*kind));
         }

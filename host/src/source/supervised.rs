@@ -288,9 +288,7 @@ impl<D: Dial> Supervised<D> {
                 Some((before, seen)) if Arc::ptr_eq(before, &line) => *seen,
                 _ => line.failures(),
             };
-            let start = || {
-                tokio::spawn(drive(Arc::clone(core), Arc::clone(&line), Begin::Attempt(whom)))
-            };
+            let start = || tokio::spawn(drive(Arc::clone(core), Arc::clone(&line), Begin::Attempt(whom)));
             match line.want(patience, seen, start) {
                 Wanted::Open(connection, discovery) => return Ok((connection, discovery)),
                 Wanted::Refused(error) => return Err(error),

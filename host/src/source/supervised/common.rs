@@ -9,8 +9,8 @@ use tokio::task::JoinHandle;
 use tokio::time::{timeout, timeout_at};
 
 use super::connection::Connection;
-use super::held;
 use super::drive::{Begin, End, drive};
+use super::held;
 use super::known::Known;
 use super::line::{Line, Owner, Patience, Vitals};
 use super::machine::Event;
@@ -220,14 +220,7 @@ impl<D: Dial> Core<D> {
     }
 
     /// Ends what a line has, and begins anew if that is wanted. Does not wait for it.
-    pub(super) fn end(
-        self: &Arc<Self>,
-        line: &Arc<Line>,
-        event: Event,
-        cause: &str,
-        patience: Duration,
-        again: bool,
-    ) {
+    pub(super) fn end(self: &Arc<Self>, line: &Arc<Line>, event: Event, cause: &str, patience: Duration, again: bool) {
         line.take_over(|before, connection| {
             let end = End { before, connection, event, cause: cause.to_owned(), patience, again };
             tokio::spawn(drive(Arc::clone(self), Arc::clone(line), Begin::End(end)))
@@ -294,11 +287,8 @@ impl<D> Core<D> {
     /// The line of a client's own. None for who is no session.
     pub(super) fn own_line(&self, client: &Arc<dyn Client>) -> Option<Arc<Line>> {
         let session = client.session()?;
-        let owner = || Owner {
-            session: session.clone(),
-            principal: client.principal().into(),
-            client: Arc::downgrade(client),
-        };
+        let owner =
+            || Owner { session: session.clone(), principal: client.principal().into(), client: Arc::downgrade(client) };
         Some(self.own().get_or_insert(session, || Line::new(&self.vitals, Some(owner()))))
     }
 
