@@ -17,9 +17,11 @@ use crate::message::RpcError;
 pub(super) struct Table<K, V> {
     entries: Mutex<HashMap<K, Arc<Entry<V>>>>,
     idle: Duration,
-    /// Whose an entry is.
-    principal: fn(&K, &V) -> &Arc<str>,
+    principal: Whose<K, V>,
 }
+
+/// Tells whose an entry is.
+type Whose<K, V> = for<'a> fn(&'a K, &'a V) -> &'a Arc<str>;
 
 pub(super) struct Entry<V> {
     pub(super) value: V,
@@ -27,7 +29,7 @@ pub(super) struct Entry<V> {
 }
 
 impl<K: Hash + Eq + Clone, V> Table<K, V> {
-    pub(super) fn new(idle: Duration, principal: fn(&K, &V) -> &Arc<str>) -> Self {
+    pub(super) fn new(idle: Duration, principal: Whose<K, V>) -> Self {
         Self { entries: Mutex::default(), idle, principal }
     }
 
@@ -84,7 +86,7 @@ impl<K: Hash + Eq + Clone, V> Table<K, V> {
     fn longest_unused(&self, entries: &HashMap<K, Arc<Entry<V>>>, of: Option<&Arc<str>>) -> Option<K> {
         let may_go = |(key, entry): &(&K, &Arc<Entry<V>>)| {
             // Users are counted under the table's lock, so that nobody can begin meanwhile.
-            Arc::strong_count(entry) == 1 && of.is_none_or(|of| (self.principal)(key, &entry.value) == of)
+            Arc::strong_count(entry) == 1 && of.is_none_or(|of| *(self.principal)(key, &entry.value) == *of)
         };
         entries.iter().filter(may_go).min_by_key(|(_, entry)| entry.used()).map(|(key, _)| key.clone())
     }

@@ -4,9 +4,7 @@ use serde_json::{Value as Data, json};
 
 use super::*;
 use crate::message::{Answer, Json, Notification, Request};
-use crate::source::Relay;
 use crate::source::supervised::own::{MAX_OF_ONE, MAX_OWN};
-use crate::source::testing::permit;
 
 /// A session that declares something, of somebody.
 struct Peer {
@@ -58,7 +56,7 @@ fn open(bench: &Bench) -> u64 {
 
 /// Sends a request of the protocol that is no call of a tool.
 async fn ask(bench: &Bench, client: &Arc<dyn Client>, method: &str, params: Data) -> Outcome {
-    let call = shown("a tool").call().clone();
+    let call = Call::clone(shown("a tool").call());
     let item = crate::catalog::Item { kind: Kind::Source, ..crate::catalog::Item::clone(&call.item) };
     let call = Call { method: method.into(), params: Json::of(&params), item: item.into(), ..call };
     bench.source.call(Permit::unchecked(call.into()), client, silent()).await
@@ -196,6 +194,7 @@ async fn a_connection_with_a_subscription_stays_until_it_is_needed_and_is_then_m
     let before = tried(&bench);
     bench.call(&plain()).await;
     ask(&bench, &follows, "resources/subscribe", uri.clone()).await;
+    tokio::time::sleep(Duration::from_millis(10)).await;
     assert_eq!(tried(&bench), before + 1, "one that held nothing went for the new one");
     for session in &crowd {
         ask(&bench, session, "resources/subscribe", uri.clone()).await;
