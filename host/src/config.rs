@@ -216,7 +216,7 @@ pub struct SourceConfig {
     pub discovery: Follow,
     /// Whether a connection outlives a call.
     pub lifecycle: Lifecycle,
-    /// How long a connection is kept that no session has to itself and nobody uses.
+    /// How long a connection is kept that nobody uses.
     pub idle: Duration,
     /// The largest message, in bytes: [`Config::max_message`].
     pub max_message: usize,

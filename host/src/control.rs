@@ -49,6 +49,13 @@ pub enum Request {
         /// Who answers.
         by: String,
     },
+    /// Ends a source and starts it again.
+    Restart {
+        /// Its configured name.
+        source: String,
+        /// Who wants that.
+        by: String,
+    },
 }
 
 /// The answer, or a text that says why there is none.

@@ -8,12 +8,14 @@ mod changes;
 mod client;
 mod deferred;
 mod direct;
+mod discovery;
 mod expose;
 mod follows;
 mod group;
 mod health;
 mod listen;
 mod listing;
+mod lists;
 mod ongoing;
 mod overheard;
 mod refresh;
@@ -22,7 +24,6 @@ mod said;
 mod target;
 mod tasks;
 
-use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
@@ -43,9 +44,11 @@ pub use agent::{Agent, Contact, Elicitation, Era, Nobody, Transport};
 use changes::Changes;
 use client::Outlet;
 pub use direct::Tool;
+use discovery::{Asked, Late};
 use follows::Follows;
 use listen::Listeners;
 use listing::Listing;
+use lists::Lists;
 use ongoing::Ongoing;
 pub(crate) use ongoing::OngoingOfAll;
 use refresh::Refresh;
@@ -65,10 +68,10 @@ pub struct Session {
     /// What the session may call: taken once, and changed only where a source is live or the agent wants to hear of changes.
     tools: Mutex<Arc<Snapshot>>,
     refresh: Refresh,
-    /// What else it may use: taken when first needed, and again when a source says that it has changed.
-    lists: tokio::sync::Mutex<HashMap<Kind, Arc<Listing>>>,
-    /// Lists that a source has said to be old.
-    stale: Mutex<HashSet<Kind>>,
+    /// The sources that were not waited for when the tools were taken. None before that, and once they are waited for elsewhere.
+    late: Mutex<Option<Vec<Late>>>,
+    /// What else it may use.
+    lists: Lists,
     changes: Changes,
     outlet: Outlet,
     listeners: Listeners,
@@ -105,8 +108,8 @@ impl Session {
             ongoing,
             tools: Mutex::default(),
             refresh: Refresh::default(),
-            lists: tokio::sync::Mutex::default(),
-            stale: Mutex::default(),
+            late: Mutex::default(),
+            lists: Lists::default(),
             changes: Changes::default(),
             outlet: Outlet::default(),
             listeners: Listeners::default(),
@@ -235,40 +238,37 @@ impl Session {
     }
 
     async fn listing(&self, kind: Kind) -> Result<Arc<Listing>, RpcError> {
-        if kind == Kind::Tool {
-            return self.snapshot().await;
-        }
-        // What cannot be discovered has no lists either.
-        self.snapshot().await?;
-        let mut lists = self.lists.lock().await;
-        for kind in std::mem::take(&mut *self.stale()) {
-            lists.remove(&kind);
-        }
-        if let Some(listing) = lists.get(&kind) {
-            return Ok(listing.clone());
-        }
-        let listing = listing::take(&self.broker, &self.caller, &self.profile, &self.client(), kind).await;
-        let listing = Arc::new(listing.map_err(|error| RpcError::new(RpcError::INTERNAL, error))?);
-        lists.insert(kind, listing.clone());
-        Ok(listing)
+        if kind == Kind::Tool { self.snapshot().await } else { self.list_of(kind).await }
     }
 
     async fn snapshot(&self) -> Result<Arc<Listing>, RpcError> {
         let cell = Arc::clone(&self.lock_tools());
         let taken = cell.get_or_init(|| async {
-            let taken = listing::take(&self.broker, &self.caller, &self.profile, &self.client(), Kind::Tool).await;
-            taken.map(Arc::new).map_err(|error| {
+            let upstreams = self.broker.admitted(&self.caller.profile).map(|(upstream, _)| upstream).collect();
+            let client = self.client();
+            let asked = discovery::ask_all(upstreams, &self.broker, &self.caller, &client, Kind::Tool);
+            // Boxed: the compiler looks only so deep into futures.
+            let Asked { answered, late } = Box::pin(asked).await;
+            let taken = listing::build(answered, true, &self.broker, &self.caller, &self.profile, Kind::Tool).await;
+            let taken = taken.map(Arc::new).map_err(|error| {
                 self.ended.store(true, Ordering::SeqCst);
                 self.record(ledger::Kind::RunError, json!({ "error": error }));
                 RpcError::new(RpcError::INTERNAL, error).with_data(json!({ "code": "discovery-failed" }))
-            })
+            })?;
+            *self.lock_late() = Some(late);
+            Ok(taken)
         });
-        taken.await.clone()
+        let taken = taken.await.clone()?;
+        let late = self.lock_late().take();
+        if let Some(late) = late {
+            self.await_absent(&taken, late);
+        }
+        Ok(taken)
     }
 
-    /// Takes the tools anew when they are next asked for.
-    fn forget_tools(&self) {
-        *self.lock_tools() = Arc::default();
+    fn lock_late(&self) -> MutexGuard<'_, Option<Vec<Late>>> {
+        // The list is whole at every point at which a holder could panic.
+        self.late.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock_tools(&self) -> MutexGuard<'_, Arc<Snapshot>> {
@@ -283,11 +283,6 @@ impl Session {
             Some(me) => me,
             None => Arc::new(Onlooker),
         }
-    }
-
-    fn stale(&self) -> MutexGuard<'_, HashSet<Kind>> {
-        // The set is whole at every point at which a holder could panic.
-        self.stale.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Records a request that does not even reach the gate.

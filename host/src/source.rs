@@ -16,6 +16,7 @@ mod transport;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use tokio::sync::{mpsc, oneshot};
@@ -75,6 +76,17 @@ pub trait Source: Send + Sync + std::fmt::Debug {
 
     /// Asks it over each open connection whether it lives, and notes what came of it. Connects to nothing. Cancellation safe.
     async fn ping(&self) {}
+
+    /// Ends what is connected, and connects again if somebody wants it: answers that are waited for have [`DRAIN_DEADLINE`] to
+    /// arrive. `cause` is for the ledger. Where it is then, once the next connection stands, or after `patience`. Dropping the
+    /// future leaves it going on.
+    ///
+    /// # Errors
+    /// [`SourceError`] if the next connection cannot be made, or if there is nothing that could be ended.
+    async fn restart(&self, _cause: &str, _patience: Duration) -> Result<Status, SourceError> {
+        let why = "it is a component that is made anew for each call, so that there is nothing to restart";
+        Err(SourceError::Start(why.to_owned()))
+    }
 
     /// Ends it for good: answers that are waited for have [`DRAIN_DEADLINE`] to arrive, then the connections, and the
     /// processes if there are any, end within [`CLOSE_DEADLINE`]. Idempotent.
@@ -164,6 +176,11 @@ pub struct Health {
 pub trait Client: Send + Sync {
     /// The session. None if nobody in particular asks, as the command line does: then no connection is made for it alone.
     fn session(&self) -> Option<&SessionId>;
+
+    /// Who opened the session; may be empty.
+    fn principal(&self) -> &str {
+        ""
+    }
 
     /// The profile under which the session is served. None if nobody in particular asks.
     fn profile(&self) -> Option<&ProfileName> {

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use crate::command::{
-    approvals, audit, call, check, completions, demo, import, lock, login, logs, plugin, schema, secret, serve, status,
-    tools, wrap,
+    approvals, audit, call, check, completions, demo, import, lock, login, logs, plugin, restart, schema, secret,
+    serve, status, tools, wrap,
 };
 
 /// A deny-by-default broker for the Model Context Protocol.
@@ -57,6 +57,7 @@ pub(crate) enum Command {
     Tools(tools::Args),
     Call(call::Args),
     Status(status::Args),
+    Restart(restart::Args),
     Logs(logs::Args),
     Lock(lock::Args),
     Approvals(approvals::Args),

@@ -11,6 +11,7 @@ pub(crate) mod lock;
 pub(crate) mod login;
 pub(crate) mod logs;
 pub(crate) mod plugin;
+pub(crate) mod restart;
 pub(crate) mod schema;
 pub(crate) mod secret;
 pub(crate) mod serve;
@@ -33,6 +34,7 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Tools(args) => tools::run(&args, &global),
         Command::Call(args) => call::run(&args, &global),
         Command::Status(args) => status::run(&args, &global),
+        Command::Restart(args) => restart::run(&args, &global),
         Command::Logs(args) => logs::run(&args, &global),
         Command::Lock(args) => lock::run(&args, &global),
         Command::Approvals(args) => approvals::run(&args, &global),

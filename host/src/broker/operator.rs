@@ -1,11 +1,16 @@
 //! What the command line of the same user may ask a live broker, over its control socket. Agents never reach this.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use super::Inner;
 use crate::control::{Control, ControlError, Request};
+
+/// How long a source may take to come back before whoever restarts it is told that it is not there yet: less than
+/// [`control::DEADLINE`](crate::control::DEADLINE).
+const RESTART_PATIENCE: Duration = Duration::from_secs(8);
 
 /// Opens the control socket.
 pub(super) fn listen(inner: &Arc<Inner>) -> Result<Control, ControlError> {
@@ -29,7 +34,21 @@ async fn answer(inner: &Inner, request: Request) -> Result<Value, String> {
             let answered = inner.inbox.answer(&ask, approve, scope.as_deref(), &by, false).await;
             answered.map(|answered| json!(answered)).map_err(|error| error.to_string())
         }
+        Request::Restart { source, by } => restart(inner, &source, &by).await,
     }
+}
+
+/// Ends a source and starts it again; says where it is then.
+async fn restart(inner: &Inner, source: &str, by: &str) -> Result<Value, String> {
+    let upstream = inner.upstreams.values().find(|upstream| upstream.config.name.as_str() == source);
+    let upstream = upstream.ok_or_else(|| {
+        let known: Vec<_> = inner.upstreams.keys().map(|name| format!("`{name}`")).collect();
+        format!("no source {source:?} is configured in this broker; there is {}", known.join(", "))
+    })?;
+    tracing::warn!(source, by, "a source is restarted");
+    let restarted = upstream.restart(&format!("restarted by {by}"), RESTART_PATIENCE).await;
+    let status = restarted.map_err(|error| format!("source `{source}` does not come back: {error}"))?;
+    Ok(json!({ "source": source, "state": status.as_str() }))
 }
 
 fn status(inner: &Inner) -> Value {

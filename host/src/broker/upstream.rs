@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::json;
@@ -49,6 +50,8 @@ pub(crate) struct Upstream {
     last: Mutex<Last>,
     /// What was said in the log of the last list of each kind.
     said: Mutex<HashMap<Kind, Vec<Remark>>>,
+    /// Of a required source: what it said to clients with these capabilities.
+    met: Mutex<HashMap<Json, Met>>,
 }
 
 /// Items, and what there is to say of them.
@@ -56,6 +59,9 @@ type Named = (Arc<[Arc<Item>]>, Arc<[Remark]>);
 
 /// How many remarks about one list go to the log and the ledger: a source may list a thousand bad names.
 pub(crate) const MAX_REMARKS: usize = 32;
+
+/// How many sorts of clients are told apart, of which each may be shown other tools.
+const MAX_MET: usize = 16;
 
 /// What a source offers of one kind.
 #[derive(Debug, Clone)]
@@ -201,7 +207,34 @@ impl Upstream {
             traffic: Traffic::default(),
             last: Mutex::default(),
             said: Mutex::default(),
+            met: Mutex::default(),
         })
+    }
+
+    /// What the source said to a client with the same capabilities, if it is required and was met.
+    pub(crate) fn met_by(&self, client: &Arc<dyn Client>) -> Option<Met> {
+        self.met.lock().unwrap_or_else(PoisonError::into_inner).get(&client.capabilities()).cloned()
+    }
+
+    /// Whether the source may be itself again soon.
+    pub(crate) fn is_coming_back(&self) -> bool {
+        matches!(self.source.health().status, Status::BackingOff | Status::Starting | Status::Degraded)
+    }
+
+    /// Ends it and starts it again. See [`Source::restart`].
+    pub(super) async fn restart(&self, cause: &str, patience: Duration) -> Result<Status, SourceError> {
+        self.met.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.source.restart(cause, patience).await
+    }
+
+    fn keep_met(&self, client: &Arc<dyn Client>, met: &Met) {
+        if self.config.required {
+            let mut all = self.met.lock().unwrap_or_else(PoisonError::into_inner);
+            if all.len() >= MAX_MET && !all.contains_key(&client.capabilities()) {
+                all.clear();
+            }
+            all.insert(client.capabilities(), met.clone());
+        }
     }
 
     /// Whether the source can change nothing and tell nobody: its cell makes sure of it.
@@ -245,6 +278,10 @@ impl Upstream {
         });
         // What the source itself tells is told by it, for as long as it is so.
         last.error = named.as_ref().err().filter(|_| broken.is_none()).map(ToString::to_string);
+        drop(last);
+        if let Ok(met) = &named {
+            self.keep_met(client, met);
+        }
         named
     }
 

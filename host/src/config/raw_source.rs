@@ -79,8 +79,8 @@ pub(super) struct RawSource {
     /// "warm" (the default) keeps a connection open between calls, "per-call" makes one for each; then nothing that a source says
     /// between calls is heard.
     pub lifecycle: Option<RawLifecycle>,
-    /// How long a connection is kept that nobody uses, from "1s" to "7d". Default "10m". Those that a session has to itself end
-    /// with it; an eager source's is kept.
+    /// How long a connection is kept that nobody uses, from "1s" to "7d". Default "10m". That of a session with a
+    /// subscription or a task there is kept, and so is the shared one of an eager source.
     pub idle: Option<At<String>>,
     /// "snapshot" (the default): a session keeps the tools that it began with. "live": it takes them anew when the source says
     /// that they have changed, and its agent is told.

@@ -14,6 +14,7 @@ mod post;
 mod reply;
 mod sessions;
 mod streams;
+mod table;
 pub mod token;
 
 use std::fmt;

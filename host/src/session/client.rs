@@ -13,7 +13,6 @@ use super::{Contact, Era, Nobody, Session};
 use crate::broker::{Met, Upstream};
 use crate::call::SessionId;
 use crate::catalog::Kind;
-use crate::config::Follow;
 use crate::message::{Answer, Json, Notification, Request, RpcError};
 use crate::name::ProfileName;
 use crate::source::{Client, nobody_to_ask};
@@ -97,32 +96,27 @@ impl Session {
 
     /// Notes what a source says has changed. Whether the agent is to hear of it now: a snapshot of tools does not change behind
     /// its back, and of a live source it is told what came of it.
-    pub(super) fn changed(&self, upstream: &Upstream, method: &str) -> bool {
+    pub(super) fn changed(&self, upstream: &Arc<Upstream>, method: &str) -> bool {
+        let source = &upstream.config.name;
         match method {
-            TOOLS_CHANGED if upstream.config.discovery == Follow::Live => {
-                self.refresh();
+            TOOLS_CHANGED if self.follows_tools(upstream) => {
+                // It is told what came of that for itself.
+                self.refresh(upstream);
                 return false;
             }
             TOOLS_CHANGED => {
-                let wanted = self.listeners.want_tools();
-                if wanted {
-                    self.forget_tools();
-                } else {
-                    tracing::warn!(
-                        "a source says that its tools have changed; a session that is open keeps what it has"
-                    );
-                }
-                return wanted;
+                tracing::warn!("a source says that its tools have changed; a session that is open keeps what it has");
+                return false;
             }
-            "notifications/prompts/list_changed" => self.stale().extend([Kind::Prompt]),
-            "notifications/resources/list_changed" => self.stale().extend([Kind::Resource, Kind::Template]),
+            "notifications/prompts/list_changed" => self.lists.expire(&[Kind::Prompt], source),
+            "notifications/resources/list_changed" => self.lists.expire(&[Kind::Resource, Kind::Template], source),
             _ => {}
         }
         true
     }
 
     /// Tells the agent what a source says that belongs to no call, as far as it is to hear of it.
-    async fn tell(&self, upstream: &Upstream, notification: Notification) {
+    async fn tell(&self, upstream: &Arc<Upstream>, notification: Notification) {
         if !self.changed(upstream, &notification.method) {
             return;
         }
@@ -144,6 +138,10 @@ impl Session {
 impl Client for Session {
     fn session(&self) -> Option<&SessionId> {
         Some(&self.caller.session)
+    }
+
+    fn principal(&self) -> &str {
+        &self.caller.principal
     }
 
     fn profile(&self) -> Option<&ProfileName> {

@@ -302,7 +302,7 @@ impl Hears {
     fn hear(&self, notification: Notification) {
         let Some(session) = self.session.upgrade() else { return };
         let tell = session.changed(&self.upstream, &notification.method);
-        if !tell && self.upstream.config.discovery == Follow::Live {
+        if !tell {
             return;
         }
         match &self.out {

@@ -3,24 +3,20 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use futures_util::future::join_all;
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
-use tokio::time::timeout;
 
+use super::discovery::{Answered, Told, note};
 use super::group::Group;
-use super::refresh::PATIENCE;
 use super::{Era, Offers, Shelf, deferred, health};
-use crate::broker::{Inner, MAX_REMARKS, Met, Offer, Upstream};
+use crate::broker::{Inner, Met, Upstream};
 use crate::call::{Call, Caller, Risk};
 use crate::catalog::{Acceptance, Catalog, Filter, Index, Item, Kind, Lock};
 use crate::config::{Exposure, Follow, ProfileConfig};
-use crate::digest::Digest;
 use crate::gate::risk_of;
-use crate::ledger::{self, Event};
+use crate::ledger;
 use crate::message::Json;
-use crate::name::SEPARATOR;
-use crate::source::{Client, SourceError};
+use crate::name::{SEPARATOR, SourceName};
 
 /// The most characters of one source's instructions that go on. Models read them with every request.
 const MAX_INSTRUCTIONS: usize = 8 * 1024;
@@ -33,10 +29,8 @@ pub(super) struct Listing {
     listing: Arc<[Json]>,
     ttl_ms: u64,
     public: bool,
-    /// What each source said when it was met; of the tools only.
-    met: Vec<(Arc<Upstream>, Met)>,
-    /// The sources that are not required and could not be met, and why.
-    absent: Vec<(Arc<Upstream>, String)>,
+    /// What became of asking each source. Those that failed are not required.
+    answered: Vec<Answered>,
     /// What a list before this one had and this one has not.
     removed: HashSet<Arc<str>>,
     /// Made when somebody searches.
@@ -100,31 +94,69 @@ impl Listing {
         let group = exposed.split_once(SEPARATOR)?.0;
         let of_group =
             |upstream: &Upstream| upstream.config.group.is_some() && upstream.config.offered_as().as_str() == group;
-        let causes: Vec<_> = self.absent.iter().filter(|(up, _)| of_group(up)).map(|(_, why)| why.as_str()).collect();
-        let none = !causes.is_empty() && !self.met.iter().any(|(upstream, _)| of_group(upstream));
+        let of_group = |(upstream, _): &&Answered| of_group(upstream);
+        let members = || self.answered.iter().filter(of_group);
+        let causes: Vec<_> = members().filter_map(|(_, told)| told.as_ref().err().map(String::as_str)).collect();
+        let none = !causes.is_empty() && causes.len() == members().count();
         none.then(|| format!("no member of group `{group}` is there: {}", causes.join("; ")))
     }
 
-    /// Whether a source is missing that may be there later.
+    /// Whether a source is missing that may be there later, or has not yet said anew what it offers.
     pub(super) fn is_partial(&self) -> bool {
-        !self.absent.is_empty()
+        self.answered.iter().any(|(_, told)| told.as_ref().map_or(true, |told| told.old))
+    }
+
+    /// Why a source is not among those that were met. None if it is.
+    pub(super) fn absence(&self, source: &SourceName) -> Option<&str> {
+        let (_, told) = self.answered.iter().find(|(upstream, _)| upstream.config.name == *source)?;
+        told.as_ref().err().map(String::as_str)
+    }
+
+    /// Whether a source is absent, or has not said to this session what it offers.
+    pub(super) fn lacks(&self, source: &SourceName) -> bool {
+        let told = self.answered.iter().find(|(upstream, _)| upstream.config.name == *source).map(|(_, told)| told);
+        told.is_some_and(|told| told.as_ref().map_or(true, |told| told.old))
+    }
+
+    /// The sources that could not be met.
+    pub(super) fn absent(&self) -> impl Iterator<Item = &Arc<Upstream>> {
+        self.answered.iter().filter(|(_, told)| told.is_err()).map(|(upstream, _)| upstream)
+    }
+
+    /// What became of asking each source, with other answers in the place of what some said before.
+    pub(super) fn answered_but(&self, other: Vec<Answered>) -> Vec<Answered> {
+        let mut answered = self.answered.clone();
+        for (upstream, told) in other {
+            match answered.iter_mut().find(|(before, _)| before.config.name == upstream.config.name) {
+                Some((_, before)) => *before = told,
+                None => answered.push((upstream, told)),
+            }
+        }
+        answered
+    }
+
+    /// Takes note of what this list lacks of those before it.
+    pub(super) fn after(mut self, before: &Self) -> Self {
+        let gone = before.shown.keys().chain(&before.removed).filter(|name| !self.shown.contains_key(*name));
+        self.removed = gone.cloned().collect();
+        self
     }
 
     /// Whether the tools may be others without the agent asking for that.
     fn is_live(&self) -> bool {
-        self.met.iter().any(|(upstream, _)| upstream.config.discovery == Follow::Live)
+        self.sources().any(|(upstream, _)| upstream.config.discovery == Follow::Live)
     }
 
     /// The sources that were met, with what they can do.
     pub(super) fn sources(&self) -> impl Iterator<Item = (&Arc<Upstream>, &Met)> {
-        self.met.iter().map(|(upstream, met)| (upstream, met))
+        self.answered.iter().filter_map(|(upstream, told)| Some((upstream, told.as_ref().ok()?.met.as_ref()?)))
     }
 
     /// What the sources can do together. A legacy session has a snapshot of tools, which never changes; a modern agent that
     /// wants to hear of changes says so.
     pub(super) fn offers(&self, era: Era) -> Offers {
         let mut merged = json!({});
-        for (_, met) in &self.met {
+        for (_, met) in self.sources() {
             merge(&mut merged, met.capabilities.to_value());
         }
         if let Value::Object(capabilities) = &mut merged
@@ -133,14 +165,14 @@ impl Listing {
             // That era has them as an extension.
             capabilities.remove("tasks");
         }
-        // Of a legacy session the tools are a snapshot, unless a source is live; a modern one can hear that a source is back.
-        let tracks = self.is_live() || (era == Era::Modern && self.is_partial());
+        // Of a legacy session the tools are a snapshot, unless a source is live, or one is missing that is added when it is there.
+        let tracks = self.is_live() || self.is_partial();
         if let Value::Object(capabilities) = &mut merged
             && (tracks || era == Era::Legacy || !capabilities.contains_key("tools"))
         {
             capabilities.insert("tools".to_owned(), json!({ "listChanged": tracks }));
         }
-        let said = self.met.iter().filter_map(|(upstream, met)| {
+        let said = self.sources().filter_map(|(upstream, met)| {
             let text: String = met.instructions.as_ref()?.chars().take(MAX_INSTRUCTIONS).collect();
             Some(format!("{}: {text}", upstream.config.name))
         });
@@ -162,95 +194,40 @@ fn merge(into: &mut Value, other: Value) {
     }
 }
 
-/// Asks the profile's sources in parallel and takes what the session may see. Events of the tools, which are listed when a
-/// source is met: `mcp.connected` for each source, `mcp.error` for each that failed; of other kinds `mcp.listed`.
+/// What the session may see of what its sources have said. `first` says that it has seen nothing of it before.
 ///
 /// # Errors
 /// The text of the first required source that failed, or of names that collide: nothing is served on a partial set.
-pub(super) async fn take(
+pub(super) async fn build(
+    answered: Vec<Answered>,
+    first: bool,
     broker: &Inner,
     caller: &Arc<Caller>,
     profile: &ProfileConfig,
-    client: &Arc<dyn Client>,
     kind: Kind,
 ) -> Result<Listing, String> {
     // Boxed: the compiler looks only so deep into futures.
-    Box::pin(gather(None, broker, caller, profile, client, kind)).await
+    Box::pin(sift(answered, first, broker, caller, profile, kind)).await
 }
 
-/// The same of the tools after `before`: a source that was met then and is no live one is not asked again, and one that
-/// fails now is as it was.
-pub(super) async fn take_after(
-    before: &Listing,
+async fn sift(
+    answered: Vec<Answered>,
+    first: bool,
     broker: &Inner,
     caller: &Arc<Caller>,
     profile: &ProfileConfig,
-    client: &Arc<dyn Client>,
-) -> Result<Listing, String> {
-    let mut after = Box::pin(gather(Some(before), broker, caller, profile, client, Kind::Tool)).await?;
-    let gone = before.shown.keys().chain(&before.removed).filter(|name| !after.shown.contains_key(*name));
-    after.removed = gone.cloned().collect();
-    Ok(after)
-}
-
-async fn gather(
-    before: Option<&Listing>,
-    broker: &Inner,
-    caller: &Arc<Caller>,
-    profile: &ProfileConfig,
-    client: &Arc<dyn Client>,
     kind: Kind,
 ) -> Result<Listing, String> {
     let lock = Lock::load(&broker.config.data_dir).map_err(|error| error.to_string())?;
-    let admitted: Vec<_> = broker.admitted(&caller.profile).collect();
-    let met_before = |upstream: &Upstream| before?.met.iter().find(|(up, _)| up.config.name == upstream.config.name);
-    let asked = admitted.iter().map(|(upstream, _)| async {
-        match met_before(upstream) {
-            Some((_, met)) if upstream.config.discovery == Follow::Snapshot => Ok(Told::Before(met.clone())),
-            known => match (ask(upstream, client, kind, before.is_some()).await, known) {
-                (Ok((offer, met)), _) => Ok(Told::Now(offer, met)),
-                (Err(error), Some((_, met))) => {
-                    tracing::warn!(source = %upstream.config.name, %error, "a source does not list anew");
-                    Ok(Told::Before(met.clone()))
-                }
-                (Err(error), None) => Err(error),
-            },
+    let (mut usable, mut absent) = (Vec::new(), Vec::new());
+    for (upstream, filter) in broker.admitted(&caller.profile) {
+        let of_it = answered.iter().find(|(other, _)| other.config.name == upstream.config.name);
+        match of_it.map(|(_, told)| told) {
+            Some(Ok(Told { offer, .. })) => usable.push((upstream, filter, offer)),
+            Some(Err(error)) if upstream.config.required => return Err(error.clone()),
+            Some(Err(error)) => absent.push((upstream, error.clone())),
+            None => {}
         }
-    });
-    let answered = join_all(asked).await;
-
-    let (mut failure, mut absent) = (None, Vec::new());
-    let (mut usable, mut all_met) = (Vec::new(), Vec::new());
-    for ((upstream, filter), answered) in admitted.into_iter().zip(answered) {
-        let name = &upstream.config.name;
-        match answered {
-            Ok(told) => {
-                let (offer, met) = match told {
-                    Told::Now(offer, met) => {
-                        note_listed(broker, caller, kind, &upstream, &offer);
-                        (offer, met)
-                    }
-                    Told::Before(met) => (met.tools.clone(), Some(met)),
-                };
-                all_met.extend(met.map(|met| (Arc::clone(&upstream), met)));
-                usable.push((upstream, filter, offer));
-            }
-            Err(error) => {
-                let error = format!("source `{name}`: {error}");
-                let required = upstream.config.required;
-                let body = json!({ "source": name, "error": error, "required": required });
-                note(broker, caller, ledger::Kind::McpError, body);
-                tracing::warn!(source = %name, required, "{error}");
-                if required {
-                    failure.get_or_insert(error);
-                } else {
-                    absent.push((upstream, error));
-                }
-            }
-        }
-    }
-    if let Some(error) = failure {
-        return Err(error);
     }
     // Members of a group stand together, in their order.
     usable.sort_by(|(a, ..), (b, ..)| {
@@ -264,7 +241,7 @@ async fn gather(
     if kind == Kind::Resource && profile.status {
         health::check(&catalog)?;
     }
-    let offers = || usable.iter().map(|(_, _, offer)| offer).filter(|offer| !offer.items.is_empty());
+    let offers = || usable.iter().map(|(_, _, offer)| *offer).filter(|offer| !offer.items.is_empty());
     let ttl_ms = offers().map(|offer| offer.ttl_ms).min();
     let public = broker.serves_all_alike() && offers().count() > 0 && offers().all(|offer| offer.public);
     let of_source: HashMap<_, _> = usable.iter().map(|(up, filter, _)| (&up.config.name, (up, *filter))).collect();
@@ -294,7 +271,7 @@ async fn gather(
             hidden.insert(item.exposed.clone());
             continue;
         };
-        if before.is_none() {
+        if first {
             note_differences(broker, caller, &entry);
         }
         listing.push(entry.item.exposed_definition());
@@ -311,69 +288,15 @@ async fn gather(
         listing: listing.into(),
         ttl_ms: ttl_ms.unwrap_or(0),
         public,
-        met: all_met,
-        absent,
+        answered,
         removed: HashSet::new(),
         index: OnceCell::new(),
     })
 }
 
-/// What a source said of its items.
-enum Told {
-    /// Just now.
-    Now(Offer, Option<Met>),
-    /// When it was met for the list before.
-    Before(Met),
-}
-
 /// Whether the profile's lists and the policies of the `list` phase let the session see an item.
 pub(super) async fn may_see(broker: &Inner, caller: &Arc<Caller>, filter: &Filter, entry: &Shown) -> bool {
     filter.admits(&entry.item) && broker.gate.shows(&about_to_be_shown(entry, caller)).await
-}
-
-/// Asks one source. `again`, its answer is not waited for longer than [`PATIENCE`]; else as long as it takes to be installed and
-/// started, and to list.
-async fn ask(
-    upstream: &Upstream,
-    client: &Arc<dyn Client>,
-    kind: Kind,
-    again: bool,
-) -> Result<(Offer, Option<Met>), SourceError> {
-    if kind != Kind::Tool {
-        return Ok((upstream.list(client, kind).await?, None));
-    }
-    let discovered = upstream.discover(client);
-    let late = |_| SourceError::Timeout { method: kind.list_method().to_owned(), seconds: PATIENCE.as_secs() };
-    let met = if again { timeout(PATIENCE, discovered).await.map_err(late)?? } else { discovered.await? };
-    Ok((met.tools.clone(), Some(met)))
-}
-
-/// Of tools and prompts each definition; of the rest, of which there may be thousands, one digest of all.
-fn note_listed(broker: &Inner, caller: &Caller, kind: Kind, upstream: &Upstream, offer: &Offer) {
-    let (source, identity, count) = (&upstream.config.name, upstream.identity, offer.items.len());
-    let named = |item: &Arc<Item>| json!({ kind.as_str(): &*item.name, "definition": item.digest });
-    let (event, body) = match kind {
-        Kind::Tool => {
-            let tools: Vec<_> = offer.items.iter().map(named).collect();
-            let mut body = json!({ "source": source, "identity": identity, "count": count, "tools": tools });
-            if let Some(body) = body.as_object_mut().filter(|_| !offer.remarks.is_empty()) {
-                body.insert("remarks".to_owned(), json!(offer.remarks.iter().take(MAX_REMARKS).collect::<Vec<_>>()));
-            }
-            (ledger::Kind::McpConnected, body)
-        }
-        _ if count == 0 => return,
-        Kind::Prompt => {
-            let prompts: Vec<_> = offer.items.iter().map(named).collect();
-            (ledger::Kind::McpListed, json!({ "source": source, "count": count, "prompts": prompts }))
-        }
-        Kind::Resource | Kind::Template | Kind::Source => {
-            let digests: String = offer.items.iter().map(|item| item.digest.to_string()).collect();
-            let digest = Digest::of(digests.as_bytes());
-            let body = json!({ "source": source, "kind": kind.as_str(), "count": count, "digest": digest });
-            (ledger::Kind::McpListed, body)
-        }
-    };
-    note(broker, caller, event, body);
 }
 
 /// That a member of a group offers something else under the name of a tool.
@@ -391,8 +314,4 @@ fn note_differences(broker: &Inner, caller: &Caller, entry: &Shown) {
 fn about_to_be_shown(entry: &Shown, caller: &Arc<Caller>) -> Arc<Call> {
     let method = entry.item.kind.use_method();
     Arc::new(Call::new(method, Json::empty_object(), caller, entry.item.clone(), entry.risk))
-}
-
-fn note(broker: &Inner, caller: &Caller, kind: ledger::Kind, body: serde_json::Value) {
-    broker.ledger.note(Event { kind, run: Some(caller.session.clone()), call: None, body });
 }

@@ -1,40 +1,48 @@
-//! What a session does when a source says that its tools have changed.
+//! What a session does when a source says that its tools have changed, or is there that was not.
 //!
-//! A session keeps the tools that it began with, unless the source is `discovery = "live"`: then it takes that source's tools
-//! anew, and its agent is told what it can see for itself. Calls that are under way are about the definitions that they began
-//! with, and go on.
+//! A session keeps the tools that it began with, with three exceptions: of a source with `discovery = "live"` it takes them anew, a
+//! modern agent may ask to hear of every change, and a source that it had to begin without is added when it is there. Its agent
+//! is told what it can see for itself. Calls that are under way are about the definitions that they began with, and go on.
+//! Each source is asked by itself: none waits for another.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde_json::json;
+use tokio::time::timeout;
 
+use super::Session;
+use super::discovery::{self, Late, Told};
 use super::listing::{self, Listing};
-use super::{Era, Session};
+use super::lists::KINDS;
+use crate::broker::Upstream;
 use crate::catalog::Kind;
+use crate::config::Follow;
 use crate::ledger;
-use crate::message::Notification;
+use crate::name::SourceName;
 
-/// After one refresh the next begins no sooner: a list that changes all the time costs one discovery a second.
+/// After one refresh of a source the next begins no sooner: a list that changes all the time costs one discovery a second.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// How long a refresh waits for a source: as long as it has to connect. Then the session keeps what it has of it.
-pub(super) const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a refresh waits for its source: as long as it has to connect. Then the session keeps what it has of it.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Names of each sort that a log line shows; the ledger has all.
 const SHOWN: usize = 16;
 
 pub(super) const TOOLS_CHANGED: &str = "notifications/tools/list_changed";
 
-/// Whether tools are being taken anew.
+/// Which sources are being asked anew for their tools.
 #[derive(Default)]
-pub(super) struct Refresh(Mutex<Stage>);
+pub(super) struct Refresh {
+    running: Mutex<HashMap<SourceName, Stage>>,
+    /// Held while a list is put in the place of another. Nobody is asked meanwhile.
+    turn: tokio::sync::Mutex<()>,
+}
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    #[default]
-    Quiet,
     Running,
     /// And once more after that: another change came meanwhile.
     Again,
@@ -42,59 +50,133 @@ enum Stage {
 
 impl Refresh {
     /// Whether whoever asks is to begin.
-    fn begin(&self) -> bool {
-        let mut stage = self.lock();
-        let quiet = *stage == Stage::Quiet;
-        *stage = if quiet { Stage::Running } else { Stage::Again };
-        quiet
+    fn begin(&self, source: &SourceName) -> bool {
+        let mut running = self.lock();
+        let stage = if running.contains_key(source) { Stage::Again } else { Stage::Running };
+        running.insert(source.clone(), stage).is_none()
     }
 
     /// Whether whoever has just refreshed is to do it again.
-    fn goes_on(&self) -> bool {
-        let mut stage = self.lock();
-        let again = *stage == Stage::Again;
-        *stage = if again { Stage::Running } else { Stage::Quiet };
+    fn goes_on(&self, source: &SourceName) -> bool {
+        let mut running = self.lock();
+        let again = running.get(source) == Some(&Stage::Again);
+        if again {
+            running.insert(source.clone(), Stage::Running);
+        } else {
+            running.remove(source);
+        }
         again
     }
 
-    fn lock(&self) -> MutexGuard<'_, Stage> {
-        // Every value is valid.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, HashMap<SourceName, Stage>> {
+        // The map is whole at every point at which a holder could panic.
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Session {
-    /// Takes the tools of live sources anew, soon, and however often it is asked meanwhile, once.
-    pub(super) fn refresh(&self) {
-        if !self.refresh.begin() {
+    /// Whether the session takes the tools of a source anew when that says that they have changed.
+    pub(super) fn follows_tools(&self, upstream: &Upstream) -> bool {
+        upstream.config.discovery == Follow::Live || self.listeners.want_tools() || self.lacks(upstream)
+    }
+
+    /// Whether the session has begun without a source, or with what that said to an earlier one.
+    fn lacks(&self, upstream: &Upstream) -> bool {
+        let cell = Arc::clone(&self.lock_tools());
+        cell.get().is_some_and(|taken| taken.as_ref().is_ok_and(|tools| tools.lacks(&upstream.config.name)))
+    }
+
+    /// Takes the tools of a source anew, soon, and however often it is asked meanwhile, once.
+    pub(super) fn refresh(&self, upstream: &Arc<Upstream>) {
+        let source = &upstream.config.name;
+        if !self.refresh.begin(source) {
             return;
         }
-        let me = self.me.clone();
+        let (me, upstream) = (self.me.clone(), Arc::clone(upstream));
         tokio::spawn(async move {
             loop {
                 let Some(session) = me.upgrade().filter(|session| !session.ended()) else { return };
-                session.take_anew().await;
+                session.take_anew(&upstream).await;
                 // A session that ends meanwhile is held by nobody.
                 drop(session);
                 tokio::time::sleep(PAUSE).await;
-                if !me.upgrade().is_some_and(|session| session.refresh.goes_on()) {
+                if !me.upgrade().is_some_and(|session| session.refresh.goes_on(&upstream.config.name)) {
                     return;
                 }
             }
         });
     }
 
-    async fn take_anew(&self) {
-        // What was not decided yet needs no refresh.
+    /// Waits for the sources that the session had to begin without: for those that are still being asked, and for those that have
+    /// come back since.
+    pub(super) fn await_absent(&self, tools: &Listing, late: Vec<Late>) {
+        let is_late = |upstream: &Upstream| late.iter().any(|late| late.upstream.config.name == upstream.config.name);
+        for upstream in tools.absent().filter(|upstream| !is_late(upstream)) {
+            // One that comes from here on is told of.
+            if upstream.source.health().connected {
+                self.refresh(upstream);
+            }
+        }
+        self.wait_for(late);
+    }
+
+    /// Takes in what sources say that are still being asked, when they say it.
+    pub(super) fn wait_for(&self, late: Vec<Late>) {
+        for Late { upstream, kind, told } in late {
+            let me = self.me.clone();
+            tokio::spawn(async move {
+                let told = told.await;
+                let Some(session) = me.upgrade().filter(|session| !session.ended()) else { return };
+                if kind != Kind::Tool {
+                    return session.list_arrived(upstream, kind, told).await;
+                }
+                if let Ok(told) = discovery::noted(&session.broker, &session.caller, kind, &upstream, told) {
+                    session.take_in(&upstream, told).await;
+                }
+            });
+        }
+    }
+
+    async fn take_anew(&self, upstream: &Arc<Upstream>) {
+        let source = &upstream.config.name;
+        let asked = discovery::question(upstream, &self.client(), Kind::Tool);
+        match timeout(PATIENCE, asked).await {
+            Ok(Ok(told)) => {
+                let told = discovery::noted(&self.broker, &self.caller, Kind::Tool, upstream, Ok(told));
+                if let Ok(told) = told {
+                    self.take_in(upstream, told).await;
+                }
+            }
+            Ok(Err(error)) => tracing::warn!(%source, %error, "a source does not list anew"),
+            Err(_) => tracing::warn!(%source, "a source does not list anew within {} s", PATIENCE.as_secs()),
+        }
+    }
+
+    /// Puts what a source offers now in the place of what it offered, and tells the agent what that changes for it.
+    async fn take_in(&self, upstream: &Arc<Upstream>, told: Told) {
+        let _turn = self.refresh.turn.lock().await;
+        // What was not decided yet is taken anew anyway.
         let Some(Ok(before)) = self.lock_tools().get().cloned() else { return };
-        let client = self.client();
-        let after = match listing::take_after(&before, &self.broker, &self.caller, &self.profile, &client).await {
-            Ok(after) => Arc::new(after),
+        let source = &upstream.config.name;
+        let is_new = before.absence(source).is_some();
+        let capabilities = told.met.as_ref().map(|met| met.capabilities.clone());
+        let answered = before.answered_but(vec![(Arc::clone(upstream), Ok(told))]);
+        let built = listing::build(answered, false, &self.broker, &self.caller, &self.profile, Kind::Tool).await;
+        let after = match built {
+            Ok(after) => Arc::new(after.after(&before)),
             Err(error) => return tracing::warn!(error, "a session keeps the tools that it has"),
         };
         let change = Change::between(&before, &after);
+        *self.lock_tools() = Arc::new(tokio::sync::OnceCell::new_with(Some(Ok(Arc::clone(&after)))));
+        if is_new {
+            self.lists.expire(&KINDS, source);
+            let has =
+                |capability: &&(&str, Kind)| capabilities.as_ref().is_some_and(|all| all.get(capability.0).is_some());
+            let other = [("prompts", Kind::Prompt), ("resources", Kind::Resource)];
+            other.iter().filter(has).for_each(|(_, kind)| self.tell_change(*kind));
+        }
         if change.is_none() {
-            return tracing::info!("a source says that its tools have changed, and they have not");
+            return tracing::info!(%source, "a source says that its tools have changed, and they have not");
         }
         let Change { added, removed, changed } = &change;
         let shown = |names: &BTreeSet<Arc<str>>| names.iter().take(SHOWN).cloned().collect::<Vec<_>>().join(" ");
@@ -107,12 +189,7 @@ impl Session {
         let all = |names: &BTreeSet<Arc<str>>| names.iter().map(|name| json!(&**name)).collect::<Vec<_>>();
         let body = json!({ "added": all(added), "removed": all(removed), "changed": all(changed) });
         self.record(ledger::Kind::ListChanged, body);
-        *self.lock_tools() = Arc::new(tokio::sync::OnceCell::new_with(Some(Ok(after))));
-        let told = Notification { method: TOOLS_CHANGED.to_owned(), params: None };
-        match self.agent.era {
-            Era::Legacy => self.outlet.offer(told),
-            Era::Modern => self.listeners.tell(&told),
-        }
+        self.tell_change(Kind::Tool);
     }
 }
 
@@ -155,15 +232,17 @@ pub(super) fn removed(kind: Kind, name: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
     use super::*;
 
     #[test]
     fn however_many_changes_come_meanwhile_one_more_refresh_follows() {
-        let refresh = Refresh::default();
-        assert!(refresh.begin());
-        assert!(!refresh.begin() && !refresh.begin());
-        assert!(refresh.goes_on());
-        assert!(!refresh.goes_on());
-        assert!(refresh.begin());
+        let (refresh, one, other) = (Refresh::default(), "one".parse().unwrap(), "other".parse().unwrap());
+        assert!(refresh.begin(&one));
+        assert!(!refresh.begin(&one) && !refresh.begin(&one));
+        assert!(refresh.begin(&other), "none waits for another");
+        assert!(refresh.goes_on(&one));
+        assert!(!refresh.goes_on(&one));
+        assert!(refresh.begin(&one));
     }
 }

@@ -3,9 +3,8 @@
 //! A connection that several sessions share declares no client capabilities, so a source has nothing to ask of anybody: its
 //! own requests are refused, because nothing tells for whom they are. One that belongs to a session puts them to its agent.
 
-use std::collections::HashMap;
-use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
@@ -14,11 +13,12 @@ use tokio::time::{Instant, timeout};
 
 use super::transport::Transport;
 use super::{Client, Discovery, Listed, Relay, SourceError};
-use crate::call::{Outcome, SessionId};
+use crate::call::Outcome;
 use crate::catalog::Kind;
 use crate::message::{Json, Message, Notification};
 use crate::name::SourceName;
 
+mod audience;
 mod errands;
 mod handshake;
 mod meta;
@@ -27,6 +27,7 @@ mod pending;
 mod route;
 mod time;
 
+pub(crate) use audience::Audience;
 use errands::Errand;
 pub(crate) use handshake::Deadlines;
 use handshake::{Agreed, Era};
@@ -80,65 +81,6 @@ pub(crate) struct Party {
     pub(crate) audience: Arc<Audience>,
 }
 
-/// The sessions that are told when a source changes what it offers.
-#[derive(Default)]
-pub(crate) struct Audience(Mutex<Members>);
-
-#[derive(Default)]
-struct Members {
-    sessions: HashMap<SessionId, Weak<dyn Client>>,
-    /// How many there have been.
-    ever: usize,
-}
-
-impl Audience {
-    /// Lets a client hear of changes from now on.
-    pub(crate) fn join(&self, client: &Arc<dyn Client>) {
-        let Some(session) = client.session() else { return };
-        let mut members = self.lock();
-        if members.sessions.insert(session.clone(), Arc::downgrade(client)).is_none() {
-            members.ever += 1;
-        }
-    }
-
-    /// A session hears nothing more.
-    pub(crate) fn leave(&self, session: &SessionId) {
-        self.lock().sessions.remove(session);
-    }
-
-    /// Whether there was never a second one: then all that the source says is for the first.
-    fn is_of_one(&self) -> bool {
-        self.lock().ever <= 1
-    }
-
-    /// The one client that there has ever been.
-    fn only(&self) -> Option<Arc<dyn Client>> {
-        let members = self.lock();
-        members.sessions.values().next().filter(|_| members.ever == 1).and_then(Weak::upgrade)
-    }
-
-    /// Whether anybody hears.
-    pub(crate) fn listens(&self) -> bool {
-        self.lock().sessions.values().any(|client| client.strong_count() > 0)
-    }
-
-    pub(crate) async fn tell(&self, source: &SourceName, notification: &Notification) {
-        let clients: Vec<_> = self.lock().sessions.values().filter_map(Weak::upgrade).collect();
-        let told = clients.iter().map(|client| client.notify(source.as_str(), notification.clone()));
-        futures_util::future::join_all(told).await;
-    }
-
-    /// The client of a session that hears of changes.
-    fn of(&self, session: &SessionId) -> Option<Arc<dyn Client>> {
-        self.lock().sessions.get(session).and_then(Weak::upgrade)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Members> {
-        // The table is whole at every point at which a holder could panic.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 impl Link {
     /// Finds out which era the source speaks, agrees on a revision and lists the tools. Cancellation safe: dropping the
     /// future drops the connection. On an error the transport has been closed.
@@ -160,6 +102,7 @@ impl Link {
             pending: Mutex::default(),
             places: Arc::new(Semaphore::new(route::MAX_ASKED)),
             strays: AtomicU64::new(0),
+            timed_out: AtomicU32::new(0),
             news: watch::Sender::new(()),
         });
         let tasks =
@@ -265,6 +208,16 @@ impl Link {
         let _ = self.shared.request("logging/setLevel", |_| params, None, self.deadlines.list).await;
     }
 
+    /// Sends a request of the session again that an earlier connection has answered. What is answered now is not looked at.
+    pub(crate) async fn repeat(&self, method: &str, params: Json) {
+        let _ = self.shared.request(method, |_| params, None, self.deadlines.list).await;
+    }
+
+    /// What was declared to the source, if it is a legacy one.
+    pub(crate) fn declared(&self) -> &Json {
+        &self.shared.party.capabilities
+    }
+
     /// Sends a notification of the client's agent, and waits until it has left, for at most `timeout`.
     pub(crate) async fn notify(
         &self,
@@ -311,12 +264,22 @@ impl Link {
         self.until(|pending| (pending.ended.is_some() || pending.awaited() == 0).then_some(())).await;
     }
 
+    /// Waits until the number of requests in a row that had no answer in time is another than `seen`, and gives it. Cancellation
+    /// safe.
+    pub(crate) async fn timed_out(&self, seen: u32) -> u32 {
+        self.until(|_| Some(self.shared.timed_out.load(Ordering::Relaxed)).filter(|now| *now > 0 && *now != seen)).await
+    }
+
     /// When it was used last; now, if it is in use, be it for a subscription.
     pub(crate) fn used(&self) -> Instant {
+        self.unused_since().unwrap_or_else(Instant::now)
+    }
+
+    /// When it was used last. None if it is in use, be it for a subscription or a question of the source.
+    pub(crate) fn unused_since(&self) -> Option<Instant> {
         let pending = self.shared.pending();
-        let now = Instant::now();
         let in_use = pending.slots.values().any(|slot| slot.awaited || slot.caller.is_some());
-        if in_use { now } else { pending.used.unwrap_or(now) }
+        (!in_use && pending.asked.is_empty()).then(|| pending.used.unwrap_or_else(Instant::now))
     }
 
     /// Asks the source whether it lives; any answer says that it does. What has no `ping` any more (2026-07-28) is asked

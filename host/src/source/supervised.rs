@@ -28,8 +28,11 @@ use line::{Line, Patience, Wanted};
 mod common;
 mod connection;
 mod drive;
+mod held;
+mod known;
 mod line;
 mod machine;
+mod own;
 
 /// How one connection is made.
 #[async_trait]
@@ -103,6 +106,9 @@ impl<D: Dial> Source for Supervised<D> {
         if self.core.care.lifecycle == Lifecycle::PerCall {
             return Ok(self.core.single(client).await?.1);
         }
+        if let Some(discovery) = self.core.known_to(client) {
+            return Ok(discovery);
+        }
         self.over(client, |connection, said| match said {
             Some(discovery) => Box::pin(std::future::ready(Ok(discovery))),
             None => Box::pin(connection.discover()),
@@ -143,6 +149,9 @@ impl<D: Dial> Source for Supervised<D> {
                 Err(_) => return Outcome::NotSent(time.is_over()),
             };
             let outcome = core.carry(&connection, &permit, client, relay.clone(), time).await;
+            if connection.link.has_owner() {
+                core.note_held(client, &connection, &permit, &outcome);
+            }
             // It had ended unnoticed, and the source surely did nothing with this call: nothing is replayed.
             let ended = matches!(outcome, Outcome::NotSent(_)) && !connection.link.is_open();
             if !(ended && std::mem::take(&mut first)) {
@@ -181,13 +190,14 @@ impl<D: Dial> Source for Supervised<D> {
 
     fn end_session(&self, session: &SessionId) {
         self.core.audience.leave(session);
-        let Some(line) = self.core.own().remove(session) else { return };
+        let line = self.core.own().remove(session);
+        let Some(line) = line else { return };
         self.core.close_later(async move { line.stop(Duration::ZERO).await });
     }
 
     fn health(&self) -> Health {
         let core = &self.core;
-        let own: Vec<_> = core.own().values().cloned().collect();
+        let own = core.own().placed();
         let lines = || own.iter().chain([&core.shared]);
         Health {
             status: Status::of_all(lines().map(|line| line.status())),
@@ -199,7 +209,7 @@ impl<D: Dial> Source for Supervised<D> {
     }
 
     async fn ping(&self) {
-        let own: Vec<_> = self.core.own().values().cloned().collect();
+        let own = self.core.own().placed();
         let open = own.iter().chain([&self.core.shared]).filter_map(|line| Some((line, line.open()?)));
         let pings = open.map(async |(line, connection)| match drive::ping(&self.core, &connection).await {
             None => line.noticed(machine::Event::Answered, "it answers again"),
@@ -208,9 +218,28 @@ impl<D: Dial> Source for Supervised<D> {
         join_all(pings).await;
     }
 
+    async fn restart(&self, cause: &str, patience: Duration) -> Result<Status, SourceError> {
+        let core = &self.core;
+        core.forget();
+        for line in core.own().placed() {
+            // The others are made when they are needed.
+            core.end(&line, machine::Event::Restarted, cause, DRAIN_DEADLINE, line.must_stay());
+        }
+        let wanted = core.shared.status() != Status::Idle || core.wants(&core.shared);
+        if !wanted {
+            return Ok(Status::Idle);
+        }
+        core.end(&core.shared, machine::Event::Restarted, cause, DRAIN_DEADLINE, true);
+        let nobody: Arc<dyn Client> = Arc::new(super::Onlooker);
+        match tokio::time::timeout(patience, self.connect(&nobody, Patience::Attempt)).await {
+            Ok(connected) => connected.map(|_| Status::Ready),
+            Err(_) => Ok(core.shared.status()),
+        }
+    }
+
     async fn close(&self) {
         let core = &self.core;
-        let own: Vec<_> = core.own().drain().map(|(_, line)| line).collect();
+        let own = core.own().drain();
         core.closes.send_replace(true);
         join_all(own.iter().chain([&core.shared]).map(|line| line.stop(DRAIN_DEADLINE))).await;
         let closing = std::mem::take(&mut *core.closing());
@@ -227,10 +256,10 @@ impl<D: Dial> Supervised<D> {
         client: &Arc<dyn Client>,
         work: impl for<'a> Fn(&'a Connection, Option<Discovery>) -> BoxFuture<'a, Result<T, SourceError>>,
     ) -> Result<T, SourceError> {
-        let (connection, said) = self.connect(client, Patience::Attempt).await?;
+        let (connection, said) = self.connect(client, Patience::Look).await?;
         match work(&connection, said).await {
             Err(_) if !connection.link.is_open() => {
-                let (connection, said) = self.connect(client, Patience::Attempt).await?;
+                let (connection, said) = self.connect(client, Patience::Look).await?;
                 work(&connection, said).await
             }
             done => done,
@@ -246,8 +275,9 @@ impl<D: Dial> Supervised<D> {
         let core = &self.core;
         let mut waited: Option<(Arc<Line>, u64)> = None;
         loop {
-            let line = core.line_for(client)?;
+            let (line, whom) = core.line_for(client, patience)?;
             if waited.is_none()
+                && !(patience == Patience::Look && line.is_doubted())
                 && let Some(connection) = line.open()
             {
                 return Ok((connection, None));
@@ -258,10 +288,7 @@ impl<D: Dial> Supervised<D> {
                 Some((before, seen)) if Arc::ptr_eq(before, &line) => *seen,
                 _ => line.failures(),
             };
-            let start = || {
-                let begin = Begin::Attempt(Arc::downgrade(client));
-                tokio::spawn(drive(Arc::clone(core), Arc::clone(&line), begin))
-            };
+            let start = || tokio::spawn(drive(Arc::clone(core), Arc::clone(&line), Begin::Attempt(whom)));
             match line.want(patience, seen, start) {
                 Wanted::Open(connection, discovery) => return Ok((connection, discovery)),
                 Wanted::Refused(error) => return Err(error),
@@ -276,7 +303,8 @@ impl<D: Dial> Supervised<D> {
 
 impl<D> Drop for Supervised<D> {
     fn drop(&mut self) {
-        self.core.own().drain().for_each(|(_, line)| line.drop_all());
+        let own = self.core.own().drain();
+        own.iter().for_each(|line| line.drop_all());
         self.core.shared.drop_all();
         self.core.closing().drain(..).for_each(|task| task.abort());
     }

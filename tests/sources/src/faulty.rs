@@ -17,9 +17,14 @@ pub(crate) use web::serve;
 /// Of a list without end, after the first one: soon enough for a page, and too late for the whole.
 const SLOW_PAGE: Duration = Duration::from_secs(16);
 
+/// How often a source that waits for a file looks for it.
+const LOOK: Duration = Duration::from_millis(10);
+
 /// What one connection does wrong.
 pub(crate) struct Faults {
     words: String,
+    /// The script, beside which stands what some faults wait for.
+    script: String,
     lists: usize,
     /// The request by which the other side listens for changes.
     listener: Option<Value>,
@@ -44,7 +49,7 @@ pub(crate) enum Reaction {
 impl Faults {
     /// Those of the next connection.
     pub(crate) fn next(script: &str) -> Self {
-        Self { words: take(script).unwrap_or_default(), lists: 0, listener: None }
+        Self { words: take(script).unwrap_or_default(), script: script.to_owned(), lists: 0, listener: None }
     }
 
     pub(crate) fn has(&self, fault: &str) -> bool {
@@ -55,6 +60,9 @@ impl Faults {
         let id = message.get("id");
         let params = message.get("params").unwrap_or(&Value::Null);
         let answer = |result: Value| json!({ "jsonrpc": "2.0", "id": id, "result": result });
+        if self.has("mute") && self.lists > 0 {
+            return Reaction::Silence;
+        }
         match message.get("method").and_then(Value::as_str).unwrap_or_default() {
             "notifications/cancelled" if self.has("late") => {
                 let said = json!({ "content": [{ "type": "text", "text": "too late" }] });
@@ -73,11 +81,20 @@ impl Faults {
                 Reaction::Say(vec![json!({ "jsonrpc": "2.0", "method": method, "params": acknowledged })])
             }
             "initialize" if self.has("hang-initialize") => Reaction::Silence,
-            "initialize" => Reaction::Say(vec![answer(json!({
-                "protocolVersion": params.get("protocolVersion"),
-                "capabilities": { "tools": { "listChanged": true } },
-                "serverInfo": { "name": "faulty", "version": "1" },
-            }))]),
+            "initialize" => {
+                while self.has("waits") && !std::fs::exists(format!("{}.go", self.script)).unwrap_or(false) {
+                    std::thread::sleep(LOOK);
+                }
+                let mut capabilities = json!({ "tools": { "listChanged": true } });
+                if self.has("logs") {
+                    capabilities["logging"] = json!({});
+                }
+                Reaction::Say(vec![answer(json!({
+                    "protocolVersion": params.get("protocolVersion"),
+                    "capabilities": capabilities,
+                    "serverInfo": { "name": "faulty", "version": "1" },
+                }))])
+            }
             "tools/list" if self.has("slow-pages") && self.lists > 0 => {
                 self.lists += 1;
                 std::thread::sleep(SLOW_PAGE);

@@ -64,6 +64,12 @@ impl Running {
         self.ended()
     }
 
+    /// The same after a signal.
+    pub(crate) fn end_by(mut self, number: Signal) -> (Option<i32>, String) {
+        self.signal(number);
+        self.ended()
+    }
+
     pub(crate) fn ended(&mut self) -> (Option<i32>, String) {
         // Its output ends when it does.
         loop {

@@ -161,7 +161,7 @@ async fn legacy_message(
 }
 
 async fn initialize(shared: &Shared, caller: &Admitted, request: Request) -> Result<Response, Refusal> {
-    let session = shared.sessions.new_id()?;
+    let session = shared.sessions.new_id(caller)?;
     let params = request.params.as_ref();
     match Legacy::open(&*shared.backend, &caller.profile, &caller.principal, Transport::Tcp, params).await {
         Ok((agent, result)) => {
@@ -169,7 +169,7 @@ async fn initialize(shared: &Shared, caller: &Admitted, request: Request) -> Res
             if let Ok(id) = HeaderValue::from_str(&session) {
                 response.headers_mut().insert(HeaderName::from_static(headers::SESSION), id);
             }
-            shared.sessions.add(session, caller.clone(), agent);
+            shared.sessions.add(session, caller.clone(), agent)?;
             Ok(response)
         }
         Err(error) => Ok(reply::json(StatusCode::OK, Answered::error(Some(request.id), &error))),

@@ -1,8 +1,5 @@
 //! The sessions of the HTTP front: legacy ones by their secret id, modern ones by who calls.
 
-use std::collections::HashMap;
-use std::hash::Hash;
-use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -10,12 +7,12 @@ use axum::http::{HeaderMap, StatusCode};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
 use tokio::sync::{OnceCell, mpsc};
-use tokio::time::Instant;
 
 use super::admission::Admitted;
 use super::headers::{self, SESSION};
 use super::reply::{Refusal, Resumable};
 use super::streams::{EventId, Reader, Streams};
+use super::table::{Entry, InUse, Table};
 use crate::front::DRAIN;
 use crate::front::protocol::contact::{OUT_QUEUE, Out};
 use crate::front::protocol::desk::Desk;
@@ -26,6 +23,9 @@ use crate::session::Agent;
 /// How many sessions the front holds, of each era. Each costs some kilobytes; a client that loses its ids and begins
 /// anew with every request must not take the broker's memory.
 pub(crate) const MAX_SESSIONS: usize = 10_000;
+
+/// How many of them one principal may have, of each era, so that there is always room for another.
+pub(crate) const MAX_OF_ONE: usize = MAX_SESSIONS / 4 * 3;
 
 /// After how long without a request a modern session ends. The next request opens another, so that nobody notices.
 pub(crate) const MODERN_IDLE: Duration = Duration::from_secs(10 * 60);
@@ -48,16 +48,18 @@ pub(crate) struct Sessions {
 
 impl Default for Sessions {
     fn default() -> Self {
-        Self { legacy: Table::new(LEGACY_IDLE), modern: Table::new(MODERN_IDLE) }
+        Self {
+            legacy: Table::new(LEGACY_IDLE, |_, session| &session.caller.principal),
+            modern: Table::new(MODERN_IDLE, |(caller, ..), _| &caller.principal),
+        }
     }
 }
 
 impl Sessions {
     /// The id of a legacy session to be, if there is room for one: 256 random bits.
-    pub(crate) fn new_id(&self) -> Result<String, Refusal> {
-        if self.legacy.lock().len() >= MAX_SESSIONS {
-            return Err(full());
-        }
+    pub(crate) fn new_id(&self, caller: &Admitted) -> Result<String, Refusal> {
+        // What is in the way goes when the session is entered: its agent may yet be refused.
+        self.legacy.room_for(&caller.principal)?;
         let mut secret = [0; 32];
         getrandom::fill(&mut secret).map_err(|error| {
             let message = format!("the system gives no random numbers: {error}");
@@ -67,9 +69,12 @@ impl Sessions {
     }
 
     /// Enters an agent that has initialised.
-    pub(crate) fn add(&self, id: String, caller: Admitted, agent: Legacy) {
+    pub(crate) fn add(&self, id: String, caller: Admitted, agent: Legacy) -> Result<(), Refusal> {
+        let principal = Arc::clone(&caller.principal);
         let session = LegacySession { caller, agent, streams: Arc::default(), listening: Mutex::default() };
-        self.legacy.lock().insert(id, Entry::new(session));
+        let (_, leaving) = self.legacy.entry(id, &principal, || session)?;
+        close_soon(leaving, Vec::new());
+        Ok(())
     }
 
     /// The session that a request names. One of another caller, or of the same under another profile, is as unknown as one that never was.
@@ -82,7 +87,9 @@ impl Sessions {
     pub(crate) fn modern(&self, caller: &Admitted, agent: &Agent) -> Result<InUse<OnceCell<Desk>>, Refusal> {
         let key = (caller.clone(), agent.name.clone(), agent.capabilities.clone());
         self.modern.retire(&key, |cell| cell.get().is_some_and(Desk::ended));
-        self.modern.entry(key, OnceCell::new)
+        let (session, leaving) = self.modern.entry(key, &caller.principal, OnceCell::new)?;
+        close_soon(Vec::new(), leaving);
+        Ok(session)
     }
 
     /// Ends the legacy session that a request names.
@@ -109,6 +116,13 @@ impl Sessions {
     pub(crate) async fn close(&self) {
         let (legacy, modern) = (self.legacy.take_all(), self.modern.take_all());
         close(legacy, modern).await;
+    }
+}
+
+/// Ends the sessions that others needed the room of. Nobody waits for that.
+fn close_soon(legacy: Vec<Arc<Entry<LegacySession>>>, modern: Vec<Arc<Entry<OnceCell<Desk>>>>) {
+    if !legacy.is_empty() || !modern.is_empty() {
+        tokio::spawn(close(legacy, modern));
     }
 }
 
@@ -192,124 +206,4 @@ fn session_id(headers: &HeaderMap) -> Result<&str, Refusal> {
 fn unknown() -> Refusal {
     let message = "no such session; it may have ended: begin anew with `initialize`";
     Refusal::new(StatusCode::NOT_FOUND, RpcError::INVALID_REQUEST, message)
-}
-
-fn full() -> Refusal {
-    let message = format!("{MAX_SESSIONS} sessions are open already; end one, or wait until one is idle");
-    Refusal::new(StatusCode::SERVICE_UNAVAILABLE, RpcError::INTERNAL, message)
-}
-
-/// Entries that are dropped when nobody has used them for a time.
-struct Table<K, V> {
-    entries: Mutex<HashMap<K, Arc<Entry<V>>>>,
-    idle: Duration,
-}
-
-struct Entry<V> {
-    value: V,
-    used: Mutex<Instant>,
-}
-
-impl<K: Hash + Eq, V> Table<K, V> {
-    fn new(idle: Duration) -> Self {
-        Self { entries: Mutex::default(), idle }
-    }
-
-    fn get<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> Option<InUse<V>>
-    where
-        K: std::borrow::Borrow<Q>,
-    {
-        self.lock().get(key).cloned().map(InUse)
-    }
-
-    /// The entry of that key, made if there is none and room for one.
-    fn entry(&self, key: K, make: impl FnOnce() -> V) -> Result<InUse<V>, Refusal> {
-        let mut entries = self.lock();
-        if entries.len() >= MAX_SESSIONS && !entries.contains_key(&key) {
-            return Err(full());
-        }
-        Ok(InUse(entries.entry(key).or_insert_with(|| Entry::new(make())).clone()))
-    }
-
-    /// Takes out the entry of that key if `over` says so. Whoever uses it keeps it.
-    fn retire(&self, key: &K, over: impl FnOnce(&V) -> bool) {
-        let mut entries = self.lock();
-        if entries.get(key).is_some_and(|entry| over(&entry.value)) {
-            entries.remove(key);
-        }
-    }
-
-    /// Takes out what nobody uses and nobody has used for the idle time. Users are counted under the table's lock, so that
-    /// nobody can begin meanwhile.
-    fn take_idle(&self) -> Vec<Arc<Entry<V>>> {
-        let now = Instant::now();
-        let idle = |entry: &Arc<Entry<V>>| Arc::strong_count(entry) == 1 && now - entry.used() >= self.idle;
-        self.lock().extract_if(|_, entry| idle(entry)).map(|(_, entry)| entry).collect()
-    }
-
-    fn take_all(&self) -> Vec<Arc<Entry<V>>> {
-        self.lock().drain().map(|(_, entry)| entry).collect()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<K, Arc<Entry<V>>>> {
-        // The map is whole at every point at which a holder could panic.
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl<V> Entry<V> {
-    fn new(value: V) -> Arc<Self> {
-        Arc::new(Self { value, used: Mutex::new(Instant::now()) })
-    }
-
-    fn used(&self) -> Instant {
-        *self.used.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// An entry that somebody uses; it does not age meanwhile.
-pub(crate) struct InUse<V>(Arc<Entry<V>>);
-
-impl<V> Deref for InUse<V> {
-    type Target = V;
-
-    fn deref(&self) -> &V {
-        &self.0.value
-    }
-}
-
-impl<V> Drop for InUse<V> {
-    fn drop(&mut self) {
-        *self.0.used.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used, reason = "tests")]
-    use super::*;
-
-    #[tokio::test(start_paused = true)]
-    async fn an_entry_ages_only_while_nobody_uses_it() {
-        let idle = Duration::from_secs(60);
-        let table: Table<u32, u32> = Table::new(idle);
-        let used = table.entry(1, || 10).unwrap();
-        tokio::time::advance(idle * 2).await;
-        assert!(table.take_idle().is_empty());
-        drop(used);
-        tokio::time::advance(idle / 2).await;
-        assert!(table.take_idle().is_empty());
-        assert_eq!(table.get(&1).as_deref(), Some(&10));
-        tokio::time::advance(idle).await;
-        assert_eq!(table.take_idle().len(), 1);
-        assert!(table.get(&1).is_none());
-    }
-
-    #[test]
-    fn a_full_table_takes_known_keys_only() {
-        let table: Table<usize, ()> = Table::new(Duration::ZERO);
-        (0..MAX_SESSIONS).for_each(|key| drop(table.entry(key, || ()).unwrap()));
-        assert!(table.entry(0, || ()).is_ok());
-        assert_eq!(table.entry(MAX_SESSIONS, || ()).err().unwrap().status, StatusCode::SERVICE_UNAVAILABLE);
-    }
 }

@@ -1,7 +1,7 @@
 //! The requests that wait for the source's answer.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
@@ -20,6 +20,10 @@ use crate::source::{Client, Relay};
 /// Requests that wait for one source at once. Far above what agents do; it bounds what a silent source makes us keep.
 const MAX_PENDING: usize = 1024;
 
+/// After how long a request that its caller gives up counts as one that was not answered in time: the limits of agents are often
+/// shorter than the source's. A person who changes their mind does so sooner.
+const GIVEN_UP_LATE: Duration = Duration::from_secs(10);
+
 /// What the callers, the reader and the errands have in common.
 pub(super) struct Shared {
     pub(super) transport: Arc<dyn Transport>,
@@ -32,7 +36,10 @@ pub(super) struct Shared {
     pub(super) places: Arc<Semaphore>,
     /// Answers and progress that belong to no open request.
     pub(super) strays: AtomicU64,
-    /// Told of the end, and of each request that is done with while somebody waits for the last.
+    /// Requests in a row that had no answer in time. An answer or progress ends the row.
+    pub(super) timed_out: AtomicU32,
+    /// Told of the end, of each request that had no answer in time, and of each that is done with while somebody waits for the
+    /// last.
     pub(super) news: watch::Sender<()>,
 }
 
@@ -75,6 +82,11 @@ pub(super) struct Slot {
 }
 
 impl Slot {
+    /// Whether the source has asked the agent for something, so that it is not silent.
+    fn has_asked(&self) -> bool {
+        self.asking > 0 || self.answered.is_some()
+    }
+
     /// Whether the source waits for the agent, or has not had its whole time since the agent answered.
     fn has_time(&self, timeout: Duration) -> bool {
         self.asking > 0 || self.answered.is_some_and(|at| at.elapsed() < timeout)
@@ -120,8 +132,11 @@ impl Shared {
         let (id, params) = (Id::number(waiting.id), Some(params(waiting.id)));
         let request = Message::Request(Request { id, method: method.to_owned(), params });
         let mut deadline = Instant::now() + timeout;
-        let sent = tokio::time::timeout_at(deadline, self.transport.send(&request));
-        if let Err(error) = sent.await.map_err(|_| Lost::Timeout)? {
+        let Ok(sent) = tokio::time::timeout_at(deadline, self.transport.send(&request)).await else {
+            waiting.timed_out = true;
+            return Err(Lost::Timeout);
+        };
+        if let Err(error) = sent {
             waiting.sent = false;
             self.broke(&error);
             return Err(Lost::NotSent(error.to_string()));
@@ -134,7 +149,10 @@ impl Shared {
                 Err(_) if self.pending().slots.get(&waiting.id).is_some_and(|slot| slot.has_time(timeout)) => {
                     deadline = Instant::now() + timeout;
                 }
-                Err(_) => return Err(Lost::Timeout),
+                Err(_) => {
+                    waiting.timed_out = true;
+                    return Err(Lost::Timeout);
+                }
             }
         }
     }
@@ -156,13 +174,14 @@ impl Shared {
         let id = pending.last;
         let (reply, answer) = oneshot::channel();
         let awaited = timeout < super::FOR_GOOD && !matches!(method, super::PING | handshake::DISCOVER);
+        let begun = Instant::now();
         if awaited {
-            pending.used = Some(Instant::now());
+            pending.used = Some(begun);
         }
         pending.slots.insert(id, Slot { reply, caller, awaited, asking: 0, answered: None });
         // The protocol forbids to cancel `initialize`, and before it nothing else may be said.
         let cancellable = !matches!(method, handshake::INITIALIZE | handshake::DISCOVER);
-        Ok((Waiting { shared: self, id, sent: true, cancellable, awaited }, answer))
+        Ok((Waiting { shared: self, id, sent: true, cancellable, awaited, begun, timed_out: false }, answer))
     }
 
     /// Sends a short message when the source takes it; never waits.
@@ -175,6 +194,11 @@ impl Shared {
     pub(super) fn stray(&self, what: &'static str) {
         let count = self.strays.fetch_add(1, Ordering::Relaxed) + 1;
         tracing::debug!(what, count, "a source sent something that belongs to no open request");
+    }
+
+    /// Takes note that the source answers, or is at work.
+    pub(super) fn lives(&self) {
+        self.timed_out.store(0, Ordering::Relaxed);
     }
 
     /// Takes note of a message that could not be sent because the connection is gone.
@@ -212,17 +236,26 @@ pub(super) struct Waiting<'a> {
     pub(super) sent: bool,
     pub(super) cancellable: bool,
     pub(super) awaited: bool,
+    begun: Instant,
+    timed_out: bool,
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        let (unanswered, draining) = {
+        let now = Instant::now();
+        let (slot, draining) = {
             let mut pending = self.shared.pending();
             if self.awaited {
-                pending.used = Some(Instant::now());
+                pending.used = Some(now);
             }
-            (pending.slots.remove(&self.id).is_some(), pending.draining)
+            (pending.slots.remove(&self.id), pending.draining)
         };
+        let unanswered = slot.is_some();
+        let late = self.timed_out || now - self.begun >= GIVEN_UP_LATE;
+        if self.awaited && late && slot.is_some_and(|slot| !slot.has_asked()) {
+            self.shared.timed_out.fetch_add(1, Ordering::Relaxed);
+            self.shared.news.send_replace(());
+        }
         if draining {
             self.shared.news.send_replace(());
         }

@@ -51,6 +51,7 @@ pub(super) async fn read(shared: Arc<Shared>) {
 }
 
 fn answer(shared: &Shared, response: Response) {
+    shared.lives();
     let slot = response.id.and_then(|id| id.as_number()).and_then(|id| shared.pending().slots.remove(&id));
     match slot {
         Some(slot) => {
@@ -106,6 +107,7 @@ async fn notify(shared: &Shared, notification: Notification, within: Option<&Id>
             let token = caller.as_ref().and_then(|caller| caller.relay.token.clone());
             let (Some(id), Some(caller), Some(token)) = (id, caller, token) else { return shared.stray("progress") };
             let params = notification.params.and_then(|params| params.with("progressToken", &token));
+            shared.lives();
             shared.relay(id, &caller.relay, Notification { params, ..notification }).await;
         }
         CANCELLED => {
@@ -120,10 +122,21 @@ async fn notify(shared: &Shared, notification: Notification, within: Option<&Id>
             }
         }
         // What changed concerns everybody, unless the message says for whom it is.
-        method if subscription(params).is_none() && is_change(method) => match shared.owner() {
-            Some(owner) => owner.notify(shared.party.source.as_str(), notification).await,
-            None => shared.party.audience.tell(&shared.party.source, &notification).await,
-        },
+        method if subscription(params).is_none() && is_change(method) => {
+            let (source, audience) = (&shared.party.source, &shared.party.audience);
+            let of_list = method.ends_with("/list_changed");
+            if of_list {
+                audience.changed();
+            }
+            let owner = shared.owner();
+            if let Some(owner) = &owner {
+                owner.notify(source.as_str(), notification.clone()).await;
+            }
+            // The sessions without a connection of their own have no other that would tell them.
+            if owner.is_none() || of_list {
+                audience.tell(source, &notification).await;
+            }
+        }
         // A page that a person opened is done with, perhaps long after the call that asked for it.
         COMPLETE => {
             let id = params.and_then(|params| params.get_str("elicitationId"));

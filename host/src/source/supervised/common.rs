@@ -1,8 +1,7 @@
 //! What a source and the drivers of its lines have in common: what is known of it, and who uses which line.
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
@@ -10,17 +9,18 @@ use tokio::task::JoinHandle;
 use tokio::time::{timeout, timeout_at};
 
 use super::connection::Connection;
-use super::line::{Line, Vitals};
+use super::drive::{Begin, End, drive};
+use super::held;
+use super::known::Known;
+use super::line::{Line, Owner, Patience, Vitals};
+use super::machine::Event;
+use super::own::{Full, MAX_OF_ONE, MAX_OWN, Own};
 use super::{Care, Dial};
-use crate::call::{Outcome, SessionId};
+use crate::call::Outcome;
 use crate::gate::Permit;
 use crate::message::Json;
 use crate::source::link::{Audience, CallTime, Deadlines, Link, Party};
 use crate::source::{CLOSE_DEADLINE, Client, Discovery, Relay, SourceError, Status};
-
-/// How many sessions may have a connection (most often a process) of their own to one source, or calls where each has one.
-/// What agents of one machine or team have open, and not what would exhaust it.
-const MAX_OWN: usize = 256;
 
 /// What the source and the drivers of its lines have in common.
 pub(in crate::source) struct Core<D> {
@@ -31,7 +31,8 @@ pub(in crate::source) struct Core<D> {
     pub(super) vitals: Arc<Vitals>,
     pub(super) shared: Arc<Line>,
     pub(super) audience: Arc<Audience>,
-    own: Mutex<HashMap<SessionId, Arc<Line>>>,
+    own: Mutex<Own>,
+    known: Mutex<Known>,
     /// Calls with a connection each.
     single: Arc<Semaphore>,
     /// Whether the source is being closed: what still waits for answers then has [`DRAIN_DEADLINE`](crate::source::DRAIN_DEADLINE).
@@ -80,6 +81,7 @@ impl<D> Core<D> {
             vitals,
             audience: Arc::default(),
             own: Mutex::default(),
+            known: Mutex::default(),
             single: Arc::new(Semaphore::new(MAX_OWN)),
             closes: watch::Sender::new(false),
             closing: Mutex::default(),
@@ -103,6 +105,22 @@ impl<D: Dial> Core<D> {
             Ok(None) => connection.link.call(permit.method(), permit.source_params(), client, relay, time).await,
             Ok(Some(objection)) => Outcome::NotSent(objection),
             Err(_) => Outcome::NotSent(time.is_over()),
+        }
+    }
+
+    /// Remembers what a session has asked of the connection that it has to itself.
+    pub(super) fn note_held(
+        &self,
+        client: &Arc<dyn Client>,
+        connection: &Connection,
+        permit: &Permit,
+        outcome: &Outcome,
+    ) {
+        let line = || self.own().get(client.session()?).cloned();
+        if let Some(note) = held::noted(permit, outcome, connection.has_tasks)
+            && let Some(line) = line()
+        {
+            line.hold(note);
         }
     }
 
@@ -153,14 +171,111 @@ impl<D: Dial> Core<D> {
     }
 }
 
-impl<D> Core<D> {
-    /// The line that a client uses, as far as is known.
-    pub(super) fn line_for(&self, client: &Arc<dyn Client>) -> Result<Arc<Line>, SourceError> {
-        if self.cannot_share(client) {
-            return self.own_line(client);
+impl<D: Dial> Core<D> {
+    /// The line that a client uses for this, as far as is known, and who the connection is made for if there is none. Who
+    /// declares nothing and only looks is content with the shared line: nothing is kept of a look.
+    pub(super) fn line_for(
+        self: &Arc<Self>,
+        client: &Arc<dyn Client>,
+        patience: Patience,
+    ) -> Result<(Arc<Line>, Option<Weak<dyn Client>>), SourceError> {
+        let whom = Some(Arc::downgrade(client));
+        if !self.cannot_share(client) {
+            self.audience.join(client);
+            return Ok((Arc::clone(&self.shared), whom));
         }
+        let looks = patience == Patience::Look && client.capabilities() == Json::empty_object();
+        if looks && !self.has_own(client) {
+            self.audience.join(client);
+            return Ok((Arc::clone(&self.shared), None));
+        }
+        let Some(line) = self.own_line(client) else { return Ok((Arc::clone(&self.shared), whom)) };
+        if line.open().is_none() {
+            self.place(&line)?;
+        }
+        Ok((line, whom))
+    }
+
+    /// Gives a line of a session a place, for which another may have to go.
+    pub(super) fn place(self: &Arc<Self>, line: &Arc<Line>) -> Result<(), SourceError> {
+        let (new, leaving) = self.own().place(line).map_err(|full| {
+            let (count, whose) = match full {
+                Full::Share => (MAX_OF_ONE, "the sessions of one caller"),
+                Full::All => (MAX_OWN, "several callers' sessions"),
+            };
+            SourceError::Start(format!(
+                "{count} connections of their own to this source are in use by {whose}, as many as there may be; wait until one of \
+                 their calls has ended"
+            ))
+        })?;
+        if let Some(owner) = line.owner().filter(|_| new) {
+            // Its own connection tells it of changes.
+            self.audience.leave(&owner.session);
+        }
+        if let Some(leaving) = leaving {
+            self.hears_with_others(&leaving);
+            self.end(&leaving, Event::Rested, "another session needed its place", self.timeout, false);
+        }
+        Ok(())
+    }
+
+    /// Ends what a line has, and begins anew if that is wanted. Does not wait for it.
+    pub(super) fn end(self: &Arc<Self>, line: &Arc<Line>, event: Event, cause: &str, patience: Duration, again: bool) {
+        line.take_over(|before, connection| {
+            let end = End { before, connection, event, cause: cause.to_owned(), patience, again };
+            tokio::spawn(drive(Arc::clone(self), Arc::clone(line), Begin::End(end)))
+        });
+    }
+}
+
+impl<D> Core<D> {
+    /// The driver of a line has nothing more to do.
+    pub(super) fn leave(&self, line: &Line) {
+        if self.own().release(line) {
+            self.hears_with_others(line);
+        }
+        line.leave();
+    }
+
+    /// Lets a session that has no connection of its own any more hear what is told to all.
+    fn hears_with_others(&self, line: &Line) {
+        if let Some(client) = line.owner().and_then(|owner| owner.client.upgrade()) {
+            self.audience.join(&client);
+        }
+    }
+
+    /// What the source said a moment ago to somebody who declared the same, for a client that would have to connect to hear it.
+    pub(super) fn known_to(&self, client: &Arc<dyn Client>) -> Option<Discovery> {
+        if !self.cannot_share(client) || self.has_own(client) {
+            return None;
+        }
+        let discovery = self.known().get(&client.capabilities(), self.audience.changes())?;
         self.audience.join(client);
-        Ok(Arc::clone(&self.shared))
+        Some(discovery)
+    }
+
+    /// Remembers what a source has said that has just been met.
+    pub(super) fn remember(&self, connection: &Connection, discovery: &Discovery) {
+        if !connection.link.is_modern() {
+            let (declared, changes) = (connection.link.declared().clone(), self.audience.changes());
+            self.known().insert(declared, changes, discovery.clone());
+        }
+    }
+
+    /// Forgets what the source is like and what it said: the next connection is made as if it was the first.
+    pub(super) fn forget(&self) {
+        self.known().clear();
+        self.legacy.store(false, Ordering::Relaxed);
+        self.stateful.store(false, Ordering::Relaxed);
+    }
+
+    fn has_own(&self, client: &Arc<dyn Client>) -> bool {
+        client.session().and_then(|session| self.own().get(session)?.open()).is_some()
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        // The map is whole at every point at which a holder could panic.
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether it is known already that this client needs a connection of its own.
@@ -169,21 +284,12 @@ impl<D> Core<D> {
         client.session().is_some() && self.legacy.load(Ordering::Relaxed) && declares()
     }
 
-    pub(super) fn own_line(&self, client: &Arc<dyn Client>) -> Result<Arc<Line>, SourceError> {
-        let Some(session) = client.session() else { return Ok(Arc::clone(&self.shared)) };
-        let mut own = self.own();
-        if let Some(line) = own.get(session) {
-            return Ok(Arc::clone(line));
-        }
-        if own.len() >= MAX_OWN {
-            return Err(SourceError::Start(format!(
-                "{MAX_OWN} sessions have a connection of their own to this source already; end one of them"
-            )));
-        }
-        self.audience.leave(session);
-        let line = Line::new(&self.vitals, Some((session.clone(), Arc::downgrade(client))));
-        own.insert(session.clone(), Arc::clone(&line));
-        Ok(line)
+    /// The line of a client's own. None for who is no session.
+    pub(super) fn own_line(&self, client: &Arc<dyn Client>) -> Option<Arc<Line>> {
+        let session = client.session()?;
+        let owner =
+            || Owner { session: session.clone(), principal: client.principal().into(), client: Arc::downgrade(client) };
+        Some(self.own().get_or_insert(session, || Line::new(&self.vitals, Some(owner()))))
     }
 
     /// Remembers what a source is like that was met.
@@ -206,8 +312,8 @@ impl<D> Core<D> {
         self.closing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn own(&self) -> MutexGuard<'_, HashMap<SessionId, Arc<Line>>> {
-        // The map is whole at every point at which a holder could panic.
+    pub(super) fn own(&self) -> MutexGuard<'_, Own> {
+        // The maps are whole at every point at which a holder could panic.
         self.own.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

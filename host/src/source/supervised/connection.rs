@@ -20,13 +20,16 @@ pub(super) type Digests = HashMap<String, Digest>;
 /// One connection, and what it listed last.
 pub(super) struct Connection {
     pub(super) link: Link,
+    /// Whether the source knows tasks, which end with the connection that began them.
+    pub(super) has_tasks: bool,
     listed: Mutex<HashMap<Kind, Digests>>,
 }
 
 impl Connection {
     /// A connection that has just listed its tools.
     pub(super) fn new(link: Link, tools: &Listed) -> Self {
-        Self { link, listed: Mutex::new(HashMap::from([(Kind::Tool, digests(Kind::Tool, tools))])) }
+        let has_tasks = link.declares("tasks");
+        Self { link, has_tasks, listed: Mutex::new(HashMap::from([(Kind::Tool, digests(Kind::Tool, tools))])) }
     }
 
     /// What the source says of itself now, with its tools.

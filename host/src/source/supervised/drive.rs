@@ -3,8 +3,9 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use futures_util::future::BoxFuture;
-use tokio::time::{Instant, sleep_until};
+use futures_util::future::{BoxFuture, join_all};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep_until, timeout};
 
 use super::connection::Connection;
 use super::line::Line;
@@ -24,12 +25,30 @@ const PING_DEADLINE: Duration = Duration::from_secs(10);
 /// Questions in a row that may stay unanswered before the connection is given up.
 const MAX_SILENCES: u32 = 2;
 
+/// How long a new connection may take to be told what the one before it knew.
+const RESTORE_DEADLINE: Duration = Duration::from_secs(5);
+
 /// Where a driver begins.
 pub(super) enum Begin {
-    /// With an attempt, for the client who asked.
-    Attempt(Weak<dyn Client>),
+    /// With an attempt, for the client who asked, if one in particular did.
+    Attempt(Option<Weak<dyn Client>>),
     /// With a connection that stands.
     Keep(Arc<Connection>),
+    /// With the end of what there is.
+    End(End),
+}
+
+/// How what a line has is ended.
+pub(super) struct End {
+    /// The driver before this one.
+    pub(super) before: Option<JoinHandle<()>>,
+    pub(super) connection: Option<Arc<Connection>>,
+    pub(super) event: Event,
+    pub(super) cause: String,
+    /// How long answers that are waited for may still take.
+    pub(super) patience: Duration,
+    /// Whether another connection is made then.
+    pub(super) again: bool,
 }
 
 /// Makes connections for as long as somebody wants them and the line is not stopped.
@@ -39,8 +58,13 @@ pub(super) fn drive<D: Dial>(core: Arc<Core<D>>, line: Arc<Line>, begin: Begin) 
 
 async fn work<D: Dial>(core: Arc<Core<D>>, line: Arc<Line>, begin: Begin) {
     let mut made = match begin {
-        Begin::Attempt(client) => attempt(&core, &line, Some(client)).await,
+        Begin::Attempt(client) => attempt(&core, &line, client).await,
         Begin::Keep(connection) => Made::Here(connection),
+        Begin::End(end) => {
+            let again = end.again;
+            finish(&line, end).await;
+            if again { attempt(&core, &line, None).await } else { Made::Elsewhere }
+        }
     };
     loop {
         let needless = match made {
@@ -49,9 +73,22 @@ async fn work<D: Dial>(core: Arc<Core<D>>, line: Arc<Line>, begin: Begin) {
             Made::Elsewhere => true,
         };
         if needless || !core.wants(&line) {
-            return line.leave();
+            return core.leave(&line);
         }
         made = attempt(&core, &line, None).await;
+    }
+}
+
+/// Ends what a line has.
+async fn finish(line: &Line, end: End) {
+    if let Some(before) = end.before {
+        before.abort();
+        // Cancelled, most likely; what it was making is gone with it.
+        let _ = before.await;
+    }
+    line.ended(end.event, &end.cause);
+    if let Some(connection) = end.connection {
+        connection.retire(end.patience).await;
     }
 }
 
@@ -98,7 +135,8 @@ async fn settle<D: Dial>(
     if owned && line.is_shared() {
         // Met for the first time, the source turned out to be one that cannot be shared.
         match core.own_line(client) {
-            Ok(own) if own.begin("met by this session") => {
+            Some(own) if core.place(&own).is_ok() && own.begin("met by this session") => {
+                core.remember(&connection, &discovery);
                 own.opened(&connection, discovery);
                 own.driven_by(tokio::spawn(drive(Arc::clone(core), Arc::clone(&own), Begin::Keep(connection))));
             }
@@ -110,10 +148,25 @@ async fn settle<D: Dial>(
         return Made::Elsewhere;
     }
     core.learn(legacy, stateful);
-    if line.opened(&connection, discovery) {
+    restore(line, &connection).await;
+    let anew = line.opened(&connection, discovery.clone());
+    if anew {
+        core.audience.changed();
+    }
+    core.remember(&connection, &discovery);
+    if anew {
         announce(core, line, &connection).await;
     }
     Made::Here(connection)
+}
+
+/// Tells a new connection of a session what the one before it knew. What the source refuses, it refuses.
+async fn restore(line: &Line, connection: &Connection) {
+    let held = line.held();
+    let told = held.requests().map(|(method, params)| connection.link.repeat(method, params));
+    if timeout(RESTORE_DEADLINE, join_all(told)).await.is_err() {
+        tracing::warn!("a source was not told in time what its connection before knew: log level, subscriptions");
+    }
 }
 
 /// Tells the sessions that use a line that the source is back, and not as they knew it.
@@ -136,18 +189,36 @@ async fn announce<D: Dial>(core: &Core<D>, line: &Line, connection: &Connection)
 
 /// Watches a connection until it does not stand any more. Whether it was ended because nobody needed it.
 async fn keep<D: Dial>(core: &Core<D>, line: &Line, connection: Arc<Connection>) -> bool {
-    let mut silences = 0;
+    let (mut silences, mut late) = (0, 0);
     let mut next_ping = Instant::now() + KEEPALIVE;
-    // One of a session may hold what the session said, and goes with it.
-    let rests = line.is_shared() && !core.care.eager;
+    // The shared one of an eager source is wanted even if no session is there.
+    let rests = !line.is_shared() || !core.care.eager;
+    let mut dead = false;
     let (event, why) = loop {
+        let idle_from = if line.must_stay() { Instant::now() } else { connection.link.used() };
         tokio::select! {
             biased;
             Ended { why, expired } = connection.link.ended() => {
                 break (if expired { Event::Expired } else { Event::Lost }, why);
             }
-            () = sleep_until(connection.link.used() + core.care.idle), if rests => {
-                if connection.link.used().elapsed() >= core.care.idle {
+            requests = connection.link.timed_out(late) => {
+                late = requests;
+                line.noticed(Event::TimedOut(requests), &format!("{requests} requests in a row had no answer in time"));
+                if line.is_doubted() {
+                    match ping(core, &connection).await {
+                        None => {
+                            late = 0;
+                            line.noticed(Event::Answered, "it answers a question whether it lives: it is slow");
+                        }
+                        Some(why) => {
+                            dead = true;
+                            break (Event::Lost, format!("{requests} requests in a row had no answer in time; {why}"));
+                        }
+                    }
+                }
+            }
+            () = sleep_until(idle_from + core.care.idle), if rests => {
+                if !line.must_stay() && connection.link.used().elapsed() >= core.care.idle {
                     break (Event::Rested, format!("not used for {} s", core.care.idle.as_secs_f32()));
                 }
             }
@@ -170,6 +241,11 @@ async fn keep<D: Dial>(core: &Core<D>, line: &Line, connection: Arc<Connection>)
         }
     };
     line.ended(event, &why);
+    if dead {
+        // No answer is on its way, and the next process may need what this one has.
+        connection.link.close().await;
+        return false;
+    }
     // Answers may still be on their way, and hold nobody up who wants the next connection.
     let (timeout, mut closes) = (core.timeout, core.closes.subscribe());
     core.close_later(async move {

@@ -12,7 +12,8 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::connection::{Connection, Digests};
-use super::machine::{ATTEMPTS, Event, Machine};
+use super::held::Held;
+use super::machine::{ATTEMPTS, Event, Machine, TIMEOUTS};
 use crate::call::{SessionId, now_millis};
 use crate::ledger;
 use crate::name::SourceName;
@@ -46,6 +47,8 @@ impl Vitals {
 pub(super) enum Patience {
     /// Not at all for a source that is known to be down, as another can be asked; else until the next attempt has failed.
     Elsewhere,
+    /// Until the next attempt has failed; but not at all for a source that is known to be ill, as whoever lists begins without it.
+    Look,
     /// Until the next attempt has failed.
     Attempt,
     /// Until the attempts are spent, if a connection ever stood: the source is known, and may be back soon.
@@ -65,11 +68,23 @@ pub(super) enum Wanted {
 /// One place where a connection is kept.
 pub(super) struct Line {
     vitals: Arc<Vitals>,
-    /// Whose it is; None is the shared one.
-    whose: Option<(SessionId, Weak<dyn Client>)>,
+    /// The session that it is for, or `None` for the shared one.
+    whose: Option<Owner>,
     kept: Mutex<Kept>,
     news: watch::Sender<()>,
 }
+
+/// The session that a line is for.
+pub(super) struct Owner {
+    pub(super) session: SessionId,
+    /// Who opened the session.
+    pub(super) principal: Arc<str>,
+    pub(super) client: Weak<dyn Client>,
+}
+
+/// How much a line is missed if it has to go: the less the earlier it goes. First those that hold nothing for their session, and
+/// of those the ones without a connection, and then whichever was not used for the longest time.
+pub(super) type Worth = (bool, Option<Instant>);
 
 #[derive(Default)]
 struct Kept {
@@ -84,10 +99,12 @@ struct Kept {
     /// The tools that whoever uses this line has reason to believe in. None before it was used, or if it was seen to fail.
     believed: Option<Digests>,
     driver: Option<JoinHandle<()>>,
+    /// What the session asked of its connection and the next one must know.
+    held: Held,
 }
 
 impl Line {
-    pub(super) fn new(vitals: &Arc<Vitals>, whose: Option<(SessionId, Weak<dyn Client>)>) -> Arc<Self> {
+    pub(super) fn new(vitals: &Arc<Vitals>, whose: Option<Owner>) -> Arc<Self> {
         let news = watch::Sender::new(());
         Arc::new(Self { vitals: Arc::clone(vitals), whose, kept: Mutex::default(), news })
     }
@@ -96,8 +113,13 @@ impl Line {
     pub(super) fn client(&self) -> Option<Arc<dyn Client>> {
         match &self.whose {
             None => Some(Arc::new(crate::source::Onlooker)),
-            Some((_, client)) => client.upgrade(),
+            Some(owner) => owner.client.upgrade(),
         }
+    }
+
+    /// The session that it is for, or `None` for the shared one.
+    pub(super) fn owner(&self) -> Option<&Owner> {
+        self.whose.as_ref()
     }
 
     pub(super) fn is_shared(&self) -> bool {
@@ -111,6 +133,37 @@ impl Line {
     /// The connection that stands.
     pub(super) fn open(&self) -> Option<Arc<Connection>> {
         self.kept().connection.as_ref().filter(|connection| connection.link.is_open()).map(Arc::clone)
+    }
+
+    /// Whether the source answers nothing, and is being asked whether it lives.
+    pub(super) fn is_doubted(&self) -> bool {
+        self.kept().machine.is_doubted()
+    }
+
+    /// How much it is missed if it goes now. None if it is in use.
+    pub(super) fn worth(&self) -> Option<Worth> {
+        let kept = self.kept();
+        let holds = !kept.held.is_empty();
+        match (&kept.connection, kept.machine.status()) {
+            (Some(connection), _) => Some((holds, Some(connection.link.unused_since()?))),
+            (None, Status::BackingOff | Status::Failed) => Some((holds, None)),
+            (None, _) => None,
+        }
+    }
+
+    /// What the session asked of its connection and the next one must know.
+    pub(super) fn held(&self) -> Held {
+        self.kept().held.clone()
+    }
+
+    /// Takes note of what the session has asked of its connection.
+    pub(super) fn hold(&self, change: impl FnOnce(&mut Held)) {
+        change(&mut self.kept().held);
+    }
+
+    /// Whether the connection must stay although nobody uses it.
+    pub(super) fn must_stay(&self) -> bool {
+        self.kept().held.must_stay()
     }
 
     /// Why there is no connection, if there was to be one.
@@ -131,6 +184,11 @@ impl Line {
     /// nobody works on it, `start` is asked for a driver.
     pub(super) fn want(&self, patience: Patience, seen: u64, start: impl FnOnce() -> JoinHandle<()>) -> Wanted {
         let mut kept = self.kept();
+        if patience == Patience::Look && kept.machine.is_doubted() {
+            return Wanted::Refused(SourceError::Closed(format!(
+                "it has left {TIMEOUTS} requests in a row unanswered, and is started anew unless it answers a `ping`"
+            )));
+        }
         if let Some(connection) = kept.connection.as_ref().filter(|connection| connection.link.is_open()) {
             let connection = Arc::clone(connection);
             return Wanted::Open(connection, kept.discovery.take());
@@ -150,7 +208,13 @@ impl Line {
             }
             _ => {}
         }
-        let refused = kept.error.clone().filter(|_| patience == Patience::Elsewhere);
+        let pauses = kept.machine.not_before().is_some_and(|at| Instant::now() < at);
+        let refused = kept.error.clone().filter(|_| match patience {
+            Patience::Elsewhere => true,
+            // An attempt that is due is a new chance; of one that others wait for, nobody knows better than they.
+            Patience::Look => pauses || kept.driver.is_some(),
+            Patience::Attempt | Patience::Reconnect => false,
+        });
         if kept.driver.is_none() {
             kept.driver = Some(start());
         }
@@ -199,7 +263,9 @@ impl Line {
 
     /// The connection is one that does not belong here.
     pub(super) fn handed_over(&self) {
-        self.note(&mut self.kept(), Event::HandedOver, "the source keeps something for the session that met it");
+        let mut kept = self.kept();
+        kept.error = None;
+        self.note(&mut kept, Event::HandedOver, "the source keeps something for the session that met it");
     }
 
     /// The connection does not stand any more.
@@ -228,6 +294,20 @@ impl Line {
     /// The driver of a connection that was made elsewhere.
     pub(super) fn driven_by(&self, driver: JoinHandle<()>) {
         self.kept().driver = Some(driver);
+    }
+
+    /// Puts another driver, which `start` makes, in the place of the one before it, and hands it that and the connection. From here
+    /// on nobody gets that connection. Does nothing to a line that was stopped.
+    pub(super) fn take_over(
+        &self,
+        start: impl FnOnce(Option<JoinHandle<()>>, Option<Arc<Connection>>) -> JoinHandle<()>,
+    ) {
+        let mut kept = self.kept();
+        if kept.machine.status() == Status::Stopped {
+            return;
+        }
+        let (before, connection) = (kept.driver.take(), kept.connection.take());
+        kept.driver = Some(start(before, connection));
     }
 
     /// Ends it for good: answers that are waited for have `patience` to arrive. Idempotent.
@@ -266,7 +346,7 @@ impl Line {
         let body = json!({ "source": self.vitals.name, "from": from.as_str(), "to": to.as_str(), "cause": cause });
         let event = ledger::Event::new(ledger::Kind::SourceState, body);
         (self.vitals.record)(match &self.whose {
-            Some((session, _)) => event.in_run(session),
+            Some(owner) => event.in_run(&owner.session),
             None => event,
         });
         self.news.send_replace(());

@@ -25,6 +25,9 @@ pub(super) const SETTLED: Duration = Duration::from_secs(5);
 /// How long a source is left alone once all attempts are spent, and again after each single one from then on.
 pub(super) const COOL_DOWN: Duration = Duration::from_secs(60);
 
+/// Requests in a row without an answer in time after which a source is asked whether it lives. One or two are slow calls.
+pub(super) const TIMEOUTS: u32 = 3;
+
 /// By how much of itself chance may shorten a pause, so that sources that fell together do not rise together.
 pub(super) const JITTER: f64 = 0.25;
 
@@ -49,6 +52,10 @@ pub(super) enum Event {
     Silent,
     /// It answers again.
     Answered,
+    /// So many requests in a row had no answer in time.
+    TimedOut(u32),
+    /// The operator wants it to be made anew.
+    Restarted,
     /// No more of it, ever.
     Stopped,
 }
@@ -65,11 +72,13 @@ pub(super) struct Machine {
     since: Option<Instant>,
     /// Whether one ever stood.
     met: bool,
+    /// Whether so many requests had no answer that the source may be dead. Ends with an answer, or with the connection.
+    doubted: bool,
 }
 
 impl Default for Machine {
     fn default() -> Self {
-        Self { status: Status::Idle, not_before: None, spent: 0, since: None, met: false }
+        Self { status: Status::Idle, not_before: None, spent: 0, since: None, met: false, doubted: false }
     }
 }
 
@@ -86,6 +95,11 @@ impl Machine {
     /// Whether a connection has ever stood.
     pub(super) fn met(&self) -> bool {
         self.met
+    }
+
+    /// Whether the source has to be asked whether it lives, as it answers nothing.
+    pub(super) fn is_doubted(&self) -> bool {
+        self.doubted
     }
 
     /// Whether the attempts are spent: what is begun now is one try, with nothing taken for granted.
@@ -125,17 +139,31 @@ impl Machine {
                 Idle
             }
             (Ready | Degraded, Event::Lost | Event::Expired) => self.pause(now, chance),
-            (Ready | Degraded, Event::Rested) => Idle,
+            (Ready | Degraded | BackingOff | Failed, Event::Rested) => Idle,
+            (Starting | Ready | Degraded | BackingOff | Failed, Event::Restarted) => {
+                self.spent = 0;
+                Idle
+            }
+            (Ready | Degraded, Event::TimedOut(requests)) if requests >= TIMEOUTS => {
+                self.doubted = true;
+                Degraded
+            }
             (Ready, Event::Silent) => Degraded,
-            (Degraded, Event::Answered) => Ready,
+            (Degraded, Event::Answered) => {
+                self.doubted = false;
+                Ready
+            }
             _ => return None,
         };
+        if after == before {
+            return None;
+        }
         self.status = after;
         if !matches!(after, BackingOff | Failed) {
             self.not_before = None;
         }
         if !matches!(after, Ready | Degraded) {
-            self.since = None;
+            (self.since, self.doubted) = (None, false);
         }
         Some(before)
     }

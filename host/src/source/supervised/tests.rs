@@ -2,6 +2,8 @@
 
 //! Over a source in memory and a clock that runs when all wait.
 
+mod ill;
+mod own;
 mod soak;
 mod world;
 

@@ -54,7 +54,7 @@ async fn a_session_is_bound_to_its_principal() {
     .await;
     let caller =
         |principal: &str, profile: &str| Admitted { principal: principal.into(), profile: profile.parse().unwrap() };
-    sessions.add(session.clone(), caller("one", "default"), open.ok().unwrap().0);
+    sessions.add(session.clone(), caller("one", "default"), open.ok().unwrap().0).ok().unwrap();
     let headers: HeaderMap = [("mcp-session-id".parse().unwrap(), session.parse().unwrap())].into_iter().collect();
     assert!(sessions.legacy(&caller("one", "default"), &headers).is_ok());
     for other in [caller("two", "default"), caller("one", "other")] {

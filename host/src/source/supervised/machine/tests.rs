@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-const EVENTS: [Event; 10] = [
+const EVENTS: [Event; 12] = [
     Event::Begun,
     Event::Opened,
     Event::Refused,
@@ -14,6 +14,8 @@ const EVENTS: [Event; 10] = [
     Event::Rested,
     Event::Silent,
     Event::Answered,
+    Event::TimedOut(TIMEOUTS),
+    Event::Restarted,
     Event::Stopped,
 ];
 
@@ -23,8 +25,8 @@ const EDGES: [(Status, &[Status]); 7] = [
     (Status::Starting, &[Status::Ready, Status::BackingOff, Status::Failed, Status::Idle, Status::Stopped]),
     (Status::Ready, &[Status::Degraded, Status::BackingOff, Status::Failed, Status::Idle, Status::Stopped]),
     (Status::Degraded, &[Status::Ready, Status::BackingOff, Status::Failed, Status::Idle, Status::Stopped]),
-    (Status::BackingOff, &[Status::Starting, Status::Stopped]),
-    (Status::Failed, &[Status::Starting, Status::Stopped]),
+    (Status::BackingOff, &[Status::Starting, Status::Idle, Status::Stopped]),
+    (Status::Failed, &[Status::Starting, Status::Idle, Status::Stopped]),
     (Status::Stopped, &[]),
 ];
 
@@ -137,6 +139,35 @@ fn a_stable_minute_renews_the_attempts_whatever_ends_it() {
         story.begin();
         assert_eq!(story.on(Event::Refused), Status::BackingOff, "after {event:?}");
     }
+}
+
+#[test]
+fn requests_in_a_row_without_an_answer_raise_a_doubt_that_one_answer_ends() {
+    let mut story = Story::new();
+    story.begin();
+    story.on(Event::Opened);
+    assert_eq!(story.on(Event::TimedOut(TIMEOUTS - 1)), Status::Ready, "slow calls");
+    assert!(!story.0.is_doubted());
+    assert_eq!(story.on(Event::TimedOut(TIMEOUTS)), Status::Degraded);
+    assert!(story.0.is_doubted());
+    assert_eq!(story.on(Event::Answered), Status::Ready);
+    assert!(!story.0.is_doubted());
+    story.on(Event::TimedOut(TIMEOUTS));
+    assert_eq!(story.on(Event::Lost), Status::BackingOff, "it is a crash like any other");
+    assert_eq!((story.pause(), story.0.is_doubted()), (FIRST_PAUSE, false));
+}
+
+#[test]
+fn a_restart_renews_the_attempts_and_waits_for_no_pause() {
+    let mut story = Story::new();
+    story.begin();
+    while story.on(Event::Refused) == Status::BackingOff {
+        story.begin();
+    }
+    assert_eq!(story.0.status(), Status::Failed);
+    assert_eq!(story.on(Event::Restarted), Status::Idle);
+    assert_eq!(story.begin(), Duration::ZERO);
+    assert_eq!(story.on(Event::Refused), Status::BackingOff, "all attempts are there again");
 }
 
 proptest! {

@@ -33,6 +33,12 @@ pub(super) enum Mood {
     Deaf,
     /// It answers nothing but what opens the connection.
     Mute,
+    /// It answers what opens the connection and whether it lives, and no call.
+    Busy,
+    /// It answers all calls, and keeps a log level and subscriptions for each of its clients.
+    Keeps,
+    /// The same, but it answers no call of a tool.
+    KeepsBusy,
     /// It answers a call after a second.
     Slow,
 }
@@ -50,6 +56,8 @@ pub(super) struct World {
     /// Connections that stand.
     pub(super) open: AtomicU64,
     pub(super) records: Mutex<Vec<Data>>,
+    /// The methods of the requests that it was sent, after those that open a connection.
+    pub(super) asked: Mutex<Vec<String>>,
 }
 
 impl World {
@@ -139,13 +147,24 @@ impl Transport for Wire {
             self.end();
             return Ok(());
         }
+        if opened {
+            self.world.asked.lock().unwrap().push(method.clone());
+        }
         let described = if self.mood == Mood::Changed { "another" } else { "a tool" };
         let tools = json!({ "tools": [{ "name": "echo", "description": described }] });
+        let keeps = json!({ "tools": {}, "logging": {}, "resources": { "subscribe": true } });
         let result = match (method.as_str(), self.mood) {
+            ("initialize", Mood::Keeps | Mood::KeepsBusy) => {
+                json!({ "protocolVersion": "2025-06-18", "capabilities": keeps })
+            }
             ("initialize", _) => json!({ "protocolVersion": "2025-06-18", "capabilities": { "tools": {} } }),
             ("tools/list", _) => {
                 self.opened.store(true, Ordering::SeqCst);
                 tools
+            }
+            ("tools/call", Mood::Busy | Mood::KeepsBusy) => {
+                self.world.calls.fetch_add(1, Ordering::SeqCst);
+                return Ok(());
             }
             (method, Mood::Mute) => {
                 self.world.calls.fetch_add(u64::from(method == "tools/call"), Ordering::SeqCst);

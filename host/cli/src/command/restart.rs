@@ -1,0 +1,81 @@
+//! `portcullis restart`
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::bail;
+use portcullis::control::{self, Request};
+use serde_json::{Value, json};
+
+use crate::cli::Global;
+use crate::output::{self, visible};
+use crate::run;
+
+/// End a source of the running brokers and start it again
+///
+/// Its calls that are open have 2 s to end. What a session had subscribed to there is subscribed to again. The ledger keeps who
+/// asked for it. Exit code 1 if no running broker has the source, or it does not come back.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  portcullis restart files
+  portcullis restart files --json")]
+pub(crate) struct Args {
+    /// The source
+    source: String,
+
+    /// Look only into this data folder
+    #[arg(long, value_name = "DIR")]
+    data_dir: Option<PathBuf>,
+}
+
+pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
+    let folders = run::data_dirs(global, args.data_dir.as_ref())?;
+    let by = format!("cli (uid {})", rustix::process::getuid().as_raw());
+    let request = Request::Restart { source: args.source.clone(), by };
+    let answers = run::block_on(async {
+        let mut answers = Vec::new();
+        for folder in &folders {
+            answers.extend(control::all(folder, &request).await?);
+        }
+        Ok(answers)
+    })?;
+    let Some((_, first)) = answers.first() else {
+        bail!("no broker runs here, so there is no source to restart; `portcullis status` shows the brokers that run");
+    };
+    let (mut good, mut told, mut unknown) = (true, Vec::new(), None);
+    for (chain, answer) in &answers {
+        match answer {
+            Ok(restarted) => told.push(json!({ "chain": chain, "source": args.source, "state": restarted["state"] })),
+            // Another broker may have it.
+            Err(error) if error.to_string().starts_with("no source ") => unknown = Some(error.to_string()),
+            Err(error) => {
+                good = false;
+                told.push(json!({ "chain": chain, "source": args.source, "error": error.to_string() }));
+            }
+        }
+    }
+    if told.is_empty() {
+        let why = unknown.or_else(|| first.as_ref().err().map(ToString::to_string));
+        bail!("{}", visible(&why.unwrap_or_default()));
+    }
+    if global.json {
+        output::json(&json!(told))?;
+    } else {
+        told.iter().try_for_each(print)?;
+    }
+    Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn print(told: &Value) -> anyhow::Result<()> {
+    let text = |key: &str| visible(told[key].as_str().unwrap_or_default()).into_owned();
+    let outcome = match (told["error"].as_str(), told["state"].as_str()) {
+        (Some(error), _) => visible(error).into_owned(),
+        (None, Some("ready")) => "ready".to_owned(),
+        (None, Some("idle")) => "ended; it is started when it is needed".to_owned(),
+        (None, state) => {
+            format!("ended; it is {}, and `portcullis status` tells how it goes on", state.unwrap_or("away"))
+        }
+    };
+    output::text(&format!("{}  broker {}  {outcome}\n", text("source"), text("chain")))
+}

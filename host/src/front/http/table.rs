@@ -1,0 +1,221 @@
+//! The entries of the front by key, of which each caller has a share.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::ops::Deref;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use axum::http::StatusCode;
+use tokio::time::Instant;
+
+use super::reply::Refusal;
+use super::sessions::{MAX_OF_ONE, MAX_SESSIONS};
+use crate::message::RpcError;
+
+/// Entries that are dropped when nobody has used them for a time.
+pub(super) struct Table<K, V> {
+    entries: Mutex<HashMap<K, Arc<Entry<V>>>>,
+    idle: Duration,
+    principal: Whose<K, V>,
+}
+
+/// Tells whose an entry is.
+type Whose<K, V> = for<'a> fn(&'a K, &'a V) -> &'a Arc<str>;
+
+pub(super) struct Entry<V> {
+    pub(super) value: V,
+    used: Mutex<Instant>,
+}
+
+impl<K: Hash + Eq + Clone, V> Table<K, V> {
+    pub(super) fn new(idle: Duration, principal: Whose<K, V>) -> Self {
+        Self { entries: Mutex::default(), idle, principal }
+    }
+
+    pub(super) fn get<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> Option<InUse<V>>
+    where
+        K: std::borrow::Borrow<Q>,
+    {
+        self.lock().get(key).cloned().map(InUse)
+    }
+
+    /// The entry of that key, made for this principal if there is none; and whatever had to go for it.
+    pub(super) fn entry(
+        &self,
+        key: K,
+        principal: &Arc<str>,
+        make: impl FnOnce() -> V,
+    ) -> Result<(InUse<V>, Vec<Arc<Entry<V>>>), Refusal> {
+        let mut entries = self.lock();
+        if let Some(entry) = entries.get(&key) {
+            return Ok((InUse(Arc::clone(entry)), Vec::new()));
+        }
+        let leaving = self.in_the_way(&entries, principal)?.and_then(|key| entries.remove(&key));
+        let entry = Entry::new(make());
+        entries.insert(key, Arc::clone(&entry));
+        Ok((InUse(entry), leaving.into_iter().collect()))
+    }
+
+    /// Whether there is room for another entry of this principal, or can be made.
+    pub(super) fn room_for(&self, principal: &Arc<str>) -> Result<(), Refusal> {
+        self.in_the_way(&self.lock(), principal).map(drop)
+    }
+
+    /// What has to go for another entry of this principal: of their own if they have their share, else of whoever has most, what
+    /// was not used for the longest time. Never what somebody uses.
+    fn in_the_way(&self, entries: &HashMap<K, Arc<Entry<V>>>, principal: &Arc<str>) -> Result<Option<K>, Refusal> {
+        if entries.len() < MAX_OF_ONE {
+            return Ok(None);
+        }
+        let mut counts: HashMap<&Arc<str>, usize> = HashMap::new();
+        for (key, entry) in entries {
+            *counts.entry((self.principal)(key, &entry.value)).or_default() += 1;
+        }
+        if counts.get(principal).is_some_and(|count| *count >= MAX_OF_ONE) {
+            return self.longest_unused(entries, Some(principal)).map(Some).ok_or_else(|| full(MAX_OF_ONE, " by you"));
+        }
+        if entries.len() < MAX_SESSIONS {
+            return Ok(None);
+        }
+        let most = counts.into_iter().max_by_key(|(_, count)| *count).map(|(principal, _)| principal);
+        let leaving = self.longest_unused(entries, most).or_else(|| self.longest_unused(entries, None));
+        leaving.map(Some).ok_or_else(|| full(MAX_SESSIONS, ""))
+    }
+
+    fn longest_unused(&self, entries: &HashMap<K, Arc<Entry<V>>>, of: Option<&Arc<str>>) -> Option<K> {
+        let may_go = |(key, entry): &(&K, &Arc<Entry<V>>)| {
+            // Users are counted under the table's lock, so that nobody can begin meanwhile.
+            Arc::strong_count(entry) == 1 && of.is_none_or(|of| *(self.principal)(key, &entry.value) == *of)
+        };
+        entries.iter().filter(may_go).min_by_key(|(_, entry)| entry.used()).map(|(key, _)| key.clone())
+    }
+
+    /// Takes out the entry of that key if `over` says so. Whoever uses it keeps it.
+    pub(super) fn retire(&self, key: &K, over: impl FnOnce(&V) -> bool) {
+        let mut entries = self.lock();
+        if entries.get(key).is_some_and(|entry| over(&entry.value)) {
+            entries.remove(key);
+        }
+    }
+
+    /// Takes out what nobody uses and nobody has used for the idle time. Users are counted under the table's lock, so that
+    /// nobody can begin meanwhile.
+    pub(super) fn take_idle(&self) -> Vec<Arc<Entry<V>>> {
+        let now = Instant::now();
+        let idle = |entry: &Arc<Entry<V>>| Arc::strong_count(entry) == 1 && now - entry.used() >= self.idle;
+        self.lock().extract_if(|_, entry| idle(entry)).map(|(_, entry)| entry).collect()
+    }
+
+    pub(super) fn take_all(&self) -> Vec<Arc<Entry<V>>> {
+        self.lock().drain().map(|(_, entry)| entry).collect()
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, HashMap<K, Arc<Entry<V>>>> {
+        // The map is whole at every point at which a holder could panic.
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<V> Entry<V> {
+    fn new(value: V) -> Arc<Self> {
+        Arc::new(Self { value, used: Mutex::new(Instant::now()) })
+    }
+
+    fn used(&self) -> Instant {
+        *self.used.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn full(count: usize, whose: &str) -> Refusal {
+    let message = format!(
+        "{count} sessions are in use{whose} already, as many as there may be; end one, or wait until one is idle"
+    );
+    Refusal::new(StatusCode::SERVICE_UNAVAILABLE, RpcError::INTERNAL, message)
+}
+
+/// An entry that somebody uses; it does not age meanwhile.
+pub(crate) struct InUse<V>(Arc<Entry<V>>);
+
+impl<V> Deref for InUse<V> {
+    type Target = V;
+
+    fn deref(&self) -> &V {
+        &self.0.value
+    }
+}
+
+impl<V> Drop for InUse<V> {
+    fn drop(&mut self) {
+        *self.0.used.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    /// Each entry is its principal's name and a number.
+    type Key = (Arc<str>, usize);
+
+    fn table(idle: Duration) -> Table<Key, ()> {
+        Table::new(idle, |(principal, _), ()| principal)
+    }
+
+    fn enter(table: &Table<Key, ()>, principal: &str, number: usize) -> Result<InUse<()>, Refusal> {
+        let principal = Arc::from(principal);
+        Ok(table.entry((Arc::clone(&principal), number), &principal, || ())?.0)
+    }
+
+    fn has(table: &Table<Key, ()>, principal: &str, number: usize) -> bool {
+        table.lock().contains_key(&(Arc::from(principal), number))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_entry_ages_only_while_nobody_uses_it() {
+        let idle = Duration::from_secs(60);
+        let table = table(idle);
+        let used = enter(&table, "ann", 1).unwrap();
+        tokio::time::advance(idle * 2).await;
+        assert!(table.take_idle().is_empty());
+        drop(used);
+        tokio::time::advance(idle / 2).await;
+        assert!(table.take_idle().is_empty());
+        assert!(table.get(&(Arc::from("ann"), 1)).is_some());
+        tokio::time::advance(idle).await;
+        assert_eq!(table.take_idle().len(), 1);
+        assert!(table.get(&(Arc::from("ann"), 1)).is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn abandoned_sessions_make_room_for_the_next_and_used_ones_stay() {
+        let table = table(Duration::ZERO);
+        let used = enter(&table, "ann", 0).unwrap();
+        for number in 1..MAX_OF_ONE + 100 {
+            drop(enter(&table, "ann", number).unwrap());
+            tokio::time::advance(Duration::from_millis(1)).await;
+        }
+        assert_eq!(table.lock().len(), MAX_OF_ONE);
+        assert!(has(&table, "ann", 0), "it is in use");
+        assert!(!has(&table, "ann", 1) && has(&table, "ann", MAX_OF_ONE + 99), "the oldest went first");
+        drop(used);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_caller_leaves_room_for_others_and_whoever_has_most_goes_first() {
+        let table = table(Duration::ZERO);
+        // Bob's were used before all others.
+        (0..MAX_SESSIONS - MAX_OF_ONE).for_each(|number| drop(enter(&table, "bob", number).unwrap()));
+        tokio::time::advance(Duration::from_millis(1)).await;
+        let anns: Vec<_> = (0..MAX_OF_ONE).map(|number| enter(&table, "ann", number).unwrap()).collect();
+        assert_eq!(table.lock().len(), MAX_SESSIONS);
+        let refused = enter(&table, "ann", MAX_OF_ONE).err().unwrap();
+        assert_eq!(refused.status, StatusCode::SERVICE_UNAVAILABLE, "all of hers are in use");
+        assert!(enter(&table, "ann", 0).is_ok(), "known ones are found");
+        drop(anns);
+        drop(enter(&table, "eve", 0).unwrap());
+        assert!((0..MAX_SESSIONS - MAX_OF_ONE).all(|number| has(&table, "bob", number)), "he has few");
+        assert_eq!(table.lock().len(), MAX_SESSIONS);
+    }
+}

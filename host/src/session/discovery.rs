@@ -1,0 +1,176 @@
+//! Asking the sources of a session what they offer, and waiting for none that is ill.
+//!
+//! A source that the session can do without, or that was met before, is waited for a few seconds. What it says later is taken in
+//! when it comes ([`super::refresh`]). A required source that nobody has met is waited for as long as it takes to be installed
+//! and started: without it there is no session.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::{BoxFuture, join_all};
+use serde_json::json;
+use tokio::time::timeout;
+
+use crate::broker::{Inner, MAX_REMARKS, Met, Offer, Upstream};
+use crate::call::Caller;
+use crate::catalog::{Item, Kind};
+use crate::digest::Digest;
+use crate::ledger::{self, Event};
+use crate::source::{Client, SourceError};
+
+/// How long a session waits for a source that it can begin without: an interpreter has started by then, and no agent has given up.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What a source has said of its items of one kind.
+#[derive(Debug, Clone)]
+pub(super) struct Told {
+    pub(super) offer: Offer,
+    /// What it said when it was met; of the tools only.
+    pub(super) met: Option<Met>,
+    /// Whether it said that to an earlier session, and has said nothing to this one.
+    pub(super) old: bool,
+}
+
+/// What became of asking a source. The text of an error names the source.
+pub(super) type Answered = (Arc<Upstream>, Result<Told, String>);
+
+/// A source that is still being asked.
+pub(super) struct Late {
+    pub(super) upstream: Arc<Upstream>,
+    pub(super) kind: Kind,
+    pub(super) told: BoxFuture<'static, Result<Told, SourceError>>,
+}
+
+/// What became of asking all, in their order, and who is still being asked.
+#[derive(Default)]
+pub(super) struct Asked {
+    pub(super) answered: Vec<Answered>,
+    pub(super) late: Vec<Late>,
+}
+
+/// Asks sources in parallel, and records what each said: `mcp.connected` for each that lists its tools, `mcp.listed` for other
+/// kinds, `mcp.error` for each that fails.
+pub(super) async fn ask_all(
+    upstreams: Vec<Arc<Upstream>>,
+    broker: &Inner,
+    caller: &Caller,
+    client: &Arc<dyn Client>,
+    kind: Kind,
+) -> Asked {
+    let asked = upstreams.iter().map(|upstream| ask(upstream, client, kind));
+    let told = join_all(asked).await;
+    let mut asked = Asked::default();
+    for (upstream, (told, late)) in upstreams.into_iter().zip(told) {
+        let told = noted(broker, caller, kind, &upstream, told);
+        asked.answered.push((upstream, told));
+        asked.late.extend(late);
+    }
+    asked
+}
+
+async fn ask(
+    upstream: &Arc<Upstream>,
+    client: &Arc<dyn Client>,
+    kind: Kind,
+) -> (Result<Told, SourceError>, Option<Late>) {
+    let required = upstream.config.required;
+    let before = if required && kind == Kind::Tool { upstream.met_by(client) } else { None };
+    let before = before.map(|met| Told { offer: met.tools.clone(), met: Some(met), old: true });
+    let mut told = question(upstream, client, kind);
+    if required && before.is_none() {
+        return (told.await, None);
+    }
+    match (timeout(PATIENCE, &mut told).await, before) {
+        (Ok(Err(error)), Some(before)) if upstream.is_coming_back() => {
+            let source = &upstream.config.name;
+            tracing::warn!(%source, %error, "a session begins with what a source listed before, as it is ill");
+            (Ok(before), None)
+        }
+        (Ok(told), _) => (told, None),
+        (Err(_), before) => {
+            let late = || {
+                SourceError::Start(format!(
+                    "it does not say within {} s what it offers; the session begins without it, and has it as soon as it does",
+                    PATIENCE.as_secs()
+                ))
+            };
+            let late_one = Late { upstream: Arc::clone(upstream), kind, told };
+            (before.ok_or_else(late), Some(late_one))
+        }
+    }
+}
+
+/// Asks one source, however long it takes.
+pub(super) fn question(
+    upstream: &Arc<Upstream>,
+    client: &Arc<dyn Client>,
+    kind: Kind,
+) -> BoxFuture<'static, Result<Told, SourceError>> {
+    let (upstream, client) = (Arc::clone(upstream), Arc::clone(client));
+    Box::pin(async move {
+        if kind != Kind::Tool {
+            return Ok(Told { offer: upstream.list(&client, kind).await?, met: None, old: false });
+        }
+        let met = upstream.discover(&client).await?;
+        Ok(Told { offer: met.tools.clone(), met: Some(met), old: false })
+    })
+}
+
+/// Records what a source said. An error becomes its text.
+pub(super) fn noted(
+    broker: &Inner,
+    caller: &Caller,
+    kind: Kind,
+    upstream: &Upstream,
+    told: Result<Told, SourceError>,
+) -> Result<Told, String> {
+    let name = &upstream.config.name;
+    match told {
+        Ok(told) => {
+            if !told.old {
+                note_listed(broker, caller, kind, upstream, &told.offer);
+            }
+            Ok(told)
+        }
+        Err(error) => {
+            let error = format!("source `{name}`: {error}");
+            let required = upstream.config.required;
+            let body = json!({ "source": name, "error": error, "required": required });
+            note(broker, caller, ledger::Kind::McpError, body);
+            tracing::warn!(source = %name, required, "{error}");
+            Err(error)
+        }
+    }
+}
+
+/// Of tools and prompts each definition; of the rest, of which there may be thousands, one digest of all.
+fn note_listed(broker: &Inner, caller: &Caller, kind: Kind, upstream: &Upstream, offer: &Offer) {
+    let (source, identity, count) = (&upstream.config.name, upstream.identity, offer.items.len());
+    let named = |item: &Arc<Item>| json!({ kind.as_str(): &*item.name, "definition": item.digest });
+    let (event, body) = match kind {
+        Kind::Tool => {
+            let tools: Vec<_> = offer.items.iter().map(named).collect();
+            let mut body = json!({ "source": source, "identity": identity, "count": count, "tools": tools });
+            if let Some(body) = body.as_object_mut().filter(|_| !offer.remarks.is_empty()) {
+                body.insert("remarks".to_owned(), json!(offer.remarks.iter().take(MAX_REMARKS).collect::<Vec<_>>()));
+            }
+            (ledger::Kind::McpConnected, body)
+        }
+        _ if count == 0 => return,
+        Kind::Prompt => {
+            let prompts: Vec<_> = offer.items.iter().map(named).collect();
+            (ledger::Kind::McpListed, json!({ "source": source, "count": count, "prompts": prompts }))
+        }
+        Kind::Resource | Kind::Template | Kind::Source => {
+            let digests: String = offer.items.iter().map(|item| item.digest.to_string()).collect();
+            let digest = Digest::of(digests.as_bytes());
+            let body = json!({ "source": source, "kind": kind.as_str(), "count": count, "digest": digest });
+            (ledger::Kind::McpListed, body)
+        }
+    };
+    note(broker, caller, event, body);
+}
+
+pub(super) fn note(broker: &Inner, caller: &Caller, kind: ledger::Kind, body: serde_json::Value) {
+    broker.ledger.note(Event { kind, run: Some(caller.session.clone()), call: None, body });
+}

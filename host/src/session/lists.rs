@@ -1,0 +1,121 @@
+//! What a session may use beside tools: taken when it is first asked for, and of a source anew when that says so.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::discovery::{self, Answered, Asked, Told};
+use super::listing::{self, Listing};
+use super::{Era, Session};
+use crate::broker::Upstream;
+use crate::catalog::Kind;
+use crate::message::{Notification, RpcError};
+use crate::name::SourceName;
+use crate::source::SourceError;
+
+/// The kinds of items that are listed here.
+pub(super) const KINDS: [Kind; 3] = [Kind::Prompt, Kind::Resource, Kind::Template];
+
+/// What a session may use beside tools. One kind does not wait for another.
+#[derive(Default)]
+pub(super) struct Lists {
+    prompts: tokio::sync::Mutex<Option<Arc<Listing>>>,
+    resources: tokio::sync::Mutex<Option<Arc<Listing>>>,
+    templates: tokio::sync::Mutex<Option<Arc<Listing>>>,
+    /// Of which sources which list is old.
+    stale: Mutex<HashSet<(Kind, SourceName)>>,
+}
+
+impl Lists {
+    /// Takes note that lists of a source have changed.
+    pub(super) fn expire(&self, kinds: &[Kind], source: &SourceName) {
+        self.stale().extend(kinds.iter().map(|kind| (*kind, source.clone())));
+    }
+
+    fn of(&self, kind: Kind) -> &tokio::sync::Mutex<Option<Arc<Listing>>> {
+        match kind {
+            Kind::Prompt => &self.prompts,
+            Kind::Resource => &self.resources,
+            Kind::Tool | Kind::Template | Kind::Source => &self.templates,
+        }
+    }
+
+    /// The sources whose list of a kind is old. They count as asked from now on.
+    fn take_stale(&self, kind: Kind) -> HashSet<SourceName> {
+        let taken = self.stale().extract_if(|(of, _)| *of == kind).map(|(_, source)| source).collect();
+        taken
+    }
+
+    fn stale(&self) -> MutexGuard<'_, HashSet<(Kind, SourceName)>> {
+        // The set is whole at every point at which a holder could panic.
+        self.stale.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Session {
+    /// What the session may use of a kind other than tools. Sources that were asked before are asked again only if they said that
+    /// their list has changed.
+    pub(super) async fn list_of(&self, kind: Kind) -> Result<Arc<Listing>, RpcError> {
+        // What cannot be discovered has no lists either.
+        let tools = self.snapshot().await?;
+        let mut place = self.lists.of(kind).lock().await;
+        let stale = self.lists.take_stale(kind);
+        if let Some(listing) = place.as_ref().filter(|_| stale.is_empty()) {
+            return Ok(Arc::clone(listing));
+        }
+        let again = |upstream: &Arc<Upstream>| place.is_none() || stale.contains(&upstream.config.name);
+        let admitted = self.broker.admitted(&self.caller.profile).map(|(upstream, _)| upstream).filter(again);
+        let (mut absent, mut upstreams) = (Vec::new(), Vec::new());
+        for upstream in admitted {
+            match tools.absence(&upstream.config.name) {
+                Some(why) => absent.push((upstream, Err(why.to_owned()))),
+                None => upstreams.push(upstream),
+            }
+        }
+        let Asked { mut answered, late } =
+            discovery::ask_all(upstreams, &self.broker, &self.caller, &self.client(), kind).await;
+        answered.extend(absent);
+        if let Some(before) = place.as_ref() {
+            answered = before.answered_but(answered);
+        }
+        let listing = Arc::new(self.build_list(answered, kind).await?);
+        *place = Some(Arc::clone(&listing));
+        drop(place);
+        self.wait_for(late);
+        Ok(listing)
+    }
+
+    /// Takes in what a source said after it was no longer waited for, and tells the agent.
+    pub(super) async fn list_arrived(&self, upstream: Arc<Upstream>, kind: Kind, told: Result<Told, SourceError>) {
+        let told = discovery::noted(&self.broker, &self.caller, kind, &upstream, told);
+        if told.is_err() {
+            return;
+        }
+        let mut place = self.lists.of(kind).lock().await;
+        let Some(before) = place.as_ref() else { return };
+        match self.build_list(before.answered_but(vec![(upstream, told)]), kind).await {
+            Ok(listing) => *place = Some(Arc::new(listing)),
+            Err(error) => return tracing::warn!(error = error.message, "a session keeps the lists that it has"),
+        }
+        drop(place);
+        self.tell_change(kind);
+    }
+
+    /// Tells the agent that a list has changed.
+    pub(super) fn tell_change(&self, kind: Kind) {
+        let list = match kind {
+            Kind::Tool | Kind::Source => "tools",
+            Kind::Prompt => "prompts",
+            Kind::Resource | Kind::Template => "resources",
+        };
+        let told = Notification { method: format!("notifications/{list}/list_changed"), params: None };
+        match self.agent.era {
+            Era::Legacy => self.outlet.offer(told),
+            Era::Modern => self.listeners.tell(&told),
+        }
+    }
+
+    async fn build_list(&self, answered: Vec<Answered>, kind: Kind) -> Result<Listing, RpcError> {
+        let listing = listing::build(answered, true, &self.broker, &self.caller, &self.profile, kind).await;
+        listing.map_err(|error| RpcError::new(RpcError::INTERNAL, error))
+    }
+}

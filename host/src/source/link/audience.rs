@@ -1,0 +1,80 @@
+//! The sessions that are told when a source changes what it offers.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use crate::call::SessionId;
+use crate::message::Notification;
+use crate::name::SourceName;
+use crate::source::Client;
+
+/// The sessions that are told when a source changes what it offers.
+#[derive(Default)]
+pub(crate) struct Audience(Mutex<Members>);
+
+#[derive(Default)]
+struct Members {
+    sessions: HashMap<SessionId, Weak<dyn Client>>,
+    /// How many there have been.
+    ever: usize,
+    /// How often the source has said, over any connection, that a list has changed.
+    changes: u64,
+}
+
+impl Audience {
+    /// Lets a client hear of changes from now on.
+    pub(crate) fn join(&self, client: &Arc<dyn Client>) {
+        let Some(session) = client.session() else { return };
+        let mut members = self.lock();
+        if members.sessions.insert(session.clone(), Arc::downgrade(client)).is_none() {
+            members.ever += 1;
+        }
+    }
+
+    /// A session hears nothing more.
+    pub(crate) fn leave(&self, session: &SessionId) {
+        self.lock().sessions.remove(session);
+    }
+
+    /// Whether there was never a second one: then all that the source says is for the first.
+    pub(super) fn is_of_one(&self) -> bool {
+        self.lock().ever <= 1
+    }
+
+    /// The one client that there has ever been.
+    pub(super) fn only(&self) -> Option<Arc<dyn Client>> {
+        let members = self.lock();
+        members.sessions.values().next().filter(|_| members.ever == 1).and_then(Weak::upgrade)
+    }
+
+    /// Takes note that a list has changed.
+    pub(crate) fn changed(&self) {
+        self.lock().changes += 1;
+    }
+
+    /// How often a list has changed.
+    pub(crate) fn changes(&self) -> u64 {
+        self.lock().changes
+    }
+
+    /// Whether anybody hears.
+    pub(crate) fn listens(&self) -> bool {
+        self.lock().sessions.values().any(|client| client.strong_count() > 0)
+    }
+
+    pub(crate) async fn tell(&self, source: &SourceName, notification: &Notification) {
+        let clients: Vec<_> = self.lock().sessions.values().filter_map(Weak::upgrade).collect();
+        let told = clients.iter().map(|client| client.notify(source.as_str(), notification.clone()));
+        futures_util::future::join_all(told).await;
+    }
+
+    /// The client of a session that hears of changes.
+    pub(super) fn of(&self, session: &SessionId) -> Option<Arc<dyn Client>> {
+        self.lock().sessions.get(session).and_then(Weak::upgrade)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Members> {
+        // The table is whole at every point at which a holder could panic.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

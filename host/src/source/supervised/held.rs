@@ -1,0 +1,74 @@
+//! What a session has asked of the connection that it has to itself, so that the next one knows it too.
+
+use std::collections::HashMap;
+
+use crate::call::Outcome;
+use crate::gate::Permit;
+use crate::message::{Answer, Json};
+
+/// Subscriptions of one session that are made again. Far more than a person looks at.
+const MAX_FOLLOWED: usize = 256;
+
+/// What a session has asked of the connection that it has to itself, so that the next one knows it too.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Held {
+    /// The least grave log messages that it wants.
+    level: Option<Json>,
+    /// The resources that it has subscribed to.
+    followed: HashMap<String, Json>,
+    /// Whether it has begun a task, which ends with its connection.
+    tasks: bool,
+}
+
+impl Held {
+    /// Whether nothing would be missed.
+    pub(super) fn is_empty(&self) -> bool {
+        self.level.is_none() && !self.must_stay()
+    }
+
+    /// Whether the session waits for something that only this very connection can bring.
+    pub(super) fn must_stay(&self) -> bool {
+        self.tasks || !self.followed.is_empty()
+    }
+
+    /// The requests that tell a new connection what the one before it knew.
+    pub(super) fn requests(&self) -> impl Iterator<Item = (&'static str, Json)> {
+        let level = self.level.iter().map(|level| ("logging/setLevel", with("level", level)));
+        level.chain(self.followed.values().map(|uri| (SUBSCRIBE, with("uri", uri))))
+    }
+
+    /// Takes note of a request that was answered.
+    fn note(&mut self, method: &str, params: &Json) {
+        let uri = || Some((params.get_str("uri")?, params.get("uri")?));
+        match method {
+            "logging/setLevel" => self.level = params.get("level"),
+            SUBSCRIBE if self.followed.len() < MAX_FOLLOWED => self.followed.extend(uri()),
+            UNSUBSCRIBE => {
+                uri().map(|(uri, _)| self.followed.remove(&uri));
+            }
+            _ => self.tasks = true,
+        }
+    }
+}
+
+const SUBSCRIBE: &str = "resources/subscribe";
+const UNSUBSCRIBE: &str = "resources/unsubscribe";
+
+/// What a line must remember of a call that has ended, if anything. `has_tasks` says whether the source knows tasks.
+pub(super) fn noted<'a>(
+    permit: &'a Permit,
+    outcome: &Outcome,
+    has_tasks: bool,
+) -> Option<impl FnOnce(&mut Held) + use<'a>> {
+    let (method, params) = (permit.method(), permit.source_params());
+    let kept = match method {
+        "logging/setLevel" | SUBSCRIBE | UNSUBSCRIBE => true,
+        _ => has_tasks && params.get("task").is_some(),
+    };
+    let answered = matches!(outcome, Outcome::Answered(Answer::Result(_)));
+    (kept && answered).then_some(move |held: &mut Held| held.note(method, params))
+}
+
+fn with(key: &str, value: &Json) -> Json {
+    Json::empty_object().with(key, value).unwrap_or_else(Json::empty_object)
+}

@@ -1,0 +1,225 @@
+//! Connections that sessions have to themselves: made at first use, at rest when idle, and first to go under pressure.
+
+use serde_json::{Value as Data, json};
+
+use super::*;
+use crate::message::{Answer, Json, Notification, Request};
+use crate::source::supervised::own::{MAX_OF_ONE, MAX_OWN};
+
+/// A session that declares something, of somebody.
+struct Peer {
+    session: SessionId,
+    principal: &'static str,
+    declared: Data,
+}
+
+#[async_trait]
+impl Client for Peer {
+    fn session(&self) -> Option<&SessionId> {
+        Some(&self.session)
+    }
+
+    fn principal(&self) -> &str {
+        self.principal
+    }
+
+    fn capabilities(&self) -> Json {
+        Json::of(&self.declared)
+    }
+
+    fn log_level(&self) -> Option<Json> {
+        None
+    }
+
+    async fn notify(&self, _: &str, _: Notification) {}
+
+    async fn request(&self, _: &str, _: Request) -> Answer {
+        crate::source::nobody_to_ask()
+    }
+}
+
+fn session(principal: &'static str, declared: Data) -> Arc<dyn Client> {
+    Arc::new(Peer { session: SessionId::new(), principal, declared })
+}
+
+fn plain() -> Arc<dyn Client> {
+    session("ann", json!({}))
+}
+
+fn tried(bench: &Bench) -> usize {
+    bench.world.tried.lock().unwrap().len()
+}
+
+fn open(bench: &Bench) -> u64 {
+    bench.world.open.load(Ordering::SeqCst)
+}
+
+/// Sends a request of the protocol that is no call of a tool.
+async fn ask(bench: &Bench, client: &Arc<dyn Client>, method: &str, params: Data) -> Outcome {
+    let call = Call::clone(shown("a tool").call());
+    let item = crate::catalog::Item { kind: Kind::Source, ..crate::catalog::Item::clone(&call.item) };
+    let call = Call { method: method.into(), params: Json::of(&params), item: item.into(), ..call };
+    bench.source.call(Permit::unchecked(call.into()), client, silent()).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn sessions_that_only_look_have_no_connection_of_their_own() {
+    let bench = Bench::new(&[Mood::Keeps]);
+    let first = plain();
+    bench.source.discover(&first).await.unwrap();
+    let sessions: Vec<_> = (0..1000).map(|_| plain()).collect();
+    for session in &sessions {
+        assert_eq!(bench.source.discover(session).await.unwrap().tools.items.len(), 1);
+    }
+    assert_eq!(tried(&bench), 1, "what the first was told is told to all for a while");
+    tokio::time::sleep(Duration::from_secs(61)).await;
+    for session in &sessions {
+        bench.source.discover(session).await.unwrap();
+    }
+    assert_eq!(tried(&bench), 2, "then it is listed anew, over one connection for all");
+    assert_eq!(text(bench.call(&sessions[0]).await), "ok");
+    assert_eq!(tried(&bench), 3, "who uses it has one");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_listed_stands_for_those_who_declare_the_very_same() {
+    let bench = Bench::new(&[Mood::Well]);
+    let asks = || session("ann", json!({ "elicitation": {} }));
+    // The first shows what sort of source it is.
+    for client in [plain(), asks(), asks(), asks()] {
+        bench.source.discover(&client).await.unwrap();
+    }
+    assert_eq!(tried(&bench), 2, "one for those who declare nothing, one for the others");
+    bench.source.discover(&session("ann", json!({ "roots": {} }))).await.unwrap();
+    assert_eq!(tried(&bench), 3, "to whom it may list other tools");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_has_changed_is_not_told_to_others() {
+    let bench = Bench::new(&[Mood::Keeps]);
+    bench.source.discover(&plain()).await.unwrap();
+    bench.source.core.audience.changed();
+    bench.source.discover(&plain()).await.unwrap();
+    assert_eq!(tried(&bench), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn abandoned_sessions_lock_nobody_out() {
+    let bench = Bench::new(&[Mood::Keeps]);
+    let abandoned: Vec<_> = (0..MAX_OWN + 100).map(|_| plain()).collect();
+    for session in &abandoned {
+        assert_eq!(text(bench.call(session).await), "ok");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let most = u64::try_from(MAX_OF_ONE).unwrap();
+    assert_eq!(open(&bench), most, "those that were not used for the longest time have gone");
+    let last = abandoned.last().unwrap();
+    let before = tried(&bench);
+    assert_eq!(text(bench.call(last).await), "ok");
+    assert_eq!(tried(&bench), before, "the last ones are there");
+    assert_eq!(text(bench.call(&abandoned[0]).await), "ok", "and the first comes back when it is used");
+    assert_eq!(tried(&bench), before + 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_caller_leaves_room_for_others_whatever_is_under_way() {
+    let bench = Bench::with(&[Mood::KeepsBusy], |care| care.timeout = Duration::from_secs(3000));
+    let sessions: Vec<_> = (0..MAX_OF_ONE).map(|_| plain()).collect();
+    let mut calls = Vec::new();
+    for session in &sessions {
+        bench.source.discover(session).await.unwrap();
+        let mut call = Box::pin(bench.call(session));
+        let begun = bench.world.calls.load(Ordering::SeqCst);
+        while bench.world.calls.load(Ordering::SeqCst) == begun {
+            assert!(futures_util::poll!(&mut call).is_pending());
+            tokio::task::yield_now().await;
+        }
+        calls.push(call);
+    }
+    match bench.call(&plain()).await {
+        Outcome::NotSent(why) => assert!(why.contains("in use by the sessions of one caller"), "{why}"),
+        other => panic!("{other:?}"),
+    }
+    let other = session("bob", json!({}));
+    assert!(matches!(ask(&bench, &other, "logging/setLevel", json!({ "level": "info" })).await, Outcome::Answered(_)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_has_most_makes_room_first() {
+    let bench = Bench::new(&[Mood::Keeps]);
+    let many: Vec<_> = (0..MAX_OF_ONE).map(|_| plain()).collect();
+    let few: Vec<_> = (0..MAX_OWN - MAX_OF_ONE).map(|_| session("bob", json!({}))).collect();
+    // Those of whoever has few were used before all others.
+    for session in few.iter().chain(&many) {
+        bench.call(session).await;
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert_eq!(text(bench.call(&session("eve", json!({}))).await), "ok");
+    let before = tried(&bench);
+    for session in &few {
+        bench.call(session).await;
+    }
+    assert_eq!(tried(&bench), before);
+    bench.call(&many[0]).await;
+    assert_eq!(tried(&bench), before + 1, "it went for the new one");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_of_a_session_rests_when_idle_and_the_next_knows_the_log_level() {
+    let minute = Duration::from_secs(60);
+    let bench = Bench::with(&[Mood::Keeps], |care| care.idle = minute);
+    let session = plain();
+    ask(&bench, &session, "logging/setLevel", json!({ "level": "debug" })).await;
+    tokio::time::sleep(minute * 2).await;
+    assert_eq!((open(&bench), bench.status()), (0, Status::Idle));
+    bench.world.asked.lock().unwrap().clear();
+    assert_eq!(text(bench.call(&session).await), "ok");
+    assert_eq!(*bench.world.asked.lock().unwrap(), ["logging/setLevel", "tools/call"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_with_a_subscription_stays_until_it_is_needed_and_is_then_made_up_for() {
+    let minute = Duration::from_secs(60);
+    let bench = Bench::with(&[Mood::Keeps], |care| care.idle = minute);
+    let follows = plain();
+    let uri = json!({ "uri": "mem://a" });
+    ask(&bench, &follows, "resources/subscribe", uri.clone()).await;
+    tokio::time::sleep(minute * 10).await;
+    assert_eq!(open(&bench), 1, "it waits for changes");
+    // Under pressure it goes after those that hold nothing, and comes back with what it held.
+    let crowd: Vec<_> = (0..MAX_OF_ONE - 1).map(|_| plain()).collect();
+    for session in &crowd {
+        bench.call(session).await;
+    }
+    let before = tried(&bench);
+    bench.call(&plain()).await;
+    ask(&bench, &follows, "resources/subscribe", uri.clone()).await;
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    assert_eq!(tried(&bench), before + 1, "one that held nothing went for the new one");
+    for session in &crowd {
+        ask(&bench, session, "resources/subscribe", uri.clone()).await;
+    }
+    ask(&bench, &plain(), "resources/subscribe", uri.clone()).await;
+    bench.world.asked.lock().unwrap().clear();
+    assert_eq!(text(bench.call(&follows).await), "ok");
+    assert_eq!(*bench.world.asked.lock().unwrap(), ["resources/subscribe", "tools/call"]);
+    // What is no longer subscribed to holds nothing back.
+    for session in crowd.iter().chain([&follows]) {
+        ask(&bench, session, "resources/unsubscribe", uri.clone()).await;
+    }
+    bench.source.end_session(follows.session().unwrap());
+    assert!(bench.source.core.own().get(follows.session().unwrap()).is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_at_rest_hears_of_changes_with_the_others() {
+    let minute = Duration::from_secs(60);
+    let bench = Bench::with(&[Mood::Keeps], |care| care.idle = minute);
+    let ear = Ear::new();
+    let client = ear.client();
+    bench.call(&client).await;
+    tokio::time::sleep(minute * 2).await;
+    let changed = Notification { method: "notifications/tools/list_changed".to_owned(), params: None };
+    bench.source.core.audience.tell(&"test".parse().unwrap(), &changed).await;
+    assert_eq!(ear.heard(), ["notifications/tools/list_changed"]);
+}
