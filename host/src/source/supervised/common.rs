@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
@@ -10,12 +10,14 @@ use tokio::task::JoinHandle;
 use tokio::time::{timeout, timeout_at};
 
 use super::connection::Connection;
+use super::eras::Eras;
 use super::line::{Line, Vitals};
 use super::{Care, Dial};
 use crate::call::{Outcome, SessionId};
 use crate::gate::Permit;
 use crate::message::Json;
-use crate::source::link::{Audience, CallTime, Deadlines, Link, Party};
+use crate::session::Era;
+use crate::source::link::{Audience, CallTime, Deadlines, Link, Opening, Party};
 use crate::source::{CLOSE_DEADLINE, Client, Discovery, Relay, SourceError, Status};
 
 /// How many sessions may have a connection (most often a process) of their own to one source, or calls where each has one.
@@ -29,8 +31,10 @@ pub(in crate::source) struct Core<D> {
     pub(in crate::source) timeout: Duration,
     pub(super) care: Care,
     pub(super) vitals: Arc<Vitals>,
+    /// Shared, in the newest era that the source speaks.
     pub(super) shared: Arc<Line>,
-    pub(super) audience: Arc<Audience>,
+    /// Shared by agents of the older era, at a source that may speak both. Made when the first of them comes.
+    shared_by_legacy: OnceLock<Arc<Line>>,
     own: Mutex<HashMap<SessionId, Arc<Line>>>,
     /// Calls with a connection each.
     single: Arc<Semaphore>,
@@ -38,8 +42,7 @@ pub(in crate::source) struct Core<D> {
     pub(super) closes: watch::Sender<bool>,
     /// What ends connections that nobody uses any more.
     closing: Mutex<Vec<JoinHandle<()>>>,
-    /// It was met, and speaks the older revisions: the probe is not sent again.
-    legacy: AtomicBool,
+    pub(super) eras: Eras,
     /// It was met, and keeps something for each of its clients.
     stateful: AtomicBool,
 }
@@ -71,19 +74,20 @@ impl<D> Core<D> {
             errors: AtomicU64::new(0),
             last_ping: AtomicI64::new(0),
         });
+        let eras = Eras::of(care.era);
         Self {
             dial,
             deadlines: Deadlines::default(),
             timeout: care.timeout,
             care,
-            shared: Line::new(&vitals, None),
+            shared: Line::new(&vitals, None, Opening::Newest),
+            shared_by_legacy: OnceLock::new(),
             vitals,
-            audience: Arc::default(),
             own: Mutex::default(),
             single: Arc::new(Semaphore::new(MAX_OWN)),
             closes: watch::Sender::new(false),
             closing: Mutex::default(),
-            legacy: AtomicBool::new(false),
+            eras,
             stateful: AtomicBool::new(false),
         }
     }
@@ -113,8 +117,10 @@ impl<D: Dial> Core<D> {
     ) -> Result<(Single<D>, Discovery), SourceError> {
         let full = || SourceError::Start(format!("{MAX_OWN} calls have a connection to this source already"));
         let room = Arc::clone(&self.single).try_acquire_owned().map_err(|_| full())?;
-        let (link, discovery) = self.dial(client, false).await.inspect_err(|_| self.vitals.failed())?;
-        self.learn(!link.is_modern(), link.keeps_state());
+        let opening = self.eras.opening_for(&**client);
+        let dialled = self.dial(client, opening, &self.shared.audience, false).await;
+        let (link, discovery) = dialled.inspect_err(|_| self.vitals.failed())?;
+        self.learn(opening, link.is_modern(), link.keeps_state());
         let connection = Arc::new(Connection::new(link, &discovery.tools));
         Ok((Single { core: Arc::clone(self), connection, room: Some(room) }, discovery))
     }
@@ -122,22 +128,26 @@ impl<D: Dial> Core<D> {
     pub(super) async fn dial(
         &self,
         client: &Arc<dyn Client>,
+        opening: Opening,
+        audience: &Arc<Audience>,
         from_nothing: bool,
     ) -> Result<(Link, Discovery), SourceError> {
+        let opening = self.eras.settled(opening);
         let party = Party {
             source: self.vitals.name.clone(),
+            opening,
             capabilities: client.capabilities(),
             context: Arc::clone(&self.care.context),
             client: client.session().is_some().then(|| Arc::downgrade(client)),
-            audience: Arc::clone(&self.audience),
+            audience: Arc::clone(audience),
         };
         let unprobed = Deadlines { probe: None, ..self.deadlines.clone() };
-        if self.legacy.load(Ordering::Relaxed) && !from_nothing {
+        if opening == Opening::Newest && !self.eras.probes(from_nothing) {
             return self.dial.dial(unprobed, party).await;
         }
         match self.dial.dial(self.deadlines.clone(), party.clone()).await {
             // Older SDKs end the connection over any first message but `initialize`.
-            Err(SourceError::Closed(why)) => {
+            Err(SourceError::Closed(why)) if opening == Opening::Newest => {
                 tracing::debug!(why, "a source ended when probed; connecting again without the probe");
                 self.dial.dial(unprobed, party).await
             }
@@ -148,8 +158,13 @@ impl<D: Dial> Core<D> {
     /// Whether a line whose connection has gone should have another without being asked.
     pub(super) fn wants(&self, line: &Line) -> bool {
         let wanted =
-            if line.is_shared() { self.care.eager || self.audience.listens() } else { line.client().is_some() };
+            if line.is_shared() { self.is_kept(line) || line.audience.listens() } else { line.client().is_some() };
         wanted && line.status() != Status::Stopped
+    }
+
+    /// Whether a connection on this line is wanted even if nobody uses it.
+    pub(super) fn is_kept(&self, line: &Line) -> bool {
+        self.care.eager && std::ptr::eq(line, &*self.shared)
     }
 }
 
@@ -159,14 +174,36 @@ impl<D> Core<D> {
         if self.cannot_share(client) {
             return self.own_line(client);
         }
-        self.audience.join(client);
-        Ok(Arc::clone(&self.shared))
+        let line = match self.eras.opening_for(&**client) {
+            Opening::LegacyFirst => match self.shared_by_legacy.get() {
+                Some(line) => line,
+                // Nothing more is begun: its line is stopped, which a new one would not be.
+                None if *self.closes.borrow() => &self.shared,
+                None => self.shared_by_legacy.get_or_init(|| Line::new(&self.vitals, None, Opening::LegacyFirst)),
+            },
+            Opening::Newest | Opening::Modern => {
+                // It may have been there before anybody knew that the source speaks one era.
+                if let (Some(other), Some(session), Some(Era::Legacy)) =
+                    (self.shared_by_legacy.get(), client.session(), client.era())
+                {
+                    other.audience.leave(session);
+                }
+                &self.shared
+            }
+        };
+        line.audience.join(client);
+        Ok(Arc::clone(line))
+    }
+
+    /// The lines that are shared, as far as there are any.
+    pub(super) fn shared_lines(&self) -> impl Iterator<Item = &Arc<Line>> {
+        std::iter::once(&self.shared).chain(self.shared_by_legacy.get())
     }
 
     /// Whether it is known already that this client needs a connection of its own.
     fn cannot_share(&self, client: &Arc<dyn Client>) -> bool {
         let declares = || self.stateful.load(Ordering::Relaxed) || client.capabilities() != Json::empty_object();
-        client.session().is_some() && self.legacy.load(Ordering::Relaxed) && declares()
+        client.session().is_some() && self.eras.is_legacy_for(&**client) && declares()
     }
 
     pub(super) fn own_line(&self, client: &Arc<dyn Client>) -> Result<Arc<Line>, SourceError> {
@@ -180,15 +217,16 @@ impl<D> Core<D> {
                 "{MAX_OWN} sessions have a connection of their own to this source already; end one of them"
             )));
         }
-        self.audience.leave(session);
-        let line = Line::new(&self.vitals, Some((session.clone(), Arc::downgrade(client))));
+        self.shared_lines().for_each(|line| line.audience.leave(session));
+        let whose = Some((session.clone(), Arc::downgrade(client)));
+        let line = Line::new(&self.vitals, whose, self.eras.opening_for(&**client));
         own.insert(session.clone(), Arc::clone(&line));
         Ok(line)
     }
 
     /// Remembers what a source is like that was met.
-    pub(super) fn learn(&self, legacy: bool, stateful: bool) {
-        self.legacy.store(legacy, Ordering::Relaxed);
+    pub(super) fn learn(&self, opening: Opening, modern: bool, stateful: bool) {
+        self.eras.learn(opening, modern);
         self.stateful.fetch_or(stateful, Ordering::Relaxed);
     }
 

@@ -11,7 +11,7 @@ use super::line::Line;
 use super::machine::Event;
 use super::{Core, Dial};
 use crate::message::Notification;
-use crate::source::link::{Ended, Link};
+use crate::source::link::{Ended, Link, Opening};
 use crate::source::{Client, DRAIN_DEADLINE, Discovery};
 
 /// How often a remote source is asked whether it lives, so that nothing on the way to it forgets the connection: below the
@@ -76,7 +76,7 @@ async fn attempt<D: Dial>(core: &Arc<Core<D>>, line: &Arc<Line>, whom: Option<We
     if !line.begin("wanted") {
         return Made::Elsewhere;
     }
-    match core.dial(&client, from_nothing).await {
+    match core.dial(&client, line.opening(), &line.audience, from_nothing).await {
         Ok((link, discovery)) => settle(core, line, &client, link, discovery).await,
         Err(error) => {
             line.refused(error);
@@ -93,23 +93,30 @@ async fn settle<D: Dial>(
     link: Link,
     discovery: Discovery,
 ) -> Made {
-    let (legacy, stateful, owned) = (!link.is_modern(), link.keeps_state(), link.has_owner());
+    let (modern, stateful, owned) = (link.is_modern(), link.keeps_state(), link.has_owner());
     let connection = Arc::new(Connection::new(link, &discovery.tools));
-    if owned && line.is_shared() {
-        // Met for the first time, the source turned out to be one that cannot be shared.
-        match core.own_line(client) {
-            Ok(own) if own.begin("met by this session") => {
-                own.opened(&connection, discovery);
-                own.driven_by(tokio::spawn(drive(Arc::clone(core), Arc::clone(&own), Begin::Keep(connection))));
+    // Met for the first time, the source turned out to be one that cannot be shared, or to speak the newest era alone.
+    let home = match line.is_shared() {
+        true if owned => Some((core.own_line(client), "the source keeps something for the session that met it")),
+        true if modern && line.opening() == Opening::LegacyFirst => {
+            Some((Ok(Arc::clone(&core.shared)), "the source speaks the newest era alone"))
+        }
+        _ => None,
+    };
+    if let Some((home, cause)) = home {
+        match home {
+            Ok(home) if home.begin("met by this session") => {
+                home.opened(&connection, discovery);
+                home.driven_by(tokio::spawn(drive(Arc::clone(core), Arc::clone(&home), Begin::Keep(connection))));
             }
-            // The session has another already, or may have none.
+            // There is another already, or may be none.
             _ => connection.link.close().await,
         }
-        core.learn(legacy, stateful);
-        line.handed_over();
+        core.learn(line.opening(), modern, stateful);
+        line.handed_over(cause);
         return Made::Elsewhere;
     }
-    core.learn(legacy, stateful);
+    core.learn(line.opening(), modern, stateful);
     if line.opened(&connection, discovery) {
         announce(core, line, &connection).await;
     }
@@ -124,7 +131,7 @@ async fn announce<D: Dial>(core: &Core<D>, line: &Line, connection: &Connection)
         }
         let changed = Notification { method: format!("notifications/{kind}/list_changed"), params: None };
         match line.is_shared() {
-            true => core.audience.tell(&core.vitals.name, &changed).await,
+            true => line.audience.tell(&core.vitals.name, &changed).await,
             false => {
                 if let Some(client) = line.client() {
                     client.notify(core.vitals.name.as_str(), changed).await;
@@ -139,7 +146,7 @@ async fn keep<D: Dial>(core: &Core<D>, line: &Line, connection: Arc<Connection>)
     let mut silences = 0;
     let mut next_ping = Instant::now() + KEEPALIVE;
     // One of a session may hold what the session said, and goes with it.
-    let rests = line.is_shared() && !core.care.eager;
+    let rests = line.is_shared() && !core.is_kept(line);
     let (event, why) = loop {
         tokio::select! {
             biased;

@@ -1,4 +1,4 @@
-//! One place where a connection is kept: the shared one of a source, or that of one session.
+//! One place where a connection is kept: one that sessions share, or that of one session.
 //!
 //! A line does nothing by itself. Whoever wants a connection starts its driver ([`super::drive`]) if none runs, and waits.
 
@@ -16,6 +16,7 @@ use super::machine::{ATTEMPTS, Event, Machine};
 use crate::call::{SessionId, now_millis};
 use crate::ledger;
 use crate::name::SourceName;
+use crate::source::link::{Audience, Opening};
 use crate::source::{Client, Discovery, SourceError, Status, without_last_words};
 
 /// Takes what happens to a source, for the ledger. Must not call back.
@@ -65,8 +66,12 @@ pub(super) enum Wanted {
 /// One place where a connection is kept.
 pub(super) struct Line {
     vitals: Arc<Vitals>,
-    /// Whose it is; None is the shared one.
+    /// The session that owns it, or None if it is shared.
     whose: Option<(SessionId, Weak<dyn Client>)>,
+    /// In which era its connections are made.
+    opening: Opening,
+    /// Who is told of changes, where it is shared.
+    pub(super) audience: Arc<Audience>,
     kept: Mutex<Kept>,
     news: watch::Sender<()>,
 }
@@ -87,9 +92,13 @@ struct Kept {
 }
 
 impl Line {
-    pub(super) fn new(vitals: &Arc<Vitals>, whose: Option<(SessionId, Weak<dyn Client>)>) -> Arc<Self> {
-        let news = watch::Sender::new(());
-        Arc::new(Self { vitals: Arc::clone(vitals), whose, kept: Mutex::default(), news })
+    pub(super) fn new(
+        vitals: &Arc<Vitals>,
+        whose: Option<(SessionId, Weak<dyn Client>)>,
+        opening: Opening,
+    ) -> Arc<Self> {
+        let (news, audience) = (watch::Sender::new(()), Arc::default());
+        Arc::new(Self { vitals: Arc::clone(vitals), whose, opening, audience, kept: Mutex::default(), news })
     }
 
     /// For whom a connection is made on this line if nobody in particular asks; None if its session has gone.
@@ -102,6 +111,10 @@ impl Line {
 
     pub(super) fn is_shared(&self) -> bool {
         self.whose.is_none()
+    }
+
+    pub(super) fn opening(&self) -> Opening {
+        self.opening
     }
 
     pub(super) fn status(&self) -> Status {
@@ -198,8 +211,8 @@ impl Line {
     }
 
     /// The connection is one that does not belong here.
-    pub(super) fn handed_over(&self) {
-        self.note(&mut self.kept(), Event::HandedOver, "the source keeps something for the session that met it");
+    pub(super) fn handed_over(&self, cause: &str) {
+        self.note(&mut self.kept(), Event::HandedOver, cause);
     }
 
     /// The connection does not stand any more.
