@@ -56,6 +56,8 @@ pub(crate) struct Offer {
     pub(crate) ttl_ms: u64,
     /// Whether the source says that it is the same for everybody.
     pub(crate) public: bool,
+    /// What else stands in the source's result: [`Listed::around`](crate::source::Listed::around).
+    pub(crate) around: Option<Json>,
 }
 
 /// What a source says when it is met.
@@ -226,7 +228,7 @@ impl Upstream {
                 protocol: discovery.protocol,
                 server: Some(discovery.server),
             };
-            let tools = Offer { items, ttl_ms: listed.ttl_ms, public: listed.public };
+            let tools = Offer { items, ttl_ms: listed.ttl_ms, public: listed.public, around: listed.around };
             Ok(Met { tools, era, capabilities: discovery.capabilities, instructions: discovery.instructions })
         });
         // What the source itself tells is told by it, for as long as it is so.
@@ -237,7 +239,8 @@ impl Upstream {
     /// What the source offers of another kind, under exposed names.
     pub(crate) async fn list(&self, client: &Arc<dyn Client>, kind: Kind) -> Result<Offer, SourceError> {
         let listed = self.source.list(client, kind).await?;
-        Ok(Offer { items: self.named(kind, &listed.items)?, ttl_ms: listed.ttl_ms, public: listed.public })
+        let items = self.named(kind, &listed.items)?;
+        Ok(Offer { items, ttl_ms: listed.ttl_ms, public: listed.public, around: listed.around })
     }
 
     fn named(&self, kind: Kind, definitions: &[Json]) -> Result<Arc<[Arc<Item>]>, SourceError> {

@@ -33,6 +33,8 @@ pub(super) struct Listing {
     listing: Arc<[Json]>,
     ttl_ms: u64,
     public: bool,
+    /// What else stands in the result of the only source.
+    around: Option<Json>,
     /// What each source said when it was met; of the tools only.
     met: Vec<(Arc<Upstream>, Met)>,
     /// The sources that are not required and could not be met, and why.
@@ -64,7 +66,7 @@ impl Shown {
 
 impl Listing {
     pub(super) fn shelf(&self) -> Shelf {
-        Shelf { items: self.listing.clone(), ttl_ms: self.ttl_ms, public: self.public }
+        Shelf { items: self.listing.clone(), ttl_ms: self.ttl_ms, public: self.public, around: self.around.clone() }
     }
 
     pub(super) fn get(&self, exposed: &str) -> Option<&Shown> {
@@ -145,7 +147,19 @@ impl Listing {
             Some(format!("{}: {text}", upstream.config.name))
         });
         let said: Vec<_> = said.collect();
-        Offers { capabilities: merged, instructions: (!said.is_empty()).then(|| said.join("\n\n")) }
+        Offers {
+            capabilities: merged,
+            instructions: (!said.is_empty()).then(|| said.join("\n\n")),
+            only_era: self.only_era(),
+        }
+    }
+
+    /// The only era that can be spoken with the only source, if there is one source and it speaks one.
+    fn only_era(&self) -> Option<Era> {
+        match self.met.as_slice() {
+            [(only, _)] if self.absent.is_empty() => only.source.only_era(),
+            _ => None,
+        }
     }
 }
 
@@ -267,6 +281,11 @@ async fn gather(
     let offers = || usable.iter().map(|(_, _, offer)| offer).filter(|offer| !offer.items.is_empty());
     let ttl_ms = offers().map(|offer| offer.ttl_ms).min();
     let public = broker.serves_all_alike() && offers().count() > 0 && offers().all(|offer| offer.public);
+    // Of several nobody could tell whose it is.
+    let around = match usable.as_slice() {
+        [(_, _, only)] if absent.is_empty() => only.around.clone(),
+        _ => None,
+    };
     let of_source: HashMap<_, _> = usable.iter().map(|(up, filter, _)| (&up.config.name, (up, *filter))).collect();
     let mut of_groups: HashMap<_, Vec<_>> = HashMap::new();
     for item in offers().flat_map(|offer| offer.items.iter()).filter(|item| item.group.is_some()) {
@@ -311,6 +330,7 @@ async fn gather(
         listing: listing.into(),
         ttl_ms: ttl_ms.unwrap_or(0),
         public,
+        around,
         met: all_met,
         absent,
         removed: HashSet::new(),
