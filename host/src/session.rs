@@ -14,6 +14,7 @@ mod group;
 mod health;
 mod listen;
 mod listing;
+mod offers;
 mod ongoing;
 mod overheard;
 mod refresh;

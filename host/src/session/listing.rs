@@ -4,13 +4,13 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use futures_util::future::join_all;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::sync::OnceCell;
 use tokio::time::timeout;
 
 use super::group::Group;
 use super::refresh::PATIENCE;
-use super::{Era, Offers, Shelf, deferred, health};
+use super::{Shelf, deferred, health};
 use crate::broker::{Inner, Met, Offer, Upstream};
 use crate::call::{Call, Caller, Risk};
 use crate::catalog::{Acceptance, Catalog, Filter, Index, Item, Kind, Lock};
@@ -21,9 +21,6 @@ use crate::ledger::{self, Event};
 use crate::message::Json;
 use crate::name::SEPARATOR;
 use crate::source::{Client, SourceError};
-
-/// The most characters of one source's instructions that go on. Models read them with every request.
-const MAX_INSTRUCTIONS: usize = 8 * 1024;
 
 /// What one session sees of one kind.
 #[derive(Debug)]
@@ -36,9 +33,9 @@ pub(super) struct Listing {
     /// What else stands in the result of the only source.
     around: Option<Json>,
     /// What each source said when it was met; of the tools only.
-    met: Vec<(Arc<Upstream>, Met)>,
+    pub(super) met: Vec<(Arc<Upstream>, Met)>,
     /// The sources that are not required and could not be met, and why.
-    absent: Vec<(Arc<Upstream>, String)>,
+    pub(super) absent: Vec<(Arc<Upstream>, String)>,
     /// What a list before this one had and this one has not.
     removed: HashSet<Arc<str>>,
     /// Made when somebody searches.
@@ -113,66 +110,13 @@ impl Listing {
     }
 
     /// Whether the tools may be others without the agent asking for that.
-    fn is_live(&self) -> bool {
+    pub(super) fn is_live(&self) -> bool {
         self.met.iter().any(|(upstream, _)| upstream.config.discovery == Follow::Live)
     }
 
     /// The sources that were met, with what they can do.
     pub(super) fn sources(&self) -> impl Iterator<Item = (&Arc<Upstream>, &Met)> {
         self.met.iter().map(|(upstream, met)| (upstream, met))
-    }
-
-    /// What the sources can do together. A legacy session has a snapshot of tools, which never changes; a modern agent that
-    /// wants to hear of changes says so.
-    pub(super) fn offers(&self, era: Era) -> Offers {
-        let mut merged = json!({});
-        for (_, met) in &self.met {
-            merge(&mut merged, met.capabilities.to_value());
-        }
-        if let Value::Object(capabilities) = &mut merged
-            && era == Era::Modern
-        {
-            // That era has them as an extension.
-            capabilities.remove("tasks");
-        }
-        // Of a legacy session the tools are a snapshot, unless a source is live; a modern one can hear that a source is back.
-        let tracks = self.is_live() || (era == Era::Modern && self.is_partial());
-        if let Value::Object(capabilities) = &mut merged
-            && (tracks || era == Era::Legacy || !capabilities.contains_key("tools"))
-        {
-            capabilities.insert("tools".to_owned(), json!({ "listChanged": tracks }));
-        }
-        let said = self.met.iter().filter_map(|(upstream, met)| {
-            let text: String = met.instructions.as_ref()?.chars().take(MAX_INSTRUCTIONS).collect();
-            Some(format!("{}: {text}", upstream.config.name))
-        });
-        let said: Vec<_> = said.collect();
-        Offers {
-            capabilities: merged,
-            instructions: (!said.is_empty()).then(|| said.join("\n\n")),
-            only_era: self.only_era(),
-        }
-    }
-
-    /// The only era that can be spoken with the only source, if there is one source and it speaks one.
-    fn only_era(&self) -> Option<Era> {
-        match self.met.as_slice() {
-            [(only, _)] if self.absent.is_empty() => only.source.only_era(),
-            _ => None,
-        }
-    }
-}
-
-/// What either can do: objects are merged, and of two flags the one that is set wins.
-fn merge(into: &mut Value, other: Value) {
-    match (into, other) {
-        (Value::Object(into), Value::Object(other)) => {
-            for (key, value) in other {
-                merge(into.entry(key).or_insert(Value::Null), value);
-            }
-        }
-        (into @ (Value::Null | Value::Bool(false)), other) => *into = other,
-        _ => {}
     }
 }
 

@@ -164,7 +164,7 @@ impl<D: Dial> Core<D> {
 
     /// Whether a connection on this line is wanted even if nobody uses it.
     pub(super) fn is_kept(&self, line: &Line) -> bool {
-        self.care.eager && std::ptr::eq(line, &*self.shared)
+        self.care.eager && std::ptr::eq(line, &**self.main_line())
     }
 }
 
@@ -181,18 +181,21 @@ impl<D> Core<D> {
                 None if *self.closes.borrow() => &self.shared,
                 None => self.shared_by_legacy.get_or_init(|| Line::new(&self.vitals, None, Opening::LegacyFirst)),
             },
-            Opening::Newest | Opening::Modern => {
-                // It may have been there before anybody knew that the source speaks one era.
-                if let (Some(other), Some(session), Some(Era::Legacy)) =
-                    (self.shared_by_legacy.get(), client.session(), client.era())
-                {
-                    other.audience.leave(session);
-                }
-                &self.shared
-            }
+            Opening::Newest | Opening::Modern => self.main_line(),
         };
         line.audience.join(client);
         Ok(Arc::clone(line))
+    }
+
+    /// The shared line for whoever wants the newest era that the source speaks. If that is the older one, and agents of it met the
+    /// source first, it is theirs, so that a source of one era has one shared connection.
+    pub(super) fn main_line(&self) -> &Arc<Line> {
+        if self.eras.only() == Some(Era::Legacy) { self.line_with_initialize() } else { &self.shared }
+    }
+
+    /// The shared line for connections that begin with `initialize`.
+    pub(super) fn line_with_initialize(&self) -> &Arc<Line> {
+        self.shared_by_legacy.get().unwrap_or(&self.shared)
     }
 
     /// The lines that are shared, as far as there are any.

@@ -95,11 +95,14 @@ async fn settle<D: Dial>(
 ) -> Made {
     let (modern, stateful, owned) = (link.is_modern(), link.keeps_state(), link.has_owner());
     let connection = Arc::new(Connection::new(link, &discovery.tools));
-    // Met for the first time, the source turned out to be one that cannot be shared, or to speak the newest era alone.
+    // Met for the first time, the source turned out to be one that cannot be shared, or to speak one era alone.
     let home = match line.is_shared() {
         true if owned => Some((core.own_line(client), "the source keeps something for the session that met it")),
         true if modern && line.opening() == Opening::LegacyFirst => {
             Some((Ok(Arc::clone(&core.shared)), "the source speaks the newest era alone"))
+        }
+        true if !modern && !Arc::ptr_eq(line, core.line_with_initialize()) => {
+            Some((Ok(Arc::clone(core.line_with_initialize())), "the source speaks the older era alone"))
         }
         _ => None,
     };

@@ -58,7 +58,7 @@ async fn a_source_of_the_newest_era_alone_has_one_connection_for_all() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_source_of_the_older_era_alone_is_known_once_the_newest_was_tried() {
+async fn a_source_of_the_older_era_alone_has_one_connection_for_all_once_the_newest_was_tried() {
     let bench = Bench::new(&[Mood::Well]);
     assert_eq!(text(bench.call(&agent(Era::Legacy)).await), "ok");
     assert_eq!(bench.source.only_era(), None);
@@ -67,6 +67,7 @@ async fn a_source_of_the_older_era_alone_is_known_once_the_newest_was_tried() {
         assert_eq!(text(bench.call(client).await), "ok");
     }
     assert_eq!((begun(&bench), bench.source.only_era()), (vec![INITIALIZE.to_owned(); 2], Some(Era::Legacy)));
+    assert_eq!(bench.world.open.load(Ordering::SeqCst), 1, "what was made to find out has ended");
 }
 
 #[tokio::test(start_paused = true)]
