@@ -46,6 +46,7 @@ pub use wrap::Wrap;
 use crate::call::Trust;
 use crate::egress::Reach;
 use crate::name::{ProfileName, SourceName};
+use crate::session::Era;
 
 /// The longest file: a thousand times an ordinary one, and parsed in milliseconds.
 pub const MAX_FILE_BYTES: u64 = 1 << 20;
@@ -198,6 +199,8 @@ pub struct SourceConfig {
     pub required: bool,
     /// Whether it starts with the broker instead of with the first session.
     pub eager: bool,
+    /// The only era of the protocol that is spoken with it; None means that of the agent, where the source speaks it.
+    pub era: Option<Era>,
     /// Whether the source's own hints may lower risk.
     pub trust_annotations: bool,
     /// What of the `_meta` of an agent's requests reaches it: keys, and `user_context` and `request_id` of `deps`.

@@ -16,6 +16,7 @@ mod health;
 mod listen;
 mod listing;
 mod lists;
+mod offers;
 mod ongoing;
 mod overheard;
 mod refresh;
@@ -94,6 +95,8 @@ pub struct Shelf {
     pub ttl_ms: u64,
     /// Whether it is the same for everybody who may ask this broker (2026-07-28, "Caching").
     pub public: bool,
+    /// The source's own result with an empty list in the place of its items, where there is one source: what else stands in it.
+    pub around: Option<Json>,
 }
 
 impl Session {
@@ -339,11 +342,13 @@ pub struct Offers {
     pub capabilities: serde_json::Value,
     /// What the sources say to a model, each under its name.
     pub instructions: Option<String>,
+    /// The only era that the front speaks, where one source stands behind it that speaks no other.
+    pub only_era: Option<Era>,
 }
 
 impl Default for Offers {
     fn default() -> Self {
-        Self { capabilities: json!({ "tools": { "listChanged": false } }), instructions: None }
+        Self { capabilities: json!({ "tools": { "listChanged": false } }), instructions: None, only_era: None }
     }
 }
 

@@ -26,6 +26,7 @@ use crate::catalog::Kind;
 use crate::gate::Permit;
 use crate::message::{Answer, Json, Notification, Request, RpcError};
 use crate::name::{ProfileName, SourceName};
+use crate::session::Era;
 
 pub use component::ComponentSource;
 pub(crate) use component::{CommandSource, Program};
@@ -68,6 +69,11 @@ pub trait Source: Send + Sync + std::fmt::Debug {
 
     /// A session has ended: what is kept for it may go.
     fn end_session(&self, _session: &SessionId) {}
+
+    /// The only era of the protocol that can be spoken with it. None if it can be spoken to in each, or nobody has tried yet.
+    fn only_era(&self) -> Option<Era> {
+        None
+    }
 
     /// How it is, as far as is known. Asks nobody.
     fn health(&self) -> Health {
@@ -187,6 +193,11 @@ pub trait Client: Send + Sync {
         None
     }
 
+    /// The era that it speaks. None if it is no agent's: then the newest one that the source speaks serves it.
+    fn era(&self) -> Option<Era> {
+        None
+    }
+
     /// `ClientCapabilities` that the source may be told of. `{}` lets it share a connection with others.
     fn capabilities(&self) -> Json;
 
@@ -272,6 +283,9 @@ pub struct Listed {
     pub ttl_ms: u64,
     /// Whether the source says that it is the same for everybody.
     pub public: bool,
+    /// The source's result (of the first page) with an empty list in the place of its items, byte for byte: what else stands in
+    /// it. None if there is no such result.
+    pub around: Option<Json>,
 }
 
 /// Where what a source says during one call goes.

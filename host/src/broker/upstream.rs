@@ -25,7 +25,7 @@ use crate::session::{Era, Transport};
 #[cfg(feature = "process")]
 use crate::source::ProcessSource;
 use crate::source::{
-    Care, Client, CommandSource, ComponentSource, Health, HttpSource, Program, Secrets as BlottedOut, Source,
+    Care, Client, CommandSource, ComponentSource, Health, HttpSource, Listed, Program, Secrets as BlottedOut, Source,
     SourceError, Status, Wire, log_file,
 };
 use crate::visible::visible;
@@ -73,6 +73,8 @@ pub(crate) struct Offer {
     pub(crate) public: bool,
     /// What is offered otherwise than the source says, or not at all.
     pub(crate) remarks: Arc<[Remark]>,
+    /// What else stands in the source's result: [`Listed::around`](crate::source::Listed::around).
+    pub(crate) around: Option<Json>,
 }
 
 /// What a source says when it is met.
@@ -273,7 +275,8 @@ impl Upstream {
                 protocol: discovery.protocol,
                 server: Some(discovery.server),
             };
-            let tools = Offer { items, ttl_ms: listed.ttl_ms, public: listed.public, remarks };
+            let Listed { ttl_ms, public, around, .. } = listed;
+            let tools = Offer { items, ttl_ms, public, remarks, around };
             Ok(Met { tools, era, capabilities: discovery.capabilities, instructions: discovery.instructions })
         });
         // What the source itself tells is told by it, for as long as it is so.
@@ -289,7 +292,8 @@ impl Upstream {
     pub(crate) async fn list(&self, client: &Arc<dyn Client>, kind: Kind) -> Result<Offer, SourceError> {
         let listed = self.source.list(client, kind).await?;
         let (items, remarks) = self.named(kind, &listed.items)?;
-        Ok(Offer { items, ttl_ms: listed.ttl_ms, public: listed.public, remarks })
+        let Listed { ttl_ms, public, around, .. } = listed;
+        Ok(Offer { items, ttl_ms, public, remarks, around })
     }
 
     fn named(&self, kind: Kind, definitions: &[Json]) -> Result<Named, SourceError> {

@@ -19,6 +19,7 @@ pub(crate) fn source(name: &str, names: Naming) -> SourceConfig {
         priority: 50,
         required: true,
         eager: false,
+        era: None,
         discovery: crate::config::Follow::Snapshot,
         lifecycle: crate::config::Lifecycle::Warm,
         idle: std::time::Duration::from_secs(600),

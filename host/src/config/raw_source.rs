@@ -52,6 +52,9 @@ pub(super) struct RawSource {
     pub required: Option<bool>,
     /// "eager" starts it with the broker, "lazy" (the default) with the first session.
     pub start: Option<RawStart>,
+    /// For what speaks MCP: "legacy" (with `initialize`, 2025-11-25 and earlier) or "modern" (2026-07-28) is the only era that is
+    /// spoken with it. Default: the era of the agent that a connection is for, where the source speaks it.
+    pub era: Option<RawEra>,
     /// Whether the source's own hints may lower risk. Default false.
     pub trust_annotations: Option<bool>,
     /// What of the `_meta` of an agent's requests reaches it: "user_context" and "request_id", which are members of `deps`, and
@@ -116,6 +119,17 @@ pub(super) enum RawStart {
     Lazy,
     /// With the broker.
     Eager,
+}
+
+/// Which era of the protocol is spoken with a source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+#[schemars(rename = "Era")]
+pub(super) enum RawEra {
+    /// With `initialize`.
+    Legacy,
+    /// Stateless.
+    Modern,
 }
 
 /// Whether sessions follow the changes of a source.

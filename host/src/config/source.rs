@@ -7,9 +7,10 @@ use std::time::Duration;
 use super::build::{Faults, grant_list, json_settings};
 use super::cell::{self, Own};
 use super::error::{Fault, suggest};
-use super::raw::{At, RawCommand, RawDiscovery, RawLifecycle, RawSource, RawStart, RawValue};
+use super::raw::{At, RawCommand, RawDiscovery, RawEra, RawLifecycle, RawSource, RawStart, RawValue};
 use super::{Carrier, Endpoint, Follow, Lifecycle, SourceConfig, Value, plugin, share, value, variable};
 use crate::name::SourceName;
+use crate::session::Era;
 
 /// How long a call may take: what MCP's own SDKs wait, and the limits of that.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
@@ -62,6 +63,10 @@ pub(super) fn build(
         tags: raw.tags.iter().filter_map(|at| faults.keep(value::tag(at))).collect(),
         required: raw.required.unwrap_or(true),
         eager: raw.start == Some(RawStart::Eager),
+        era: raw.era.map(|era| match era {
+            RawEra::Legacy => Era::Legacy,
+            RawEra::Modern => Era::Modern,
+        }),
         trust_annotations: raw.trust_annotations.unwrap_or(false),
         context: raw.context.iter().filter_map(|at| faults.keep(value::meta_key(at))).collect(),
         allow: raw.allow.as_ref().and_then(|list| faults.keep(value::globs(list))),

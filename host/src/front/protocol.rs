@@ -52,7 +52,7 @@ pub(crate) enum Step {
     Work(Work),
 }
 
-/// One agent on a connection of its own (stdio). Its first request decides the era.
+/// One agent on a connection of its own (stdio). Its first request that is not refused decides the era.
 pub(crate) struct Agent {
     backend: Arc<dyn Backend>,
     profile: ProfileName,
@@ -136,7 +136,16 @@ impl Agent {
     async fn modern(&mut self, request: Request, out: &Out) -> Result<Step, RpcError> {
         let client = Client::from_meta(request.params.as_ref(), Transport::Pipe)?;
         if matches!(self.state, State::Fresh) {
-            self.state = State::Modern { desks: Vec::new(), calls: Calls::default() };
+            let mut desks = Vec::new();
+            if request.method == modern::DISCOVER {
+                let opened = self.backend.open(&self.profile, self.principal, client.agent.clone()).await;
+                let desk = opened.map(Desk::new)?;
+                if modern::is_refused(&desk, &request).await {
+                    return Err(modern::refusal());
+                }
+                desks.push((client.agent.clone(), desk));
+            }
+            self.state = State::Modern { desks, calls: Calls::default() };
         }
         let State::Modern { desks, calls } = &mut self.state else {
             return Err(RpcError::new(RpcError::INTERNAL, "a session of one era took a request of the other"));
@@ -148,8 +157,8 @@ impl Agent {
             let why = format!("this connection has described its client in {MAX_DESKS} ways already");
             return Err(RpcError::new(RpcError::INVALID_REQUEST, why));
         }
-        let run = self.backend.open(&self.profile, self.principal, client.agent.clone()).await?;
-        let desk = Desk::new(run);
+        let opened = self.backend.open(&self.profile, self.principal, client.agent.clone()).await;
+        let desk = opened.map(Desk::new)?;
         desks.push((client.agent.clone(), desk.clone()));
         Ok(modern::serve(&desk, &client, request, out, calls))
     }

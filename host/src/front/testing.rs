@@ -71,11 +71,11 @@ impl Run for Fake {
 
     async fn list(&self, kind: Kind) -> Result<Shelf, RpcError> {
         if kind != Kind::Tool {
-            return Ok(Shelf { items: Arc::new([]), ttl_ms: 0, public: false });
+            return Ok(Shelf { items: Arc::new([]), ttl_ms: 0, public: false, around: None });
         }
         let slow = r#"{"name":"slow","inputSchema":{"type":"object","properties":{"region":{"type":"string","x-mcp-header":"Region"}}}}"#;
         let items = [ECHO, slow].into_iter().map(|tool| Json::parse(tool).unwrap()).collect();
-        Ok(Shelf { items, ttl_ms: 0, public: false })
+        Ok(Shelf { items, ttl_ms: 0, public: false, around: None })
     }
 
     fn notified(&self, notification: &Notification) {

@@ -148,6 +148,11 @@ impl Client for Session {
         Some(&self.caller.profile)
     }
 
+    fn era(&self) -> Option<Era> {
+        // A program that calls by itself has negotiated none.
+        self.agent.revision.map(|_| self.agent.era)
+    }
+
     fn capabilities(&self) -> Json {
         self.agent.shared(self.profile.sampling)
     }

@@ -112,7 +112,7 @@ impl Session {
     pub(super) fn deferred(&self, kind: Kind) -> Option<Shelf> {
         let deferred = kind == Kind::Tool && self.profile.tools == Exposure::Deferred;
         // The same for everybody, for as long as this program runs.
-        deferred.then(|| Shelf { items: TOOLS.clone(), ttl_ms: 0, public: false })
+        deferred.then(|| Shelf { items: TOOLS.clone(), ttl_ms: 0, public: false, around: None })
     }
 
     /// A call of a tool where tools are deferred: of one of the three, or of any by its own name.

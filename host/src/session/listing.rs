@@ -3,12 +3,12 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::sync::OnceCell;
 
 use super::discovery::{Answered, Told, note};
 use super::group::Group;
-use super::{Era, Offers, Shelf, deferred, health};
+use super::{Shelf, deferred, health};
 use crate::broker::{Inner, Met, Upstream};
 use crate::call::{Call, Caller, Risk};
 use crate::catalog::{Acceptance, Catalog, Filter, Index, Item, Kind, Lock};
@@ -18,9 +18,6 @@ use crate::ledger;
 use crate::message::Json;
 use crate::name::{SEPARATOR, SourceName};
 
-/// The most characters of one source's instructions that go on. Models read them with every request.
-const MAX_INSTRUCTIONS: usize = 8 * 1024;
-
 /// What one session sees of one kind.
 #[derive(Debug)]
 pub(super) struct Listing {
@@ -29,8 +26,10 @@ pub(super) struct Listing {
     listing: Arc<[Json]>,
     ttl_ms: u64,
     public: bool,
+    /// What else stands in the result of the only source.
+    around: Option<Json>,
     /// What became of asking each source. Those that failed are not required.
-    answered: Vec<Answered>,
+    pub(super) answered: Vec<Answered>,
     /// What a list before this one had and this one has not.
     removed: HashSet<Arc<str>>,
     /// Made when somebody searches.
@@ -58,7 +57,7 @@ impl Shown {
 
 impl Listing {
     pub(super) fn shelf(&self) -> Shelf {
-        Shelf { items: self.listing.clone(), ttl_ms: self.ttl_ms, public: self.public }
+        Shelf { items: self.listing.clone(), ttl_ms: self.ttl_ms, public: self.public, around: self.around.clone() }
     }
 
     pub(super) fn get(&self, exposed: &str) -> Option<&Shown> {
@@ -143,54 +142,13 @@ impl Listing {
     }
 
     /// Whether the tools may be others without the agent asking for that.
-    fn is_live(&self) -> bool {
+    pub(super) fn is_live(&self) -> bool {
         self.sources().any(|(upstream, _)| upstream.config.discovery == Follow::Live)
     }
 
     /// The sources that were met, with what they can do.
     pub(super) fn sources(&self) -> impl Iterator<Item = (&Arc<Upstream>, &Met)> {
         self.answered.iter().filter_map(|(upstream, told)| Some((upstream, told.as_ref().ok()?.met.as_ref()?)))
-    }
-
-    /// What the sources can do together. A legacy session has a snapshot of tools, which never changes; a modern agent that
-    /// wants to hear of changes says so.
-    pub(super) fn offers(&self, era: Era) -> Offers {
-        let mut merged = json!({});
-        for (_, met) in self.sources() {
-            merge(&mut merged, met.capabilities.to_value());
-        }
-        if let Value::Object(capabilities) = &mut merged
-            && era == Era::Modern
-        {
-            // That era has them as an extension.
-            capabilities.remove("tasks");
-        }
-        // Of a legacy session the tools are a snapshot, unless a source is live, or one is missing that is added when it is there.
-        let tracks = self.is_live() || self.is_partial();
-        if let Value::Object(capabilities) = &mut merged
-            && (tracks || era == Era::Legacy || !capabilities.contains_key("tools"))
-        {
-            capabilities.insert("tools".to_owned(), json!({ "listChanged": tracks }));
-        }
-        let said = self.sources().filter_map(|(upstream, met)| {
-            let text: String = met.instructions.as_ref()?.chars().take(MAX_INSTRUCTIONS).collect();
-            Some(format!("{}: {text}", upstream.config.name))
-        });
-        let said: Vec<_> = said.collect();
-        Offers { capabilities: merged, instructions: (!said.is_empty()).then(|| said.join("\n\n")) }
-    }
-}
-
-/// What either can do: objects are merged, and of two flags the one that is set wins.
-fn merge(into: &mut Value, other: Value) {
-    match (into, other) {
-        (Value::Object(into), Value::Object(other)) => {
-            for (key, value) in other {
-                merge(into.entry(key).or_insert(Value::Null), value);
-            }
-        }
-        (into @ (Value::Null | Value::Bool(false)), other) => *into = other,
-        _ => {}
     }
 }
 
@@ -244,6 +202,11 @@ async fn sift(
     let offers = || usable.iter().map(|(_, _, offer)| *offer).filter(|offer| !offer.items.is_empty());
     let ttl_ms = offers().map(|offer| offer.ttl_ms).min();
     let public = broker.serves_all_alike() && offers().count() > 0 && offers().all(|offer| offer.public);
+    // Of several nobody could tell whose it is.
+    let around = match usable.as_slice() {
+        [(_, _, only)] if absent.is_empty() => only.around.clone(),
+        _ => None,
+    };
     let of_source: HashMap<_, _> = usable.iter().map(|(up, filter, _)| (&up.config.name, (up, *filter))).collect();
     let mut of_groups: HashMap<_, Vec<_>> = HashMap::new();
     for item in offers().flat_map(|offer| offer.items.iter()).filter(|item| item.group.is_some()) {
@@ -288,6 +251,7 @@ async fn sift(
         listing: listing.into(),
         ttl_ms: ttl_ms.unwrap_or(0),
         public,
+        around,
         answered,
         removed: HashSet::new(),
         index: OnceCell::new(),

@@ -29,8 +29,8 @@ mod time;
 
 pub(crate) use audience::Audience;
 use errands::Errand;
-pub(crate) use handshake::Deadlines;
 use handshake::{Agreed, Era};
+pub(crate) use handshake::{Deadlines, Opening};
 use meta::Hop;
 pub(crate) use meta::{LOG_LEVEL, RESERVED as RESERVED_META};
 pub(crate) use pages::needed as pages_needed;
@@ -71,6 +71,8 @@ pub(crate) struct Ended {
 pub(crate) struct Party {
     /// The source's configured name, for whoever is told what it says.
     pub(crate) source: SourceName,
+    /// In which era the connection is made.
+    pub(crate) opening: Opening,
     /// What is declared to a legacy source.
     pub(crate) capabilities: Json,
     /// What of an agent's `_meta` the source may have.

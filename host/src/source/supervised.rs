@@ -1,7 +1,8 @@
 //! What all sources with a connection have in common: it is made when first needed, watched, and made again when it has broken.
 //!
 //! [`machine`] says when a source may be tried, [`line`] is a place where a connection is kept, [`drive`] the task that makes
-//! and watches it. A source has one line that is shared, and one for each session that cannot share.
+//! and watches it. A source has a line that is shared, and one for each session that cannot share. [`eras`] says in which era of the
+//! protocol a connection is made; a source that speaks both may have a second line, which agents of the older era share.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -19,6 +20,7 @@ use crate::config::{Lifecycle, SourceConfig};
 use crate::gate::Permit;
 use crate::message::Notification;
 use crate::name::SourceName;
+use crate::session::Era;
 use common::Core;
 use connection::Connection;
 use drive::{Begin, drive};
@@ -28,6 +30,7 @@ use line::{Line, Patience, Wanted};
 mod common;
 mod connection;
 mod drive;
+mod eras;
 mod held;
 mod known;
 mod line;
@@ -55,6 +58,8 @@ pub(crate) struct Care {
     pub(crate) idle: Duration,
     /// Wanted even if no session is there.
     pub(crate) eager: bool,
+    /// The only era that is spoken with it, if that is configured.
+    pub(crate) era: Option<Era>,
     /// Behind a network, which forgets connections that are silent.
     pub(crate) remote: bool,
     /// What of an agent's `_meta` it may have.
@@ -72,6 +77,7 @@ impl Care {
             lifecycle: config.lifecycle,
             idle: config.idle,
             eager: config.eager,
+            era: config.era,
             remote: matches!(config.endpoint, crate::config::Endpoint::Url { .. }),
             context: config.context.as_slice().into(),
             record,
@@ -79,7 +85,7 @@ impl Care {
     }
 }
 
-/// A source behind one shared connection, and one for each session that cannot share. Connects to nothing before the first
+/// A source behind a shared connection in each era that its agents speak, and one for each session that cannot share. Connects to nothing before the first
 /// discovery or call. Dropping it ends all connections.
 pub(crate) struct Supervised<D> {
     core: Arc<Core<D>>,
@@ -189,16 +195,20 @@ impl<D: Dial> Source for Supervised<D> {
     }
 
     fn end_session(&self, session: &SessionId) {
-        self.core.audience.leave(session);
+        self.core.shared_lines().for_each(|line| line.audience.leave(session));
         let line = self.core.own().remove(session);
         let Some(line) = line else { return };
         self.core.close_later(async move { line.stop(Duration::ZERO).await });
     }
 
+    fn only_era(&self) -> Option<Era> {
+        self.core.eras.only()
+    }
+
     fn health(&self) -> Health {
         let core = &self.core;
         let own = core.own().placed();
-        let lines = || own.iter().chain([&core.shared]);
+        let lines = || own.iter().chain(core.shared_lines());
         Health {
             status: Status::of_all(lines().map(|line| line.status())),
             connected: lines().any(|line| line.open().is_some()),
@@ -210,7 +220,7 @@ impl<D: Dial> Source for Supervised<D> {
 
     async fn ping(&self) {
         let own = self.core.own().placed();
-        let open = own.iter().chain([&self.core.shared]).filter_map(|line| Some((line, line.open()?)));
+        let open = own.iter().chain(self.core.shared_lines()).filter_map(|line| Some((line, line.open()?)));
         let pings = open.map(async |(line, connection)| match drive::ping(&self.core, &connection).await {
             None => line.noticed(machine::Event::Answered, "it answers again"),
             Some(why) => line.noticed(machine::Event::Silent, &why),
@@ -225,15 +235,18 @@ impl<D: Dial> Source for Supervised<D> {
             // The others are made when they are needed.
             core.end(&line, machine::Event::Restarted, cause, DRAIN_DEADLINE, line.must_stay());
         }
-        let wanted = core.shared.status() != Status::Idle || core.wants(&core.shared);
-        if !wanted {
+        let shared: Vec<_> = core.shared_lines().cloned().collect();
+        let wanted = |line: &&Arc<Line>| line.status() != Status::Idle || core.wants(line);
+        let restarted = shared.iter().filter(wanted).map(|line| {
+            core.end(line, machine::Event::Restarted, cause, DRAIN_DEADLINE, true);
+        });
+        if restarted.count() == 0 {
             return Ok(Status::Idle);
         }
-        core.end(&core.shared, machine::Event::Restarted, cause, DRAIN_DEADLINE, true);
         let nobody: Arc<dyn Client> = Arc::new(super::Onlooker);
         match tokio::time::timeout(patience, self.connect(&nobody, Patience::Attempt)).await {
             Ok(connected) => connected.map(|_| Status::Ready),
-            Err(_) => Ok(core.shared.status()),
+            Err(_) => Ok(core.main_line().status()),
         }
     }
 
@@ -241,7 +254,7 @@ impl<D: Dial> Source for Supervised<D> {
         let core = &self.core;
         let own = core.own().drain();
         core.closes.send_replace(true);
-        join_all(own.iter().chain([&core.shared]).map(|line| line.stop(DRAIN_DEADLINE))).await;
+        join_all(own.iter().chain(core.shared_lines()).map(|line| line.stop(DRAIN_DEADLINE))).await;
         let closing = std::mem::take(&mut *core.closing());
         join_all(closing).await;
         core.dial.settle().await;
@@ -305,7 +318,7 @@ impl<D> Drop for Supervised<D> {
     fn drop(&mut self) {
         let own = self.core.own().drain();
         own.iter().for_each(|line| line.drop_all());
-        self.core.shared.drop_all();
+        self.core.shared_lines().for_each(|line| line.drop_all());
         self.core.closing().drain(..).for_each(|task| task.abort());
     }
 }

@@ -15,6 +15,7 @@ use crate::digest::Digest;
 use crate::gate::Permit;
 use crate::message::{Answer, Json, Notification, Request};
 use crate::plugin::testing::view;
+use crate::session::Era;
 
 pub(crate) fn nobody() -> Arc<dyn Client> {
     Arc::new(Onlooker)
@@ -27,13 +28,19 @@ pub(crate) fn silent() -> Relay {
 /// A session that declares nothing and keeps what it is told.
 pub(crate) struct Ear {
     pub(crate) session: SessionId,
+    era: Option<Era>,
     told: Mutex<Vec<String>>,
     news: Notify,
 }
 
 impl Ear {
     pub(crate) fn new() -> Arc<Self> {
-        Arc::new(Self { session: SessionId::new(), told: Mutex::default(), news: Notify::new() })
+        Self::of(None)
+    }
+
+    /// One whose agent speaks this era.
+    pub(crate) fn of(era: Option<Era>) -> Arc<Self> {
+        Arc::new(Self { session: SessionId::new(), era, told: Mutex::default(), news: Notify::new() })
     }
 
     /// As whom a source is spoken to.
@@ -60,6 +67,9 @@ impl Client for Ear {
     fn session(&self) -> Option<&SessionId> {
         Some(&self.session)
     }
+    fn era(&self) -> Option<Era> {
+        self.era
+    }
     fn capabilities(&self) -> Json {
         Json::empty_object()
     }
@@ -84,6 +94,7 @@ pub(crate) fn care(timeout: Duration) -> Care {
         lifecycle: Lifecycle::Warm,
         idle: Duration::from_secs(24 * 60 * 60),
         eager: false,
+        era: None,
         remote: false,
         context: Arc::default(),
         record: Arc::new(|_| {}),

@@ -6,6 +6,7 @@
     reason = "a fake source looks at what it was given, and starts what must be killed"
 )]
 
+mod dual;
 mod faulty;
 mod full;
 mod mirror;
@@ -49,6 +50,7 @@ fn main() {
             eprintln!("the end of the complaint");
         }
         "ignores-term" => stubborn(),
+        "dual" => dual::run(&argument(2)),
         "mirror" => mirror::run(),
         "faulty" => faulty::pipe(&argument(2)),
         "faulty-http" => faulty::serve(&argument(2), &argument(3)),
@@ -228,6 +230,10 @@ fn discovered() -> Result<Value, (i32, &'static str)> {
 /// When this process was first asked, in nanoseconds: no two are asked first at the same time.
 static BORN: std::sync::OnceLock<u64> = std::sync::OnceLock::new();
 
+fn born() -> u64 {
+    *BORN.get_or_init(|| std::time::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_nanos() as u64))
+}
+
 /// What this process can see of the one that started it.
 fn look() -> Value {
     let environment: std::collections::BTreeMap<_, _> = std::env::vars().collect();
@@ -249,7 +255,7 @@ fn look() -> Value {
         "descriptors": descriptors,
         "cwd": std::env::current_dir().ok(),
         "pid": std::process::id(),
-        "born": *BORN.get_or_init(|| std::time::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_nanos() as u64)),
+        "born": born(),
         "group": group(rustix::process::getpgid(None)),
         "session": group(rustix::process::getsid(None)),
         "no_new_privileges": field("NoNewPrivs:"),

@@ -22,6 +22,7 @@ mod components;
 mod crash;
 mod deferred;
 mod endurance;
+mod eras;
 mod fairness;
 mod fidelity;
 mod groups;

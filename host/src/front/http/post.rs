@@ -122,6 +122,10 @@ async fn modern_request(
         Ok(desk) => desk,
         Err(error) => return Ok(reply::json(StatusCode::OK, Answered::error(Some(request.id), &error))),
     };
+    if modern::is_refused(&desk, &request).await {
+        let refused = Answered::error(Some(request.id), &modern::refusal());
+        return Ok(reply::json(reply::modern_status(&refused), refused));
+    }
     if request.method == "tools/call"
         && let (Some(params), Ok(tools)) = (&request.params, desk.tools().await)
     {
@@ -172,7 +176,11 @@ async fn initialize(shared: &Shared, caller: &Admitted, request: Request) -> Res
             shared.sessions.add(session, caller.clone(), agent)?;
             Ok(response)
         }
-        Err(error) => Ok(reply::json(StatusCode::OK, Answered::error(Some(request.id), &error))),
+        Err(error) => {
+            let refused = Answered::error(Some(request.id), &error);
+            // A server that does not speak the era says so with status 400, and so does the front before it.
+            Ok(reply::json(reply::modern_status(&refused), refused))
+        }
     }
 }
 

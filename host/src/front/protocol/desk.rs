@@ -54,13 +54,18 @@ impl Desk {
         self.run.ended()
     }
 
+    /// Whether no request is open.
+    pub(crate) fn is_unused(&self) -> bool {
+        self.slots.available_permits() == MAX_CALLS as usize
+    }
+
     /// Starts a request that is for the session.
     pub(crate) fn serve(&self, era: Era, request: Request, line: Line, calls: &Calls) -> Step {
         let Request { id, method, params } = request;
         let (run, params) = (self.run.clone(), params.unwrap_or_else(Json::empty_object));
         let future = async move {
             let answer = match listed_by(&method) {
-                Some(kind) => list(&*run, kind, &params).await,
+                Some(kind) => list(&*run, era, kind, &params).await,
                 None => run.request(&method, params, Arc::new(line)).await,
             };
             dialect::spoken(era, &method, answer)
@@ -95,8 +100,8 @@ fn listed_by(method: &str) -> Option<Kind> {
     kinds.into_iter().find(|kind| kind.list_method() == method)
 }
 
-async fn list(run: &dyn Run, kind: Kind, params: &Json) -> Answer {
-    match run.list(kind).await.and_then(|shelf| page::page(kind, &shelf, params)) {
+async fn list(run: &dyn Run, era: Era, kind: Kind, params: &Json) -> Answer {
+    match run.list(kind).await.and_then(|shelf| page::page(era, kind, &shelf, params)) {
         Ok(result) => Answer::Result(result),
         Err(error) => Answer::Error(Json::of(&error)),
     }

@@ -13,7 +13,7 @@ const META_SERVER: &str = "io.modelcontextprotocol/serverInfo";
 pub(super) fn spoken(era: Era, method: &str, answer: Answer) -> Answer {
     match (era, answer) {
         (Era::Modern, Answer::Result(result)) => Answer::Result(modern(method, result)),
-        (Era::Modern, Answer::Error(error)) => Answer::Error(modern_error(error)),
+        (Era::Modern, Answer::Error(error)) => Answer::Error(modern_error(method, error)),
         (Era::Legacy, Answer::Result(result)) => Answer::Result(legacy(method, result)),
         (Era::Legacy, error @ Answer::Error(_)) => error,
     }
@@ -51,8 +51,9 @@ fn modern(method: &str, result: Json) -> Json {
     result.edited(&missing).unwrap_or(result)
 }
 
-fn modern_error(error: Json) -> Json {
-    let gone = error.get("code").is_some_and(|code| code.as_str() == NO_RESOURCE);
+/// Of a resource that is not there the revision has another code. All other codes are the source's own.
+fn modern_error(method: &str, error: Json) -> Json {
+    let gone = method == "resources/read" && error.get("code").is_some_and(|code| code.as_str() == NO_RESOURCE);
     let code = gone.then(|| error.with("code", &Json::of(&RpcError::INVALID_PARAMS))).flatten();
     code.unwrap_or(error)
 }
@@ -113,5 +114,8 @@ mod tests {
         assert_eq!(spoken(Era::Legacy, "resources/read", error()), error());
         let Answer::Error(modern) = spoken(Era::Modern, "resources/read", error()) else { return };
         assert_eq!(modern.as_str(), r#"{"code":-32602,"message":"no","data":{"uri":"x"}}"#);
+        for other in ["tools/call", "prompts/get", "completion/complete", "vendor/method"] {
+            assert_eq!(spoken(Era::Modern, other, error()), error(), "{other}: the code is the source's own");
+        }
     }
 }

@@ -1,11 +1,13 @@
 //! An agent of the stateless era (2026-07-28): every request says who it is from.
 
+use std::time::Duration;
+
 use super::calls::Calls;
 use super::client::Client;
 use super::contact::{Asks, Line, Out};
 use super::desk::Desk;
 use super::{Step, instructions, server_info, unknown, version};
-use crate::message::{Answer, Json, Request};
+use crate::message::{Answer, Json, Request, RpcError};
 use crate::session::Era;
 
 /// The method that a client may begin with.
@@ -34,6 +36,23 @@ async fn discover(desk: Desk) -> Answer {
         "cacheScope": "private",
         "_meta": { "io.modelcontextprotocol/serverInfo": server_info() },
     })))
+}
+
+/// Whether an agent that begins with `server/discover` is told that there is no such method: the one source behind the front
+/// speaks the older eras alone, and an agent that can speak them finds more of it there. A session that nobody uses ends then.
+pub(crate) async fn is_refused(desk: &Desk, request: &Request) -> bool {
+    let refused = request.method == DISCOVER && desk.offers().await.only_era == Some(Era::Legacy);
+    if refused && desk.is_unused() {
+        desk.close(Duration::ZERO).await;
+    }
+    refused
+}
+
+/// What it is told.
+pub(crate) fn refusal() -> RpcError {
+    let why =
+        format!("method {DISCOVER:?} is not served here: the one source behind this broker begins with `initialize`");
+    RpcError::new(RpcError::METHOD_NOT_FOUND, why)
 }
 
 /// Starts a request whose `_meta` was read into `client`, in an open session.

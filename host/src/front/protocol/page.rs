@@ -5,16 +5,17 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
 
 use crate::catalog::Kind;
 use crate::message::{Json, RpcError};
-use crate::session::Shelf;
+use crate::session::{Era, Shelf};
 
 /// How many items one page of a list holds. Beyond what most clients use, so that in practice there is one page.
 const PAGE: usize = 1_000;
 
-/// The page of a list that `params.cursor` leads to, each item with the bytes that its source gave.
+/// The page of a list that `params.cursor` leads to: each item with the bytes that its source gave, and what else stands in the
+/// result of the only source.
 ///
 /// # Errors
 /// A cursor that this session did not give.
-pub(super) fn page(kind: Kind, shelf: &Shelf, params: &Json) -> Result<Json, RpcError> {
+pub(super) fn page(era: Era, kind: Kind, shelf: &Shelf, params: &Json) -> Result<Json, RpcError> {
     let items = &*shelf.items;
     let start = match params.get("cursor").filter(|cursor| *cursor != Json::null()) {
         None => 0,
@@ -27,9 +28,13 @@ pub(super) fn page(kind: Kind, shelf: &Shelf, params: &Json) -> Result<Json, Rpc
     let next = (rest.len() > PAGE).then(|| Json::of(&BASE64.encode((start + PAGE).to_string())));
     let (list, ttl_ms) = (Json::of(&shown), Json::of(&shelf.ttl_ms));
     let scope = Json::of(if shelf.public { &"public" } else { &"private" });
-    let mut members = vec![(kind.member(), Some(&list)), ("ttlMs", Some(&ttl_ms)), ("cacheScope", Some(&scope))];
+    let around = shelf.around.clone().unwrap_or_else(Json::empty_object);
+    let mut members = vec![(kind.member(), Some(&list))];
+    if era == Era::Modern {
+        members.extend([("ttlMs", Some(&ttl_ms)), ("cacheScope", Some(&scope))]);
+    }
     members.extend(next.as_ref().map(|next| ("nextCursor", Some(next))));
-    Ok(Json::empty_object().edited(&members).unwrap_or_else(Json::empty_object))
+    Ok(around.edited(&members).unwrap_or(around))
 }
 
 fn read_cursor(cursor: &Json) -> Option<usize> {
@@ -44,20 +49,32 @@ mod tests {
 
     fn shelf(count: usize) -> Shelf {
         let item = |n| Json::parse(format!("{{ \"name\":\"t{n}\" , \"x\":1e400}}")).unwrap();
-        Shelf { items: (0..count).map(item).collect(), ttl_ms: 5, public: false }
+        Shelf { items: (0..count).map(item).collect(), ttl_ms: 5, public: false, around: None }
+    }
+
+    #[test]
+    fn a_page_keeps_what_the_only_source_says_beside_its_items() {
+        let text = r#"{ "vendor":1.0, "tools":[] ,"_meta":{"vendor.example/a":1.50},"ttlMs":7}"#;
+        let shelf = Shelf { around: Some(Json::parse(text).unwrap()), ..shelf(1) };
+        assert_eq!(
+            page(Era::Modern, Kind::Tool, &shelf, &Json::empty_object()).unwrap().as_str(),
+            r#"{ "vendor":1.0, "tools":[{ "name":"t0" , "x":1e400}] ,"_meta":{"vendor.example/a":1.50},"ttlMs":5,"cacheScope":"private"}"#
+        );
     }
 
     #[test]
     fn a_page_keeps_the_bytes_of_each_item() {
-        let list = page(Kind::Prompt, &shelf(1), &Json::empty_object()).unwrap();
+        let list = page(Era::Modern, Kind::Prompt, &shelf(1), &Json::empty_object()).unwrap();
         assert_eq!(list.as_str(), r#"{"prompts":[{ "name":"t0" , "x":1e400}],"ttlMs":5,"cacheScope":"private"}"#);
     }
 
     #[test]
     fn cursors_lead_through_all_pages_and_no_other_is_taken() {
         let shelf = shelf(PAGE + 1);
-        let cursor = page(Kind::Tool, &shelf, &Json::empty_object()).unwrap().get("nextCursor").unwrap();
-        let next = |cursor: &Json| page(Kind::Tool, &shelf, &Json::empty_object().with("cursor", cursor).unwrap());
+        let cursor = page(Era::Modern, Kind::Tool, &shelf, &Json::empty_object()).unwrap().get("nextCursor").unwrap();
+        let next = |cursor: &Json| {
+            page(Era::Modern, Kind::Tool, &shelf, &Json::empty_object().with("cursor", cursor).unwrap())
+        };
         let last = next(&cursor).unwrap();
         assert_eq!(last.get("tools").unwrap().as_str(), r#"[{ "name":"t1000" , "x":1e400}]"#);
         assert_eq!(last.get("nextCursor"), None);

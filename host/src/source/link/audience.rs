@@ -1,6 +1,7 @@
 //! The sessions that are told when a source changes what it offers.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use crate::call::SessionId;
@@ -10,18 +11,25 @@ use crate::source::Client;
 
 /// The sessions that are told when a source changes what it offers.
 #[derive(Default)]
-pub(crate) struct Audience(Mutex<Members>);
+pub(crate) struct Audience {
+    members: Mutex<Members>,
+    /// How often the source has said that a list has changed: over this connection, and over those that count with it.
+    changes: Arc<AtomicU64>,
+}
 
 #[derive(Default)]
 struct Members {
     sessions: HashMap<SessionId, Weak<dyn Client>>,
     /// How many there have been.
     ever: usize,
-    /// How often the source has said, over any connection, that a list has changed.
-    changes: u64,
 }
 
 impl Audience {
+    /// An audience that counts changes together with others.
+    pub(crate) fn counting(changes: &Arc<AtomicU64>) -> Self {
+        Self { members: Mutex::default(), changes: Arc::clone(changes) }
+    }
+
     /// Lets a client hear of changes from now on.
     pub(crate) fn join(&self, client: &Arc<dyn Client>) {
         let Some(session) = client.session() else { return };
@@ -49,12 +57,7 @@ impl Audience {
 
     /// Takes note that a list has changed.
     pub(crate) fn changed(&self) {
-        self.lock().changes += 1;
-    }
-
-    /// How often a list has changed.
-    pub(crate) fn changes(&self) -> u64 {
-        self.lock().changes
+        self.changes.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Whether anybody hears.
@@ -75,6 +78,6 @@ impl Audience {
 
     fn lock(&self) -> MutexGuard<'_, Members> {
         // The table is whole at every point at which a holder could panic.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.members.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -29,8 +29,8 @@ const MAX_PAGES: usize = 500;
 /// How long the steps of opening a connection may take.
 #[derive(Debug, Clone)]
 pub(crate) struct Deadlines {
-    /// For `server/discover`, before `initialize` is tried; None skips the probe. Short, because an old server may say
-    /// nothing at all to a method it does not know.
+    /// For `server/discover`, before `initialize` is tried; None sends `initialize` alone. Short, because an old server may
+    /// say nothing at all to a method it does not know.
     pub(crate) probe: Option<Duration>,
     /// For `initialize`: long enough for an interpreter and its packages to load from a cold disk.
     pub(crate) handshake: Duration,
@@ -49,6 +49,17 @@ impl Default for Deadlines {
         let step = Duration::from_secs(30);
         Self { probe: Some(Duration::from_secs(2)), handshake: step, list: step, whole: WHOLE }
     }
+}
+
+/// In which era a connection is made to a source that may speak both.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Opening {
+    /// In the newest one that the source speaks.
+    Newest,
+    /// With `initialize`, and with `server/discover` where the source refuses that.
+    LegacyFirst,
+    /// With `server/discover`, and not at all where the source refuses that.
+    Modern,
 }
 
 /// Which of the protocol's two shapes is spoken. One per process: some servers refuse one after the other.
@@ -82,8 +93,23 @@ impl Default for Agreed {
     }
 }
 
-/// Probes for the modern era, and falls back to the other.
+/// Agrees on an era and a revision.
 pub(super) async fn agree(shared: &Shared, deadlines: &Deadlines) -> Result<Agreed, SourceError> {
+    match shared.party.opening {
+        Opening::Newest => agree_on_newest(shared, deadlines).await,
+        Opening::LegacyFirst => match initialize(shared, deadlines.handshake).await {
+            // What it refused may be the era. If it was something else, that is what helps to know.
+            Err(error @ SourceError::Protocol(_)) if deadlines.probe.is_some() => {
+                discover(shared, deadlines.handshake).await.map_err(|_| error)
+            }
+            agreed => agreed,
+        },
+        Opening::Modern => discover(shared, deadlines.handshake).await,
+    }
+}
+
+/// Probes for the modern era, and falls back to the other.
+async fn agree_on_newest(shared: &Shared, deadlines: &Deadlines) -> Result<Agreed, SourceError> {
     let Some(patience) = deadlines.probe else { return initialize(shared, deadlines.handshake).await };
     // The probe stays open after its patience: a slow starter reads both requests, and its answer to the first counts if
     // it refuses the second.
@@ -125,7 +151,12 @@ pub(super) async fn agree(shared: &Shared, deadlines: &Deadlines) -> Result<Agre
 async fn discover(shared: &Shared, deadline: Duration) -> Result<Agreed, SourceError> {
     let dressed = |_| dress(&Json::empty_object(), &Hop::quiet(Era::Modern), None);
     match shared.request(DISCOVER, dressed, None, deadline).await {
-        Ok(Answer::Result(result)) => Ok(modern(&result)),
+        Ok(Answer::Result(result)) if speaks_modern(&result) => Ok(modern(&result)),
+        Ok(Answer::Result(_)) => {
+            let why =
+                format!("the source's answer to `{DISCOVER}` does not name {MODERN} among its `supportedVersions`");
+            Err(SourceError::Protocol(why))
+        }
         Ok(Answer::Error(error)) => Err(refused(DISCOVER, &error)),
         Err(lost) => Err(explain(DISCOVER, deadline, lost)),
     }
@@ -229,8 +260,8 @@ pub(super) async fn list(
     if !declared && kind != Kind::Tool {
         return Ok(Listed::default());
     }
-    let (mut items, mut ttl_ms, mut public) = (Vec::new(), u64::MAX, true);
-    let mut cursors = HashSet::new();
+    let (mut items, mut ttl_ms, mut public, mut around) = (Vec::new(), u64::MAX, true, None);
+    let (mut cursors, nothing) = (HashSet::new(), Json::of(&[(); 0]));
     let mut params = Json::empty_object();
     for _ in 0..MAX_PAGES {
         let dressed = |_| dress(&params, &Hop::quiet(agreed.era), None);
@@ -243,13 +274,14 @@ pub(super) async fn list(
             Err(lost) => return Err(explain(method, deadline, lost)),
         };
         items.extend(items_of(kind, &page)?);
+        around = around.or_else(|| page.edited(&[(kind.member(), Some(&nothing)), ("nextCursor", None)]));
         public &= page.get_str("cacheScope").as_deref() == Some("public");
         ttl_ms = ttl_ms.min(page.get("ttlMs").and_then(|ttl| ttl.read().ok()).unwrap_or(0));
         if items.len() > limit {
             return Err(SourceError::Protocol(format!("the source lists more than {limit} {}", kind.member())));
         }
         let Some(cursor) = page.get("nextCursor").filter(|cursor| *cursor != Json::null()) else {
-            return Ok(Listed { items, ttl_ms, public });
+            return Ok(Listed { items, ttl_ms, public, around });
         };
         params = Json::empty_object().with("cursor", &cursor).unwrap_or_else(Json::empty_object);
         if !cursors.insert(cursor) {

@@ -75,6 +75,7 @@ fn party() -> Party {
     let source = "far".parse().unwrap();
     Party {
         source,
+        opening: Opening::Newest,
         capabilities: Json::empty_object(),
         context: ["x", "a", "vendor/y"].map(str::to_owned).into(),
         client: None,

@@ -1,7 +1,7 @@
 //! What a source and the drivers of its lines have in common: what is known of it, and who uses which line.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
@@ -10,6 +10,7 @@ use tokio::time::{timeout, timeout_at};
 
 use super::connection::Connection;
 use super::drive::{Begin, End, drive};
+use super::eras::Eras;
 use super::held;
 use super::known::Known;
 use super::line::{Line, Owner, Patience, Vitals};
@@ -19,7 +20,8 @@ use super::{Care, Dial};
 use crate::call::Outcome;
 use crate::gate::Permit;
 use crate::message::Json;
-use crate::source::link::{Audience, CallTime, Deadlines, Link, Party};
+use crate::session::Era;
+use crate::source::link::{Audience, CallTime, Deadlines, Link, Opening, Party};
 use crate::source::{CLOSE_DEADLINE, Client, Discovery, Relay, SourceError, Status};
 
 /// What the source and the drivers of its lines have in common.
@@ -29,8 +31,10 @@ pub(in crate::source) struct Core<D> {
     pub(in crate::source) timeout: Duration,
     pub(super) care: Care,
     pub(super) vitals: Arc<Vitals>,
+    /// Shared, in the newest era that the source speaks.
     pub(super) shared: Arc<Line>,
-    pub(super) audience: Arc<Audience>,
+    /// Shared by agents of the older era, at a source that may speak both. Made when the first of them comes.
+    shared_by_legacy: OnceLock<Arc<Line>>,
     own: Mutex<Own>,
     known: Mutex<Known>,
     /// Calls with a connection each.
@@ -39,8 +43,7 @@ pub(in crate::source) struct Core<D> {
     pub(super) closes: watch::Sender<bool>,
     /// What ends connections that nobody uses any more.
     closing: Mutex<Vec<JoinHandle<()>>>,
-    /// It was met, and speaks the older revisions: the probe is not sent again.
-    legacy: AtomicBool,
+    pub(super) eras: Eras,
     /// It was met, and keeps something for each of its clients.
     stateful: AtomicBool,
 }
@@ -71,21 +74,23 @@ impl<D> Core<D> {
             record: Arc::clone(&care.record),
             errors: AtomicU64::new(0),
             last_ping: AtomicI64::new(0),
+            changes: Arc::default(),
         });
+        let eras = Eras::of(care.era);
         Self {
             dial,
             deadlines: Deadlines::default(),
             timeout: care.timeout,
             care,
-            shared: Line::new(&vitals, None),
+            shared: Line::new(&vitals, None, Opening::Newest),
+            shared_by_legacy: OnceLock::new(),
             vitals,
-            audience: Arc::default(),
             own: Mutex::default(),
             known: Mutex::default(),
             single: Arc::new(Semaphore::new(MAX_OWN)),
             closes: watch::Sender::new(false),
             closing: Mutex::default(),
-            legacy: AtomicBool::new(false),
+            eras,
             stateful: AtomicBool::new(false),
         }
     }
@@ -131,8 +136,10 @@ impl<D: Dial> Core<D> {
     ) -> Result<(Single<D>, Discovery), SourceError> {
         let full = || SourceError::Start(format!("{MAX_OWN} calls have a connection to this source already"));
         let room = Arc::clone(&self.single).try_acquire_owned().map_err(|_| full())?;
-        let (link, discovery) = self.dial(client, false).await.inspect_err(|_| self.vitals.failed())?;
-        self.learn(!link.is_modern(), link.keeps_state());
+        let opening = self.eras.opening_for(&**client);
+        let dialled = self.dial(client, opening, &self.shared.audience, false).await;
+        let (link, discovery) = dialled.inspect_err(|_| self.vitals.failed())?;
+        self.learn(opening, link.is_modern(), link.keeps_state());
         let connection = Arc::new(Connection::new(link, &discovery.tools));
         Ok((Single { core: Arc::clone(self), connection, room: Some(room) }, discovery))
     }
@@ -140,22 +147,26 @@ impl<D: Dial> Core<D> {
     pub(super) async fn dial(
         &self,
         client: &Arc<dyn Client>,
+        opening: Opening,
+        audience: &Arc<Audience>,
         from_nothing: bool,
     ) -> Result<(Link, Discovery), SourceError> {
+        let opening = self.eras.settled(opening);
         let party = Party {
             source: self.vitals.name.clone(),
+            opening,
             capabilities: client.capabilities(),
             context: Arc::clone(&self.care.context),
             client: client.session().is_some().then(|| Arc::downgrade(client)),
-            audience: Arc::clone(&self.audience),
+            audience: Arc::clone(audience),
         };
         let unprobed = Deadlines { probe: None, ..self.deadlines.clone() };
-        if self.legacy.load(Ordering::Relaxed) && !from_nothing {
+        if opening == Opening::Newest && !self.eras.probes(from_nothing) {
             return self.dial.dial(unprobed, party).await;
         }
         match self.dial.dial(self.deadlines.clone(), party.clone()).await {
             // Older SDKs end the connection over any first message but `initialize`.
-            Err(SourceError::Closed(why)) => {
+            Err(SourceError::Closed(why)) if opening == Opening::Newest => {
                 tracing::debug!(why, "a source ended when probed; connecting again without the probe");
                 self.dial.dial(unprobed, party).await
             }
@@ -166,8 +177,13 @@ impl<D: Dial> Core<D> {
     /// Whether a line whose connection has gone should have another without being asked.
     pub(super) fn wants(&self, line: &Line) -> bool {
         let wanted =
-            if line.is_shared() { self.care.eager || self.audience.listens() } else { line.client().is_some() };
+            if line.is_shared() { self.is_kept(line) || line.audience.listens() } else { line.client().is_some() };
         wanted && line.status() != Status::Stopped
+    }
+
+    /// Whether a connection on this line is wanted even if nobody uses it.
+    pub(super) fn is_kept(&self, line: &Line) -> bool {
+        self.care.eager && std::ptr::eq(line, &**self.main_line())
     }
 }
 
@@ -181,15 +197,17 @@ impl<D: Dial> Core<D> {
     ) -> Result<(Arc<Line>, Option<Weak<dyn Client>>), SourceError> {
         let whom = Some(Arc::downgrade(client));
         if !self.cannot_share(client) {
-            self.audience.join(client);
-            return Ok((Arc::clone(&self.shared), whom));
+            let line = self.shared_line_for(client);
+            line.audience.join(client);
+            return Ok((line, whom));
         }
         let looks = patience == Patience::Look && client.capabilities() == Json::empty_object();
         if looks && !self.has_own(client) {
-            self.audience.join(client);
-            return Ok((Arc::clone(&self.shared), None));
+            let line = self.shared_line_for(client);
+            line.audience.join(client);
+            return Ok((line, None));
         }
-        let Some(line) = self.own_line(client) else { return Ok((Arc::clone(&self.shared), whom)) };
+        let Some(line) = self.own_line(client) else { return Ok((self.shared_line_for(client), whom)) };
         if line.open().is_none() {
             self.place(&line)?;
         }
@@ -210,7 +228,7 @@ impl<D: Dial> Core<D> {
         })?;
         if let Some(owner) = line.owner().filter(|_| new) {
             // Its own connection tells it of changes.
-            self.audience.leave(&owner.session);
+            self.shared_lines().for_each(|line| line.audience.leave(&owner.session));
         }
         if let Some(leaving) = leaving {
             self.hears_with_others(&leaving);
@@ -240,7 +258,7 @@ impl<D> Core<D> {
     /// Lets a session that has no connection of its own any more hear what is told to all.
     fn hears_with_others(&self, line: &Line) {
         if let Some(client) = line.owner().and_then(|owner| owner.client.upgrade()) {
-            self.audience.join(&client);
+            self.shared_line_for(&client).audience.join(&client);
         }
     }
 
@@ -249,23 +267,22 @@ impl<D> Core<D> {
         if !self.cannot_share(client) || self.has_own(client) {
             return None;
         }
-        let discovery = self.known().get(&client.capabilities(), self.audience.changes())?;
-        self.audience.join(client);
+        let discovery = self.known().get(&client.capabilities(), self.vitals.changes.load(Ordering::Relaxed))?;
+        self.shared_line_for(client).audience.join(client);
         Some(discovery)
     }
 
     /// Remembers what a source has said that has just been met.
     pub(super) fn remember(&self, connection: &Connection, discovery: &Discovery) {
         if !connection.link.is_modern() {
-            let (declared, changes) = (connection.link.declared().clone(), self.audience.changes());
+            let (declared, changes) = (connection.link.declared().clone(), self.vitals.changes.load(Ordering::Relaxed));
             self.known().insert(declared, changes, discovery.clone());
         }
     }
 
-    /// Forgets what the source is like and what it said: the next connection is made as if it was the first.
+    /// Forgets what the source said, and that it keeps something for each of its clients.
     pub(super) fn forget(&self) {
         self.known().clear();
-        self.legacy.store(false, Ordering::Relaxed);
         self.stateful.store(false, Ordering::Relaxed);
     }
 
@@ -278,10 +295,40 @@ impl<D> Core<D> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The shared line that a client would use.
+    fn shared_line_for(&self, client: &Arc<dyn Client>) -> Arc<Line> {
+        let line = match self.eras.opening_for(&**client) {
+            Opening::LegacyFirst => match self.shared_by_legacy.get() {
+                Some(line) => line,
+                // Nothing more is begun: its line is stopped, which a new one would not be.
+                None if *self.closes.borrow() => &self.shared,
+                None => self.shared_by_legacy.get_or_init(|| Line::new(&self.vitals, None, Opening::LegacyFirst)),
+            },
+            Opening::Newest | Opening::Modern => self.main_line(),
+        };
+        Arc::clone(line)
+    }
+
+    /// The shared line for whoever wants the newest era that the source speaks. If that is the older one, and agents of it met the
+    /// source first, it is theirs, so that a source of one era has one shared connection.
+    pub(super) fn main_line(&self) -> &Arc<Line> {
+        if self.eras.only() == Some(Era::Legacy) { self.line_with_initialize() } else { &self.shared }
+    }
+
+    /// The shared line for connections that begin with `initialize`.
+    pub(super) fn line_with_initialize(&self) -> &Arc<Line> {
+        self.shared_by_legacy.get().unwrap_or(&self.shared)
+    }
+
+    /// The lines that are shared, as far as there are any.
+    pub(super) fn shared_lines(&self) -> impl Iterator<Item = &Arc<Line>> {
+        std::iter::once(&self.shared).chain(self.shared_by_legacy.get())
+    }
+
     /// Whether it is known already that this client needs a connection of its own.
     fn cannot_share(&self, client: &Arc<dyn Client>) -> bool {
         let declares = || self.stateful.load(Ordering::Relaxed) || client.capabilities() != Json::empty_object();
-        client.session().is_some() && self.legacy.load(Ordering::Relaxed) && declares()
+        client.session().is_some() && self.eras.is_legacy_for(&**client) && declares()
     }
 
     /// The line of a client's own. None for who is no session.
@@ -289,12 +336,13 @@ impl<D> Core<D> {
         let session = client.session()?;
         let owner =
             || Owner { session: session.clone(), principal: client.principal().into(), client: Arc::downgrade(client) };
-        Some(self.own().get_or_insert(session, || Line::new(&self.vitals, Some(owner()))))
+        let opening = self.eras.opening_for(&**client);
+        Some(self.own().get_or_insert(session, || Line::new(&self.vitals, Some(owner()), opening)))
     }
 
     /// Remembers what a source is like that was met.
-    pub(super) fn learn(&self, legacy: bool, stateful: bool) {
-        self.legacy.store(legacy, Ordering::Relaxed);
+    pub(super) fn learn(&self, opening: Opening, modern: bool, stateful: bool) {
+        self.eras.learn(opening, modern);
         self.stateful.fetch_or(stateful, Ordering::Relaxed);
     }
 

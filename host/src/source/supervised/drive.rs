@@ -1,5 +1,6 @@
 //! The task that makes the connection of a line, watches it, and makes it again.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use super::line::Line;
 use super::machine::Event;
 use super::{Core, Dial};
 use crate::message::Notification;
-use crate::source::link::{Ended, Link};
+use crate::source::link::{Ended, Link, Opening};
 use crate::source::{Client, DRAIN_DEADLINE, Discovery};
 
 /// How often a remote source is asked whether it lives, so that nothing on the way to it forgets the connection: below the
@@ -113,7 +114,7 @@ async fn attempt<D: Dial>(core: &Arc<Core<D>>, line: &Arc<Line>, whom: Option<We
     if !line.begin("wanted") {
         return Made::Elsewhere;
     }
-    match core.dial(&client, from_nothing).await {
+    match core.dial(&client, line.opening(), &line.audience, from_nothing).await {
         Ok((link, discovery)) => settle(core, line, &client, link, discovery).await,
         Err(error) => {
             line.refused(error);
@@ -130,28 +131,41 @@ async fn settle<D: Dial>(
     link: Link,
     discovery: Discovery,
 ) -> Made {
-    let (legacy, stateful, owned) = (!link.is_modern(), link.keeps_state(), link.has_owner());
+    let (modern, stateful, owned) = (link.is_modern(), link.keeps_state(), link.has_owner());
     let connection = Arc::new(Connection::new(link, &discovery.tools));
-    if owned && line.is_shared() {
-        // Met for the first time, the source turned out to be one that cannot be shared.
-        match core.own_line(client) {
-            Some(own) if core.place(&own).is_ok() && own.begin("met by this session") => {
+    // Met for the first time, the source turned out to be one that cannot be shared, or to speak one era alone.
+    let home = match line.is_shared() {
+        true if owned => {
+            let own = core.own_line(client).filter(|own| core.place(own).is_ok());
+            Some((own, "the source keeps something for the session that met it"))
+        }
+        true if modern && line.opening() == Opening::LegacyFirst => {
+            Some((Some(Arc::clone(&core.shared)), "the source speaks the newest era alone"))
+        }
+        true if !modern && !Arc::ptr_eq(line, core.line_with_initialize()) => {
+            Some((Some(Arc::clone(core.line_with_initialize())), "the source speaks the older era alone"))
+        }
+        _ => None,
+    };
+    if let Some((home, cause)) = home {
+        match home {
+            Some(home) if home.begin("met by this session") => {
                 core.remember(&connection, &discovery);
-                own.opened(&connection, discovery);
-                own.driven_by(tokio::spawn(drive(Arc::clone(core), Arc::clone(&own), Begin::Keep(connection))));
+                home.opened(&connection, discovery);
+                home.driven_by(tokio::spawn(drive(Arc::clone(core), Arc::clone(&home), Begin::Keep(connection))));
             }
-            // The session has another already, or may have none.
+            // There is another already, or may be none.
             _ => connection.link.close().await,
         }
-        core.learn(legacy, stateful);
-        line.handed_over();
+        core.learn(line.opening(), modern, stateful);
+        line.handed_over(cause);
         return Made::Elsewhere;
     }
-    core.learn(legacy, stateful);
+    core.learn(line.opening(), modern, stateful);
     restore(line, &connection).await;
     let anew = line.opened(&connection, discovery.clone());
     if anew {
-        core.audience.changed();
+        core.vitals.changes.fetch_add(1, Ordering::Relaxed);
     }
     core.remember(&connection, &discovery);
     if anew {
@@ -177,7 +191,7 @@ async fn announce<D: Dial>(core: &Core<D>, line: &Line, connection: &Connection)
         }
         let changed = Notification { method: format!("notifications/{kind}/list_changed"), params: None };
         match line.is_shared() {
-            true => core.audience.tell(&core.vitals.name, &changed).await,
+            true => line.audience.tell(&core.vitals.name, &changed).await,
             false => {
                 if let Some(client) = line.client() {
                     client.notify(core.vitals.name.as_str(), changed).await;
@@ -191,8 +205,8 @@ async fn announce<D: Dial>(core: &Core<D>, line: &Line, connection: &Connection)
 async fn keep<D: Dial>(core: &Core<D>, line: &Line, connection: Arc<Connection>) -> bool {
     let (mut silences, mut late) = (0, 0);
     let mut next_ping = Instant::now() + KEEPALIVE;
-    // The shared one of an eager source is wanted even if no session is there.
-    let rests = !line.is_shared() || !core.care.eager;
+    // The one of an eager source is wanted even if no session is there.
+    let rests = !core.is_kept(line);
     let mut dead = false;
     let (event, why) = loop {
         let idle_from = if line.must_stay() { Instant::now() } else { connection.link.used() };

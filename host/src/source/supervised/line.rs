@@ -1,4 +1,4 @@
-//! One place where a connection is kept: the shared one of a source, or that of one session.
+//! One place where a connection is kept: one that sessions share, or that of one session.
 //!
 //! A line does nothing by itself. Whoever wants a connection starts its driver ([`super::drive`]) if none runs, and waits.
 
@@ -17,6 +17,7 @@ use super::machine::{ATTEMPTS, Event, Machine, TIMEOUTS};
 use crate::call::{SessionId, now_millis};
 use crate::ledger;
 use crate::name::SourceName;
+use crate::source::link::{Audience, Opening};
 use crate::source::{Client, Discovery, SourceError, Status, without_last_words};
 
 /// Takes what happens to a source, for the ledger. Must not call back.
@@ -30,6 +31,8 @@ pub(super) struct Vitals {
     pub(super) errors: AtomicU64,
     /// Milliseconds since the Unix epoch; 0 is never.
     pub(super) last_ping: AtomicI64,
+    /// How often the source has said, over any connection, that a list has changed.
+    pub(super) changes: Arc<AtomicU64>,
 }
 
 impl Vitals {
@@ -68,8 +71,12 @@ pub(super) enum Wanted {
 /// One place where a connection is kept.
 pub(super) struct Line {
     vitals: Arc<Vitals>,
-    /// The session that it is for, or `None` for the shared one.
+    /// The session that it is for, or `None` for a shared one.
     whose: Option<Owner>,
+    /// In which era its connections are made.
+    opening: Opening,
+    /// Who is told of changes, where it is shared.
+    pub(super) audience: Arc<Audience>,
     kept: Mutex<Kept>,
     news: watch::Sender<()>,
 }
@@ -104,9 +111,9 @@ struct Kept {
 }
 
 impl Line {
-    pub(super) fn new(vitals: &Arc<Vitals>, whose: Option<Owner>) -> Arc<Self> {
-        let news = watch::Sender::new(());
-        Arc::new(Self { vitals: Arc::clone(vitals), whose, kept: Mutex::default(), news })
+    pub(super) fn new(vitals: &Arc<Vitals>, whose: Option<Owner>, opening: Opening) -> Arc<Self> {
+        let (news, audience) = (watch::Sender::new(()), Arc::new(Audience::counting(&vitals.changes)));
+        Arc::new(Self { vitals: Arc::clone(vitals), whose, opening, audience, kept: Mutex::default(), news })
     }
 
     /// For whom a connection is made on this line if nobody in particular asks; None if its session has gone.
@@ -124,6 +131,10 @@ impl Line {
 
     pub(super) fn is_shared(&self) -> bool {
         self.whose.is_none()
+    }
+
+    pub(super) fn opening(&self) -> Opening {
+        self.opening
     }
 
     pub(super) fn status(&self) -> Status {
@@ -262,10 +273,10 @@ impl Line {
     }
 
     /// The connection is one that does not belong here.
-    pub(super) fn handed_over(&self) {
+    pub(super) fn handed_over(&self, cause: &str) {
         let mut kept = self.kept();
         kept.error = None;
-        self.note(&mut kept, Event::HandedOver, "the source keeps something for the session that met it");
+        self.note(&mut kept, Event::HandedOver, cause);
     }
 
     /// The connection does not stand any more.

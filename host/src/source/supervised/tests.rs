@@ -2,6 +2,7 @@
 
 //! Over a source in memory and a clock that runs when all wait.
 
+mod eras;
 mod ill;
 mod own;
 mod soak;

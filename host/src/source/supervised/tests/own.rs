@@ -98,7 +98,7 @@ async fn what_was_listed_stands_for_those_who_declare_the_very_same() {
 async fn a_list_that_has_changed_is_not_told_to_others() {
     let bench = Bench::new(&[Mood::Keeps]);
     bench.source.discover(&plain()).await.unwrap();
-    bench.source.core.audience.changed();
+    bench.source.core.vitals.changes.fetch_add(1, Ordering::Relaxed);
     bench.source.discover(&plain()).await.unwrap();
     assert_eq!(tried(&bench), 2);
 }
@@ -220,6 +220,6 @@ async fn a_session_at_rest_hears_of_changes_with_the_others() {
     bench.call(&client).await;
     tokio::time::sleep(minute * 2).await;
     let changed = Notification { method: "notifications/tools/list_changed".to_owned(), params: None };
-    bench.source.core.audience.tell(&"test".parse().unwrap(), &changed).await;
+    bench.source.core.shared.audience.tell(&"test".parse().unwrap(), &changed).await;
     assert_eq!(ear.heard(), ["notifications/tools/list_changed"]);
 }

@@ -41,6 +41,18 @@ pub(super) enum Mood {
     KeepsBusy,
     /// It answers a call after a second.
     Slow,
+    /// It speaks both eras, and keeps nothing for its clients.
+    Both,
+    /// The same, and has log messages.
+    BothWithLogs,
+    /// It speaks the newest era alone.
+    Modern,
+}
+
+impl Mood {
+    fn speaks_modern(self) -> bool {
+        matches!(self, Self::Both | Self::BothWithLogs | Self::Modern)
+    }
 }
 
 /// What the source will be like, connection by connection; the last for good. With what was done, for the test to see.
@@ -49,6 +61,8 @@ pub(super) struct World {
     pub(super) moods: Mutex<VecDeque<Mood>>,
     /// Since the start, when each connection was tried.
     pub(super) tried: Mutex<Vec<Duration>>,
+    /// The methods by which connections were begun.
+    pub(super) begun: Mutex<Vec<String>>,
     /// Calls that a source saw.
     pub(super) calls: AtomicU64,
     /// Notifications that it took, after those that open a connection.
@@ -103,7 +117,8 @@ impl Dial for Fake {
         let (say, heard) = mpsc::channel(16);
         let (say, world) = (Mutex::new(Some(say)), Arc::clone(world));
         let wire = Wire { world, mood, opened: AtomicBool::new(false), say, heard: heard.into() };
-        Link::open(Arc::new(wire), Deadlines { probe: None, ..deadlines }, party).await
+        let probe = deadlines.probe.filter(|_| mood.speaks_modern());
+        Link::open(Arc::new(wire), Deadlines { probe, ..deadlines }, party).await
     }
 }
 
@@ -147,7 +162,9 @@ impl Transport for Wire {
             self.end();
             return Ok(());
         }
-        if opened {
+        if matches!(method.as_str(), "initialize" | "server/discover") && !opened {
+            self.world.begun.lock().unwrap().push(method.clone());
+        } else if opened {
             self.world.asked.lock().unwrap().push(method.clone());
         }
         let described = if self.mood == Mood::Changed { "another" } else { "a tool" };
@@ -156,6 +173,18 @@ impl Transport for Wire {
         let result = match (method.as_str(), self.mood) {
             ("initialize", Mood::Keeps | Mood::KeepsBusy) => {
                 json!({ "protocolVersion": "2025-06-18", "capabilities": keeps })
+            }
+            ("initialize", Mood::Modern) => {
+                let error = json!({ "code": -32022, "message": "no" });
+                let answer = json!({ "jsonrpc": "2.0", "id": id.as_number(), "error": error });
+                let _ = say.send(Ok(Message::parse(answer.to_string()).unwrap().into())).await;
+                return Ok(());
+            }
+            ("initialize", Mood::BothWithLogs) => {
+                json!({ "protocolVersion": "2025-06-18", "capabilities": { "tools": {}, "logging": {} } })
+            }
+            ("server/discover", mood) if mood.speaks_modern() => {
+                json!({ "supportedVersions": ["2026-07-28"], "capabilities": { "tools": {} } })
             }
             ("initialize", _) => json!({ "protocolVersion": "2025-06-18", "capabilities": { "tools": {} } }),
             ("tools/list", _) => {

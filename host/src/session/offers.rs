@@ -1,0 +1,64 @@
+//! What a session's sources can do together, and what they say to a model.
+
+use serde_json::{Value, json};
+
+use super::listing::Listing;
+use super::{Era, Offers};
+
+/// The most characters of one source's instructions that go on. Models read them with every request.
+const MAX_INSTRUCTIONS: usize = 8 * 1024;
+
+impl Listing {
+    /// What the sources can do together. A legacy session has a snapshot of tools, which never changes; a modern agent that
+    /// wants to hear of changes says so.
+    pub(super) fn offers(&self, era: Era) -> Offers {
+        let mut merged = json!({});
+        for (_, met) in self.sources() {
+            merge(&mut merged, met.capabilities.to_value());
+        }
+        if let Value::Object(capabilities) = &mut merged
+            && era == Era::Modern
+        {
+            // That era has them as an extension.
+            capabilities.remove("tasks");
+        }
+        // Of a legacy session the tools are a snapshot, unless a source is live, or one is missing that is added when it is there.
+        let tracks = self.is_live() || self.is_partial();
+        if let Value::Object(capabilities) = &mut merged
+            && (tracks || era == Era::Legacy || !capabilities.contains_key("tools"))
+        {
+            capabilities.insert("tools".to_owned(), json!({ "listChanged": tracks }));
+        }
+        let said = self.sources().filter_map(|(upstream, met)| {
+            let text: String = met.instructions.as_ref()?.chars().take(MAX_INSTRUCTIONS).collect();
+            Some(format!("{}: {text}", upstream.config.name))
+        });
+        let said: Vec<_> = said.collect();
+        Offers {
+            capabilities: merged,
+            instructions: (!said.is_empty()).then(|| said.join("\n\n")),
+            only_era: self.only_era(),
+        }
+    }
+
+    /// The only era that can be spoken with the only source, if there is one source and it speaks one.
+    fn only_era(&self) -> Option<Era> {
+        match self.answered.as_slice() {
+            [(only, Ok(_))] => only.source.only_era(),
+            _ => None,
+        }
+    }
+}
+
+/// What either can do: objects are merged, and of two flags the one that is set wins.
+fn merge(into: &mut Value, other: Value) {
+    match (into, other) {
+        (Value::Object(into), Value::Object(other)) => {
+            for (key, value) in other {
+                merge(into.entry(key).or_insert(Value::Null), value);
+            }
+        }
+        (into @ (Value::Null | Value::Bool(false)), other) => *into = other,
+        _ => {}
+    }
+}

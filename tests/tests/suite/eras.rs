@@ -1,0 +1,206 @@
+//! Sources that speak both eras, or one: an agent gets of them what it has direct.
+
+use std::process::Command;
+
+use portcullis_test_support::program;
+use serde_json::{Value, json};
+
+use crate::agent::{Agent, ERAS, Era};
+use crate::place::{DEADLINE, Place};
+use crate::web::Server;
+
+const BOTH: &str = r#"
+[profiles.default]
+approve = "never"
+[sources.both]
+command = ["@source@", "dual"]
+names = "plain"
+"#;
+
+/// A second source, so that the front speaks both eras whatever the first one speaks.
+const BESIDE: &str = "[sources.calc]\ncomponent = \"builtin:calculator\"\n";
+
+#[test]
+fn a_legacy_agent_is_asked_by_a_source_of_both_eras() {
+    let place = Place::new(BOTH);
+    let mut agent = Agent::start(&place, Era::Legacy);
+    let id = agent.send_call("elicit", &json!({}));
+    let answer = agent.answer(id, Some("once"));
+    let text = answer["result"]["content"][0]["text"].as_str().unwrap_or_default();
+    assert_eq!((&answer["result"]["isError"], text.contains("accept")), (&json!(false), true), "{answer}");
+    agent.leave();
+}
+
+#[test]
+fn a_legacy_agent_that_set_no_level_hears_the_log_of_a_source_of_both_eras() {
+    let place = Place::new(BOTH);
+    let mut agent = Agent::alone(&place, Era::Legacy);
+    let id = agent.send_call("log", &json!({}));
+    let said = agent.next().unwrap();
+    assert_eq!(said["params"], json!({ "level": "info", "data": "a line of the log" }), "{said}");
+    assert_eq!(agent.answer(id, None)["result"]["content"][0]["text"], "logged");
+    agent.leave();
+}
+
+#[test]
+fn a_legacy_agent_lists_the_tools_of_a_source_of_both_eras_with_the_bytes_that_it_has_direct() {
+    let place = Place::new(BOTH);
+    let mut direct = Command::new(program("portcullis-test-source"));
+    direct.arg("dual");
+    place.settle(&mut direct);
+    let listed = |agent: &mut Agent| {
+        agent.send_raw("tools/list", "{}");
+        agent.running.out.recv_timeout(DEADLINE).expect("a list")
+    };
+    let mut direct = Agent::of(direct, Era::Legacy, json!({}));
+    let expected = listed(&mut direct);
+    for variant in ["", ", \"quiet\""] {
+        place.configure(&BOTH.replace("\"dual\"", &format!("\"dual\"{variant}")));
+        let mut agent = Agent::alone(&place, Era::Legacy);
+        assert_eq!(listed(&mut agent), expected, "{variant}");
+        agent.leave();
+    }
+}
+
+/// What the tool `which` says: the era that its process speaks, and which process that is.
+fn which(answer: &Value) -> (String, String) {
+    let text = answer["result"]["content"][0]["text"].as_str().unwrap_or_else(|| panic!("{answer}"));
+    let (era, process) = text.split_once(' ').unwrap();
+    (era.to_owned(), process.to_owned())
+}
+
+#[test]
+fn a_connection_is_made_in_the_era_of_the_agent_that_it_is_for() {
+    for (variant, own) in [("", true), (", \"quiet\"", false)] {
+        let place = Place::new(&BOTH.replace("\"dual\"", &format!("\"dual\"{variant}")));
+        let server = Server::start(&place);
+        let modern = || server.door.modern("tools/call", json!({ "name": "which", "arguments": {} })).unwrap();
+        let legacy = || {
+            let mut session = server.door.session(&json!({}));
+            session.send_call("which", &json!({})).unwrap().answer().unwrap()
+        };
+        let (first, one, two, second) = (which(&modern()), which(&legacy()), which(&legacy()), which(&modern()));
+        assert_eq!((&*first.0, &*one.0, &*two.0), ("modern", "legacy", "legacy"), "{variant}");
+        assert_eq!(first, second, "agents of the newest era share");
+        assert_eq!(one != two, own, "what keeps nothing for each client is shared: {variant}");
+    }
+}
+
+#[test]
+fn the_era_of_a_source_overrides_that_of_its_agents() {
+    for (era, agents) in [("legacy", Era::Modern), ("modern", Era::Legacy)] {
+        let place = Place::new(&format!("{BOTH}era = \"{era}\"\n{BESIDE}"));
+        let mut agent = Agent::alone(&place, agents);
+        let id = agent.send_call("which", &json!({}));
+        assert_eq!(which(&agent.answer(id, None)).0, era);
+        agent.leave();
+    }
+}
+
+/// `portcullis wrap` before one fake source, and what an agent that negotiates sends it.
+fn wrapped(place: &Place, mode: &str) -> Agent {
+    let source = program("portcullis-test-source").display().to_string();
+    let wrap = ["wrap", "--approve", "never", "--data-dir", "data", "--", &source, mode];
+    Agent::of(place.command(&wrap), Era::Modern, json!({}))
+}
+
+fn initialize() -> Value {
+    json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": { "name": "suite", "version": "1" } })
+}
+
+#[test]
+fn an_agent_that_negotiates_before_a_legacy_source_is_told_so_and_keeps_what_the_source_has() {
+    let place = Place::new("");
+    let mut agent = wrapped(&place, "full");
+    let discovered = agent.request("server/discover", json!({}));
+    assert_eq!(discovered["error"]["code"], -32601, "{discovered}");
+    let id = agent.send_raw("initialize", &initialize().to_string());
+    let opened = agent.answer(id, None);
+    let capabilities = &opened["result"]["capabilities"];
+    assert!(capabilities["logging"].is_object() && capabilities["resources"]["subscribe"] == true, "{opened}");
+    let initialized = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
+    agent.running.write(&initialized.to_string());
+    for (method, params) in
+        [("logging/setLevel", r#"{"level":"error"}"#), ("resources/subscribe", r#"{"uri":"mem://a"}"#)]
+    {
+        let id = agent.send_raw(method, params);
+        assert_eq!(agent.answer(id, None)["result"], json!({}), "{method}");
+    }
+    agent.leave();
+}
+
+#[test]
+fn an_agent_that_initialises_before_a_modern_source_is_told_so_and_may_discover() {
+    let place = Place::new("");
+    let mut agent = wrapped(&place, "modern");
+    let id = agent.send_raw("initialize", &initialize().to_string());
+    let refused = agent.answer(id, None);
+    let said = (&refused["error"]["code"], &refused["error"]["data"]["supported"]);
+    assert_eq!(said, (&json!(-32022), &json!(["2026-07-28"])), "{refused}");
+    let discovered = agent.request("server/discover", json!({}));
+    assert_eq!(discovered["result"]["supportedVersions"], json!(["2026-07-28"]), "{discovered}");
+    assert!(agent.request("tools/list", json!({}))["result"]["tools"].is_array());
+    agent.leave();
+}
+
+#[test]
+fn behind_several_sources_or_one_of_both_eras_the_front_speaks_both() {
+    let old = "[sources.old]\ncommand = [\"@source@\", \"full\"]\n";
+    for config in [BOTH.to_owned(), format!("{old}{BESIDE}")] {
+        let place = Place::new(&config);
+        let mut modern = Agent::alone(&place, Era::Modern);
+        let discovered = modern.request("server/discover", json!({}));
+        assert_eq!(discovered["result"]["supportedVersions"], json!(["2026-07-28"]), "{discovered}");
+        modern.leave();
+        let mut legacy = Agent::alone(&place, Era::Legacy);
+        assert!(legacy.list()["tools"].is_array());
+        legacy.leave();
+    }
+}
+
+#[test]
+fn the_http_front_speaks_only_the_eras_of_the_one_source_behind_it() {
+    let one = |mode: &str| {
+        let place = Place::new(&format!("[sources.one]\ncommand = [\"@source@\", \"{mode}\"]\n"));
+        let server = Server::start(&place);
+        (place, server)
+    };
+    let (_place, server) = one("full");
+    let discovered = server.door.modern("server/discover", json!({})).unwrap();
+    assert_eq!(discovered["error"]["code"], -32601, "{discovered}");
+    let mut session = server.door.session(&json!({}));
+    let level = session.send("logging/setLevel", json!({ "level": "error" })).unwrap().answer().unwrap();
+    assert_eq!(level["result"], json!({}), "{level}");
+    let (_place, server) = one("modern");
+    let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": initialize() });
+    let refused = server.door.post(&body.to_string(), &[]).unwrap().answer().unwrap();
+    assert_eq!(refused["error"]["code"], -32022, "{refused}");
+    assert!(server.door.modern("server/discover", json!({})).unwrap()["result"].is_object());
+}
+
+#[test]
+fn what_stands_beside_the_items_of_a_list_passes_from_one_source_and_not_from_several() {
+    for (config, kept) in [(BOTH.to_owned(), true), (format!("{BOTH}{BESIDE}"), false)] {
+        let place = Place::new(&config);
+        for (era, vendor) in [(Era::Legacy, 1.0), (Era::Modern, 2.0)] {
+            let mut agent = Agent::alone(&place, era);
+            let listed = agent.request("tools/list", json!({}));
+            let beside = (&listed["result"]["vendor"], &listed["result"]["_meta"]["vendor.example/a"]);
+            let expected = if kept { (json!(vendor), json!(vendor + 0.5)) } else { (Value::Null, Value::Null) };
+            assert_eq!(beside, (&expected.0, &expected.1), "{era:?}: {listed}");
+            agent.leave();
+        }
+    }
+}
+
+#[test]
+fn an_error_code_of_a_source_reaches_agents_of_both_eras_as_it_was() {
+    let place = Place::new(BOTH);
+    for era in ERAS {
+        let mut agent = Agent::alone(&place, era);
+        let id = agent.send_call("gone", &json!({}));
+        let answer = agent.answer(id, None);
+        assert_eq!(answer["error"], json!({ "code": -32002, "message": "there is no such thing" }), "{era:?}");
+        agent.leave();
+    }
+}
