@@ -13,10 +13,8 @@ use crate::place::Place;
 fn a_server_that_is_a_component_is_a_source_like_any_other() {
     for mode in ["", "modern"] {
         for era in ERAS {
-            // Beside another, so that the front speaks both eras whichever the component speaks.
             let place = Place::new(&format!(
-                "[sources.notes]\ncomponent = \"@guest:server@\"\nenv = {{ MODE = \"{mode}\" }}\ncell = {{ read = [\"open\"] }}\n\
-                 [sources.calc]\ncomponent = \"builtin:calculator\"\n"
+                "[sources.notes]\ncomponent = \"@guest:server@\"\nenv = {{ MODE = \"{mode}\" }}\ncell = {{ read = [\"open\"] }}\n"
             ));
             let note = place.path("open/note.txt");
             std::fs::write(&note, "a note").unwrap();

@@ -176,11 +176,7 @@ async fn initialize(shared: &Shared, caller: &Admitted, request: Request) -> Res
             shared.sessions.add(session, caller.clone(), agent)?;
             Ok(response)
         }
-        Err(error) => {
-            let refused = Answered::error(Some(request.id), &error);
-            // A server that does not speak the era says so with status 400, and so does the front before it.
-            Ok(reply::json(reply::modern_status(&refused), refused))
-        }
+        Err(error) => Ok(reply::json(StatusCode::OK, Answered::error(Some(request.id), &error))),
     }
 }
 

@@ -4,10 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::calls::Calls;
-use super::client::{Client, unsupported};
+use super::client::Client;
 use super::contact::{Asks, Line, Out};
 use super::desk::Desk;
-use super::modern::DISCOVER;
 use super::{Step, instructions, server_info, unknown, version};
 use crate::front::backend::Backend;
 use crate::message::{Id, Json, Message, Notification, Request, Response, RpcError};
@@ -27,8 +26,7 @@ impl Legacy {
     /// Opens a session for an `initialize` request; gives the result to answer with.
     ///
     /// # Errors
-    /// A request without a version; a session that cannot be opened; -32022 where the one source behind the front does not speak
-    /// these eras.
+    /// A request without a version; a session that cannot be opened.
     pub(crate) async fn open(
         backend: &dyn Backend,
         profile: &ProfileName,
@@ -39,13 +37,6 @@ impl Legacy {
         let (client, version) = Client::from_initialize(params, transport)?;
         let desk = Desk::new(backend.open(profile, principal, client.agent.clone()).await?);
         let offers = desk.offers().await;
-        if offers.only_era == Some(Era::Modern) {
-            desk.close(Duration::ZERO).await;
-            let requested = params.and_then(|params| params.get_str("protocolVersion")).unwrap_or_default();
-            let why =
-                format!("the one source behind this broker speaks {} alone: begin with `{DISCOVER}`", version::MODERN);
-            return Err(RpcError { message: why, ..unsupported(&requested) });
-        }
         let result = serde_json::json!({
             "protocolVersion": version,
             "capabilities": offers.capabilities,
