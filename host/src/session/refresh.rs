@@ -144,7 +144,11 @@ impl Session {
             Ok(Ok(told)) => {
                 let told = discovery::noted(&self.broker, &self.caller, Kind::Tool, upstream, Ok(told));
                 if let Ok(told) = told {
-                    self.take_in(upstream, told).await;
+                    let changed = self.take_in(upstream, told).await;
+                    // Whoever asked to hear of changes hears of each that a source tells, also if none of it is for its eyes.
+                    if !changed && upstream.config.discovery == Follow::Snapshot && self.listeners.want_tools() {
+                        self.tell_change(Kind::Tool);
+                    }
                 }
             }
             Ok(Err(error)) => tracing::warn!(%source, %error, "a source does not list anew"),
@@ -152,11 +156,12 @@ impl Session {
         }
     }
 
-    /// Puts what a source offers now in the place of what it offered, and tells the agent what that changes for it.
-    async fn take_in(&self, upstream: &Arc<Upstream>, told: Told) {
+    /// Puts what a source offers now in the place of what it offered, and tells the agent if that changes anything for it. Whether
+    /// it does.
+    async fn take_in(&self, upstream: &Arc<Upstream>, told: Told) -> bool {
         let _turn = self.refresh.turn.lock().await;
         // What was not decided yet is taken anew anyway.
-        let Some(Ok(before)) = self.lock_tools().get().cloned() else { return };
+        let Some(Ok(before)) = self.lock_tools().get().cloned() else { return false };
         let source = &upstream.config.name;
         let is_new = before.absence(source).is_some();
         let capabilities = told.met.as_ref().map(|met| met.capabilities.clone());
@@ -164,7 +169,10 @@ impl Session {
         let built = listing::build(answered, false, &self.broker, &self.caller, &self.profile, Kind::Tool).await;
         let after = match built {
             Ok(after) => Arc::new(after.after(&before)),
-            Err(error) => return tracing::warn!(error, "a session keeps the tools that it has"),
+            Err(error) => {
+                tracing::warn!(error, "a session keeps the tools that it has");
+                return false;
+            }
         };
         let change = Change::between(&before, &after);
         *self.lock_tools() = Arc::new(tokio::sync::OnceCell::new_with(Some(Ok(Arc::clone(&after)))));
@@ -176,7 +184,8 @@ impl Session {
             other.iter().filter(has).for_each(|(_, kind)| self.tell_change(*kind));
         }
         if change.is_none() {
-            return tracing::info!(%source, "a source says that its tools have changed, and they have not");
+            tracing::info!(%source, "a source says that its tools have changed, and they have not");
+            return false;
         }
         let Change { added, removed, changed } = &change;
         let shown = |names: &BTreeSet<Arc<str>>| names.iter().take(SHOWN).cloned().collect::<Vec<_>>().join(" ");
@@ -190,6 +199,7 @@ impl Session {
         let body = json!({ "added": all(added), "removed": all(removed), "changed": all(changed) });
         self.record(ledger::Kind::ListChanged, body);
         self.tell_change(Kind::Tool);
+        true
     }
 }
 

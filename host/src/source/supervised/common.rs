@@ -15,7 +15,7 @@ use super::held;
 use super::known::Known;
 use super::line::{Line, Owner, Patience, Vitals};
 use super::machine::Event;
-use super::own::{Full, MAX_OF_ONE, MAX_OWN, Own};
+use super::own::{CROWD, Full, MAX_OF_ONE, MAX_OWN, Own};
 use super::{Care, Dial};
 use crate::call::Outcome;
 use crate::gate::Permit;
@@ -262,12 +262,17 @@ impl<D> Core<D> {
         }
     }
 
-    /// What the source said a moment ago to somebody who declared the same, for a client that would have to connect to hear it.
+    /// What the source said a moment ago to somebody who declared the same, for one of a crowd that would have to connect to hear
+    /// it. Who declares nothing has the shared connection for that.
     pub(super) fn known_to(&self, client: &Arc<dyn Client>) -> Option<Discovery> {
-        if !self.cannot_share(client) || self.has_own(client) {
+        let declared = client.capabilities();
+        if declared == Json::empty_object() || !self.cannot_share(client) || self.has_own(client) {
             return None;
         }
-        let discovery = self.known().get(&client.capabilities(), self.vitals.changes.load(Ordering::Relaxed))?;
+        if self.own().count(client.principal()) < CROWD {
+            return None;
+        }
+        let discovery = self.known().get(&declared, self.vitals.changes.load(Ordering::Relaxed))?;
         self.shared_line_for(client).audience.join(client);
         Some(discovery)
     }

@@ -1,4 +1,5 @@
-//! What a source has said to a client that declares the same, for sessions that would have to connect only to hear it again.
+//! What a source has said to a client that declares the same, for a crowd of sessions that would have to connect only to hear it
+//! again.
 //!
 //! A legacy source learns what a client can do when the connection is made, and may list other tools to a client that can do more.
 //! So what it listed stands for those who declare the very same, and for nobody else.

@@ -13,6 +13,10 @@ pub(super) const MAX_OWN: usize = 256;
 /// How many of them the sessions of one principal may have, so that there is always room for another.
 pub(super) const MAX_OF_ONE: usize = MAX_OWN / 4 * 3;
 
+/// From how many on those who only look are told what was listed to others, if that can be: a crowd need not connect to hear the
+/// same.
+pub(super) const CROWD: usize = 16;
+
 /// The lines of the sessions that have used the source by themselves.
 #[derive(Default)]
 pub(super) struct Own {
@@ -55,6 +59,11 @@ impl Own {
         self.placed.values().cloned().collect()
     }
 
+    /// How many of them the sessions of a principal have.
+    pub(super) fn count(&self, principal: &str) -> usize {
+        self.placed.values().filter(|line| line.owner().is_some_and(|owner| *owner.principal == *principal)).count()
+    }
+
     /// Gives a line a place. Whether it is a new one, and the line that has to go for it: of the principal's own if they have
     /// their share, else of whoever has most, the one that is missed least.
     ///
@@ -65,13 +74,13 @@ impl Own {
         if self.placed.contains_key(&owner.session) {
             return Ok((false, None));
         }
-        let mut counts: HashMap<&str, usize> = HashMap::new();
-        for placed in self.placed.values().filter_map(|line| line.owner()) {
-            *counts.entry(&placed.principal).or_default() += 1;
-        }
-        let leaving = if counts.get(&*owner.principal).is_some_and(|count| *count >= MAX_OF_ONE) {
+        let leaving = if self.count(&owner.principal) >= MAX_OF_ONE {
             Some(self.missed_least(Some(&owner.principal)).ok_or(Full::Share)?)
         } else if self.placed.len() >= MAX_OWN {
+            let mut counts: HashMap<&str, usize> = HashMap::new();
+            for placed in self.placed.values().filter_map(|line| line.owner()) {
+                *counts.entry(&placed.principal).or_default() += 1;
+            }
             let most = counts.into_iter().max_by_key(|(_, count)| *count).map(|(principal, _)| principal);
             Some(self.missed_least(most).or_else(|| self.missed_least(None)).ok_or(Full::All)?)
         } else {

@@ -57,9 +57,13 @@ fn a_silent_source_that_is_optional_is_left_out_until_it_is_there() {
     // It never says a word of itself.
     write(&place, "slow", "hang-initialize");
     let server = Server::start(&place);
-    for _ in 0..2 {
-        let mut session = server.door.session(&json!({}));
-        assert_eq!(session.call("calc__add", &json!({ "a": 1, "b": 2 })), Some(json!({ "ok": "3" })));
+    for session in 0..2 {
+        let mut agent = server.door.session(&json!({}));
+        assert_eq!(agent.call("calc__add", &json!({ "a": 1, "b": 2 })), Some(json!({ "ok": "3" })));
+        if session == 0 {
+            let states = place.records_of("source.state");
+            assert!(states.iter().all(|record| record["body"]["to"] == "starting"), "it still hangs: {states:?}");
+        }
     }
     assert!(place.records_of("run.error").is_empty());
     drop(server);

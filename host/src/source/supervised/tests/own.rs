@@ -4,7 +4,7 @@ use serde_json::{Value as Data, json};
 
 use super::*;
 use crate::message::{Answer, Json, Notification, Request};
-use crate::source::supervised::own::{MAX_OF_ONE, MAX_OWN};
+use crate::source::supervised::own::{CROWD, MAX_OF_ONE, MAX_OWN};
 
 /// A session that declares something, of somebody.
 struct Peer {
@@ -67,40 +67,59 @@ async fn sessions_that_only_look_have_no_connection_of_their_own() {
     let bench = Bench::new(&[Mood::Keeps]);
     let first = plain();
     bench.source.discover(&first).await.unwrap();
+    assert_eq!(tried(&bench), 1, "whoever meets a source keeps the connection that was made for that");
     let sessions: Vec<_> = (0..1000).map(|_| plain()).collect();
     for session in &sessions {
         assert_eq!(bench.source.discover(session).await.unwrap().tools.items.len(), 1);
+        bench.source.list(session, Kind::Resource).await.unwrap();
     }
-    assert_eq!(tried(&bench), 1, "what the first was told is told to all for a while");
-    tokio::time::sleep(Duration::from_secs(61)).await;
-    for session in &sessions {
-        bench.source.discover(session).await.unwrap();
-    }
-    assert_eq!(tried(&bench), 2, "then it is listed anew, over one connection for all");
+    assert_eq!(tried(&bench), 2, "the others look over one for all");
     assert_eq!(text(bench.call(&sessions[0]).await), "ok");
     assert_eq!(tried(&bench), 3, "who uses it has one");
 }
 
-#[tokio::test(start_paused = true)]
-async fn what_was_listed_stands_for_those_who_declare_the_very_same() {
-    let bench = Bench::new(&[Mood::Well]);
-    let asks = || session("ann", json!({ "elicitation": {} }));
-    // The first shows what sort of source it is.
-    for client in [plain(), asks(), asks(), asks()] {
-        bench.source.discover(&client).await.unwrap();
+/// A crowd of sessions that declare something, each of which has met the source.
+async fn crowd(bench: &Bench) -> Vec<Arc<dyn Client>> {
+    bench.source.discover(&plain()).await.unwrap();
+    let crowd: Vec<_> = (0..CROWD).map(|_| asks("ann")).collect();
+    for client in &crowd {
+        bench.source.discover(client).await.unwrap();
     }
-    assert_eq!(tried(&bench), 2, "one for those who declare nothing, one for the others");
-    bench.source.discover(&session("ann", json!({ "roots": {} }))).await.unwrap();
-    assert_eq!(tried(&bench), 3, "to whom it may list other tools");
+    assert_eq!(tried(bench), 1 + CROWD, "each has met it itself");
+    crowd
+}
+
+fn asks(principal: &'static str) -> Arc<dyn Client> {
+    session(principal, json!({ "elicitation": {} }))
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_that_has_changed_is_not_told_to_others() {
-    let bench = Bench::new(&[Mood::Keeps]);
-    bench.source.discover(&plain()).await.unwrap();
+async fn in_a_crowd_what_was_listed_stands_for_those_who_declare_the_very_same() {
+    let bench = Bench::new(&[Mood::Well]);
+    let _crowd = crowd(&bench).await;
+    let before = tried(&bench);
+    let abandoned: Vec<_> = (0..1000).map(|_| asks("ann")).collect();
+    for client in &abandoned {
+        bench.source.discover(client).await.unwrap();
+    }
+    assert_eq!(tried(&bench), before);
+    bench.source.discover(&session("ann", json!({ "roots": {} }))).await.unwrap();
+    assert_eq!(tried(&bench), before + 1, "it may list other tools to those");
+    bench.source.discover(&asks("bob")).await.unwrap();
+    assert_eq!(tried(&bench), before + 2, "somebody else is no crowd");
+    tokio::time::sleep(Duration::from_secs(61)).await;
+    bench.source.discover(&asks("ann")).await.unwrap();
+    assert_eq!(tried(&bench), before + 3, "what is old is listed anew");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_has_changed_is_told_to_nobody_else() {
+    let bench = Bench::new(&[Mood::Well]);
+    let _crowd = crowd(&bench).await;
+    let before = tried(&bench);
     bench.source.core.vitals.changes.fetch_add(1, Ordering::Relaxed);
-    bench.source.discover(&plain()).await.unwrap();
-    assert_eq!(tried(&bench), 2);
+    bench.source.discover(&asks("ann")).await.unwrap();
+    assert_eq!(tried(&bench), before + 1);
 }
 
 #[tokio::test(start_paused = true)]
