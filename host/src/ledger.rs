@@ -18,6 +18,7 @@ mod grant;
 mod key;
 mod read;
 mod record;
+pub(crate) mod repeats;
 mod shape;
 mod store;
 mod verify;

@@ -179,7 +179,7 @@ impl fmt::Debug for HttpFront {
 async fn handle(shared: Arc<Shared>, peer: SocketAddr, request: Request) -> Response {
     route(&shared, request).await.unwrap_or_else(|refusal| {
         if let Some(reason) = refusal.reason {
-            tracing::warn!(%peer, reason, "rejected a request at the HTTP front");
+            tracing::debug!(%peer, reason, "rejected a request at the HTTP front");
             (shared.on_rejected)(reason, peer);
         }
         refusal.into_response()
