@@ -125,17 +125,33 @@ impl Gate {
         put(&mut body, "approval", approved.describe());
         let event =
             Event { kind: Kind::CallIntent, run: Some(call.caller.session.clone()), call: Some(call.id.clone()), body };
-        // Made before the intent, so that an intent whose caller goes away while it is written gets an outcome too.
-        undecided.decided = true;
-        let mut ticket = Ticket::new(call.clone(), series.clone(), around, self.ledger.clone());
-        if let Err(error) = self.ledger.intent(event, approved.consume).await {
-            ticket.void();
-            let refusal = Refusal::from_ledger(error);
-            self.record_refusal(&call, around, &series, &refusal, Vec::new()).await?;
-            return Err(refusal);
+        let queued = match self.ledger.intent(event, approved.consume).await {
+            Ok((intent, slot)) => {
+                // Made while the intent waits for the disk, so that one whose caller goes away meanwhile gets an outcome too.
+                undecided.decided = true;
+                let mut ticket = Ticket::new(call.clone(), series.clone(), around, slot);
+                match intent.durable().await {
+                    Ok(_) => {
+                        ticket.intent_is_durable();
+                        Ok(ticket)
+                    }
+                    Err(error) => {
+                        ticket.void();
+                        Err(error)
+                    }
+                }
+            }
+            Err(error) => Err(error),
+        };
+        match queued {
+            Ok(ticket) => Ok((Permit::new(call, around.vault, around.resumed), ticket)),
+            Err(error) => {
+                undecided.decided = true;
+                let refusal = Refusal::from_ledger(error);
+                self.record_refusal(&call, around, &series, &refusal, Vec::new()).await?;
+                Err(refusal)
+            }
         }
-        ticket.intent_is_durable();
-        Ok((Permit::new(call, around.vault, around.resumed), ticket))
     }
 
     /// Whether what a source says is looked at before the agent gets it.

@@ -52,7 +52,7 @@ pub const METRICS_PATH: &str = "/metrics";
 /// The text format that metrics are in.
 const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Answers `ok` without a token, for whoever watches that the broker runs.
+/// Answers without a token, for whoever watches the broker: `ok`, or 503 and why while calls are refused.
 pub const HEALTH_PATH: &str = "/healthz";
 
 /// Told of every request that is turned away before it is a call: the reason (`host`, `origin`, `token`, `profile`,
@@ -190,7 +190,12 @@ async fn route(shared: &Arc<Shared>, request: Request) -> Result<Response, Refus
     let (parts, body) = request.into_parts();
     shared.guard.check_host(&parts)?;
     match parts.uri.path() {
-        HEALTH_PATH => return Ok((StatusCode::OK, "ok\n").into_response()),
+        HEALTH_PATH => {
+            return Ok(match shared.backend.refuses_calls() {
+                None => (StatusCode::OK, "ok\n").into_response(),
+                Some(why) => (StatusCode::SERVICE_UNAVAILABLE, format!("calls are refused: {why}\n")).into_response(),
+            });
+        }
         MCP_PATH => {}
         METRICS_PATH if let Some(admitted) = shared.admission.admit_to_metrics(&parts.headers) => {
             shared.guard.check_origin(&parts.headers)?;

@@ -9,7 +9,7 @@ use super::approval::INPUT;
 use super::{Budget, Circumstances, Gate, Refusal, SessionVault, judge, payload, put};
 use crate::call::{Call, Outcome, Phase, View, is_work, may_be_retried};
 use crate::config::Detail;
-use crate::ledger::{Event, Kind, Ledger};
+use crate::ledger::{Event, Kind, OutcomeSlot};
 use crate::message::{Answer, Json, Members, RpcError};
 use crate::metrics::{Ending, Series};
 use crate::plugin::Change;
@@ -24,7 +24,8 @@ pub struct Ticket {
     series: Arc<Series>,
     record: Detail,
     vault: Arc<SessionVault>,
-    ledger: Ledger,
+    /// The room for the outcome. `None` once it is recorded, or where there is no intent.
+    slot: Option<OutcomeSlot>,
     started: Instant,
     /// What is to be paid when it has ended.
     budget: Option<Arc<Budget>>,
@@ -33,22 +34,21 @@ pub struct Ticket {
     state: State,
 }
 
-/// What a ticket owes.
+/// How far its call got.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     /// The intent is being written: the source cannot have seen anything.
     Intending,
     /// The source may have seen the call.
     Open,
-    /// Nothing.
-    Settled,
 }
 
 impl Ticket {
-    pub(super) fn new(call: Arc<Call>, series: Arc<Series>, around: &Circumstances<'_>, ledger: Ledger) -> Self {
+    pub(super) fn new(call: Arc<Call>, series: Arc<Series>, around: &Circumstances<'_>, slot: OutcomeSlot) -> Self {
         let (record, vault, budget) = (around.record, Arc::clone(around.vault), around.budget.cloned());
         let started = Instant::now();
-        Self { call, series, record, vault, ledger, started, opened: started, budget, state: State::Intending }
+        let (slot, state) = (Some(slot), State::Intending);
+        Self { call, series, record, vault, slot, started, opened: started, budget, state }
     }
 
     /// Pays for the call, once.
@@ -65,16 +65,17 @@ impl Ticket {
     }
 
     /// There is no intent, and so no outcome.
-    pub(super) fn void(&mut self) {
-        self.state = State::Settled;
+    pub(super) fn void(mut self) {
+        self.slot = None;
     }
 
     /// Counts the call and records what came of it. Not awaited: a second wait for the disk would double what durability costs a
     /// call. A crash in the moments between makes an answered call read `unknown`, which is never less than what happened.
     fn settle(&mut self, ending: Ending, took: Duration, body: Value) {
-        self.state = State::Settled;
-        self.series.ended(ending, took);
-        self.ledger.note(self.event(ending.as_str(), body));
+        if let Some(slot) = self.slot.take() {
+            self.series.ended(ending, took);
+            slot.record(self.event(ending.as_str(), body));
+        }
     }
 
     fn event(&self, outcome: &str, mut body: Value) -> Event {
@@ -94,8 +95,10 @@ impl Ticket {
 impl Drop for Ticket {
     fn drop(&mut self) {
         self.pay(0);
+        if self.slot.is_none() {
+            return;
+        }
         let (ending, error) = match self.state {
-            State::Settled => return,
             State::Intending => (Ending::NotSent, "the caller went away before the call was sent"),
             State::Open => (Ending::Unknown, "the caller went away before the source answered"),
         };
