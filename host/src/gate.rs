@@ -33,7 +33,7 @@ use crate::session::Contact;
 use approval::{Approvals, Approved, Question};
 pub use budget::Budget;
 pub use inbox::{Answered, AskSummary, Inbox, InboxError};
-use judge::judge;
+use judge::{Reason, Trail, judge};
 pub use permit::Permit;
 pub use refusal::Refusal;
 pub use release::Ticket;
@@ -108,7 +108,7 @@ impl Gate {
     /// # Errors
     /// [`Refusal`]: denied, waiting for a person, or not recordable.
     pub async fn admit(&self, call: Call, around: &Circumstances<'_>) -> Result<(Permit, Ticket), Refusal> {
-        let mut trail = Vec::new();
+        let mut trail = Trail::new(around.record);
         let series = around.traffic.of(&call);
         let mut call = Arc::new(call);
         let mut undecided = Undecided { call: call.clone(), series: &series, ledger: &self.ledger, decided: false };
@@ -148,7 +148,7 @@ impl Gate {
             Err(error) => {
                 undecided.decided = true;
                 let refusal = Refusal::from_ledger(error);
-                self.record_refusal(&call, around, &series, &refusal, Vec::new()).await?;
+                self.record_refusal(&call, around, &series, &refusal, Trail::new(around.record)).await?;
                 Err(refusal)
             }
         }
@@ -177,14 +177,14 @@ impl Gate {
     /// notes which items were hidden.
     pub async fn shows(&self, call: &Arc<Call>) -> bool {
         let view = View::before(call, Phase::List);
-        judge(&self.policies, &view, &self.ledger, &mut Vec::new()).await.is_ok()
+        judge(&self.policies, &view, &self.ledger, &mut Trail::new(Detail::Shape)).await.is_ok()
     }
 
     async fn pass_within_budget(
         &self,
         call: &mut Arc<Call>,
         around: &Circumstances<'_>,
-        trail: &mut Vec<serde_json::Value>,
+        trail: &mut Trail,
     ) -> Result<Approved, Refusal> {
         let Some(budget) = around.budget.filter(|_| !around.resumed && is_work(&call.method)) else {
             return self.pass(call, around, trail).await;
@@ -200,13 +200,14 @@ impl Gate {
         &self,
         call: &mut Arc<Call>,
         around: &Circumstances<'_>,
-        trail: &mut Vec<serde_json::Value>,
+        trail: &mut Trail,
     ) -> Result<Approved, Refusal> {
         // Duplicate keys mean one thing to a policy and another to a source.
         plain::check(&call.params)
-            .map_err(|why| Refusal::denied("params-ambiguous", format!("the parameters are ambiguous: {why}")))?;
-        let mut arguments = canonical(&call.arguments)
-            .map_err(|error| Refusal::denied("arguments-ambiguous", format!("the arguments are ambiguous: {error}")))?;
+            .map_err(|why| Refusal::quoting("params-ambiguous", format!("the parameters are ambiguous: {why}")))?;
+        let mut arguments = canonical(&call.arguments).map_err(|error| {
+            Refusal::quoting("arguments-ambiguous", format!("the arguments are ambiguous: {error}"))
+        })?;
         if !around.resumed {
             self.approvals.check_state(call)?;
         }
@@ -215,19 +216,20 @@ impl Gate {
         if rewritten {
             asks = self.judge_call(call, trail).await?;
             arguments =
-                canonical(&call.arguments).map_err(|error| Refusal::denied("plugin-output", error.to_string()))?;
+                canonical(&call.arguments).map_err(|error| Refusal::quoting("plugin-output", error.to_string()))?;
         }
-        asks.extend(risk::reason(call, around));
+        asks.extend(risk::reason(call, around).map(Reason::ours));
         if asks.is_empty() || around.resumed {
             return Ok(Approved::without_asking());
         }
         let out_of_band = risk::too_high_for_the_agents_channel(call, around.acceptance);
         let arguments_digest = Digest::of(arguments.as_bytes());
-        let question = Question { call, reasons: asks, arguments_digest, identity: around.identity, out_of_band };
+        let (identity, record) = (around.identity, around.record);
+        let question = Question { call, reasons: asks, arguments_digest, identity, out_of_band, record };
         self.approvals.settle(question, around.contact).await
     }
 
-    async fn judge_call(&self, call: &Arc<Call>, trail: &mut Vec<serde_json::Value>) -> Result<Vec<String>, Refusal> {
+    async fn judge_call(&self, call: &Arc<Call>, trail: &mut Trail) -> Result<Vec<Reason>, Refusal> {
         let view = View::before(call, Phase::Call);
         judge(&self.policies, &view, &self.ledger, trail).await
     }
@@ -237,7 +239,7 @@ impl Gate {
         &self,
         call: &mut Arc<Call>,
         vault: &Arc<SessionVault>,
-        trail: &mut Vec<serde_json::Value>,
+        trail: &mut Trail,
     ) -> Result<bool, Refusal> {
         let mut changed = false;
         for transform in self.transforms.iter().filter(|t| t.on(Phase::Call)) {
@@ -252,7 +254,7 @@ impl Gate {
                     changed = true;
                 }
                 Change::Keep => {}
-                Change::Refuse(denial) => return Err(Refusal::denied(denial.code, denial.message)),
+                Change::Refuse(denial) => return Err(Refusal::by_plugin(denial)),
             }
         }
         Ok(changed)
@@ -264,21 +266,21 @@ impl Gate {
         around: &Circumstances<'_>,
         series: &Series,
         refusal: &Refusal,
-        trail: Vec<serde_json::Value>,
+        trail: Trail,
     ) -> Result<(), Refusal> {
         // A question that is still open is recorded as asked, by the inbox; its call has not ended.
-        let Refusal::Denied { code, message, .. } = refusal else { return Ok(()) };
+        let Refusal::Denied { code, message, quotes } = refusal else { return Ok(()) };
         series.denied();
         let mut body = self.describe(call, around, trail);
         put(&mut body, "code", json!(code));
-        put(&mut body, "message", json!(message));
+        put(&mut body, "message", words(&self.ledger, message, *quotes, around.record));
         let event =
             Event { kind: Kind::CallDenied, run: Some(call.caller.session.clone()), call: Some(call.id.clone()), body };
         self.ledger.append(event).await.map(drop).map_err(Refusal::from_ledger)
     }
 
     /// What every record of a call says of it.
-    fn describe(&self, call: &Call, around: &Circumstances<'_>, trail: Vec<serde_json::Value>) -> serde_json::Value {
+    fn describe(&self, call: &Call, around: &Circumstances<'_>, trail: Trail) -> serde_json::Value {
         let mut body = json!({
             "method": &*call.method,
             call.item.kind.as_str(): &*call.item.exposed,
@@ -292,7 +294,7 @@ impl Gate {
             "trust": call.caller.trust.as_str(),
             "risk": call.risk.as_str(),
             "policies": self.policies_digest,
-            "verdicts": trail,
+            "verdicts": trail.entries,
             "arguments": self.payload(&call.arguments, around.record),
         });
         if let Some(attempt) = call.attempt {
@@ -344,6 +346,11 @@ fn payload(ledger: &Ledger, json: &Json, detail: Detail) -> serde_json::Value {
         Detail::Full if bytes <= MAX_BODY_BYTES => json!({ "bytes": bytes, "hash": hash, "body": json.to_value() }),
         Detail::Shape | Detail::Full => json!({ "bytes": bytes, "hash": hash, "shape": shape(json) }),
     }
+}
+
+/// A text as the ledger keeps it: one that may repeat a payload is kept the way the payload is.
+fn words(ledger: &Ledger, text: &str, quotes: bool, detail: Detail) -> serde_json::Value {
+    if quotes { payload(ledger, &Json::of(&text), detail) } else { text.into() }
 }
 
 /// Sets a member of a record's body.

@@ -152,6 +152,8 @@ impl From<LedgerError> for InboxError {
 /// A new question.
 pub(super) struct Draft {
     pub(super) summary: AskSummary,
+    /// The reasons as the ledger keeps them.
+    pub(super) recorded: Vec<serde_json::Value>,
     pub(super) binding: Binding,
     pub(super) offer: Offer,
     pub(super) out_of_band: bool,
@@ -236,8 +238,7 @@ impl Inbox {
             if open.len() >= MAX_OPEN || of_session >= MAX_OPEN_PER_SESSION {
                 return Err(InboxError::Full);
             }
-            let Draft { summary, binding, offer, out_of_band, session, call } = draft;
-            let reasons = summary.reasons.clone();
+            let Draft { summary, recorded, binding, offer, out_of_band, session, call } = draft;
             let pending = Arc::new(Pending {
                 id: summary.id.clone(),
                 key,
@@ -254,7 +255,7 @@ impl Inbox {
             });
             let waiting = waits.then(|| Waiting::new(&pending.waiting));
             open.insert(pending.id.clone(), pending.clone());
-            (pending, waiting, reasons)
+            (pending, waiting, recorded)
         };
         let body = json!({ "ask": pending.id, "tool": pending.summary.tool, "source": pending.summary.source, "reasons": reasons });
         if let Err(error) = self.ledger.append(pending.event(Kind::CallAsked, body)).await {

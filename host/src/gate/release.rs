@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::approval::INPUT;
-use super::{Budget, Circumstances, Gate, Refusal, SessionVault, judge, payload, put};
+use super::judge::{self, Trail};
+use super::{Budget, Circumstances, Gate, Refusal, SessionVault, payload, put, words};
 use crate::call::{Call, Outcome, Phase, View, is_work, may_be_retried};
 use crate::config::Detail;
 use crate::ledger::{Event, Kind, OutcomeSlot};
@@ -147,7 +148,7 @@ impl Gate {
         if !self.inspects_results() {
             return Some(params);
         }
-        match self.pass_result(call, vault, &Answer::Result(params.clone()), &mut Vec::new()).await {
+        match self.pass_result(call, vault, &Answer::Result(params.clone()), &mut Trail::new(Detail::Shape)).await {
             Ok(replaced) => Some(replaced.unwrap_or(params)),
             Err(refusal) => {
                 tracing::debug!(source = %call.source(), method = %call.method, ?refusal, "what a source said is withheld");
@@ -168,14 +169,14 @@ impl Gate {
         let received = match &answer {
             Answer::Result(json) | Answer::Error(json) => json.clone(),
         };
-        let mut trail = Vec::new();
+        let mut trail = Trail::new(ticket.record);
         let said = Said::of(&answer);
         let passed = if said.asks() && !may_ask(&ticket.call.method, &answer, &said) {
             Err(Refusal::denied("source-asked", "the source asks for input where the protocol lets it ask for none"))
         } else {
             self.pass_result(&ticket.call, &ticket.vault, &answer, &mut trail).await
         };
-        let mut body = json!({ "result": payload(&self.ledger, &received, ticket.record), "verdicts": trail });
+        let mut body = json!({ "result": payload(&self.ledger, &received, ticket.record), "verdicts": trail.entries });
         let ending = match &answer {
             Answer::Error(_) => Ending::Error,
             Answer::Result(_) if said.failed => Ending::ToolError,
@@ -192,7 +193,8 @@ impl Gate {
                 (answer, ending, body)
             }
             Err(refusal) => {
-                if let Refusal::Denied { code, message } = &refusal {
+                if let Refusal::Denied { code, message, quotes } = &refusal {
+                    let message = words(&self.ledger, message, *quotes, ticket.record);
                     put(&mut body, "withheld", json!({ "code": code, "message": message }));
                 }
                 (refusal.to_answer(), Ending::Withheld, body)
@@ -206,7 +208,7 @@ impl Gate {
         call: &Arc<Call>,
         vault: &Arc<SessionVault>,
         answer: &Answer,
-        trail: &mut Vec<Value>,
+        trail: &mut Trail,
     ) -> Result<Option<Json>, Refusal> {
         let (outcome, failed) = match answer {
             Answer::Result(json) => (json, false),
@@ -223,7 +225,7 @@ impl Gate {
                     view.outcome = Some(json.clone());
                     replaced = Some(json);
                 }
-                Change::Refuse(denial) => return Err(Refusal::denied(denial.code, denial.message)),
+                Change::Refuse(denial) => return Err(Refusal::by_plugin(denial)),
             }
         }
         if replaced.is_some() {
@@ -234,11 +236,11 @@ impl Gate {
 
     /// A result can pass or be withheld. It cannot wait for a person: the source has acted, and holding the call open
     /// would only make the agent try again.
-    async fn judge_outcome(&self, view: &View, trail: &mut Vec<Value>) -> Result<(), Refusal> {
+    async fn judge_outcome(&self, view: &View, trail: &mut Trail) -> Result<(), Refusal> {
         match judge::judge(&self.policies, view, &self.ledger, trail).await?.first() {
             None => Ok(()),
             Some(reason) => {
-                Err(Refusal::denied("result-asked", format!("a policy has doubts about the result: {reason}")))
+                Err(Refusal::quoting("result-asked", format!("a policy has doubts about the result: {}", reason.text)))
             }
         }
     }

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use super::sized;
 use crate::agent::{Agent, Era, Running};
-use crate::place::{DEADLINE, Place, Ran, until};
+use crate::place::{DEADLINE, Place, Ran, finish, until};
 use crate::web::{Door, Server};
 
 const FILES: &str =
@@ -264,4 +264,51 @@ fn a_full_disk_is_logged_once_shown_to_whoever_watches_and_good_again_with_space
     assert_eq!(agent.call("files__add", &json!({ "a": 1, "b": 2 }), None), json!({ "ok": "3" }));
     agent.leave();
     place.assert_good();
+}
+
+#[test]
+fn what_a_policy_says_of_a_call_is_kept_as_its_payload_is() {
+    for (record, kept) in [("shape", false), ("full", true)] {
+        let place = Place::new(&format!(
+            "[sources.files]\ncommand = [\"@source@\", \"plain\"]\n@cell@\n\
+             [profiles.default]\napprove = \"never\"\nrecord = \"{record}\"\n\
+             [[policies]]\nplugin = \"@guest:plain@\"\nsettings = {{ refuse = \"hunter2-refuse\", ask = \"hunter2-ask\" }}\n\
+             [[policies]]\nplugin = \"@guest:plain@\"\non = [\"result\"]\nsettings = {{ refuse = \"hunter2-late\" }}\n"
+        ));
+        let mut agent = Agent::start(&place, Era::Legacy);
+        let denied = agent.call("files__echo", &json!({ "say": "hunter2-refuse" }), None);
+        assert_eq!(denied["refused"], "plain-refused");
+        assert!(denied["message"].as_str().unwrap().contains("hunter2-refuse"), "the agent reads it: {denied}");
+        let asked = agent.send_call("files__echo", &json!({ "say": "hunter2-ask" }));
+        let question = agent.next().unwrap();
+        assert_eq!(question["method"], "elicitation/create", "{question}");
+        assert!(question["params"]["message"].as_str().unwrap().contains("holds \"hunter2-ask\""), "{question}");
+        let answer = json!({ "jsonrpc": "2.0", "id": question["id"], "result": crate::agent::elicited(Some("once")) });
+        agent.running.write(&answer.to_string());
+        assert!(agent.answer(asked, None)["result"].is_object());
+        let withheld = agent.call("files__echo", &json!({ "say": "hunter2-late" }), None);
+        assert!(withheld["message"].as_str().unwrap().contains("hunter2-late"), "{withheld}");
+        let failed = agent.call("files__echo", &json!({ "say": "please fail" }), None);
+        assert_eq!(failed["refused"], "plugin-error");
+        agent.leave();
+        let of = |kind: &str| place.records_of(kind).remove(0)["body"].clone();
+        assert_eq!(of("call.denied")["code"], "plain-refused", "codes stay readable");
+        let texts = [
+            &of("call.denied")["message"],
+            &of("call.asked")["reasons"][0],
+            &of("call.intent")["verdicts"][0]["verdict"]["ask"],
+        ];
+        let completed = place.records_of("tool.completed");
+        let withheld = &completed.iter().find(|end| end["body"]["outcome"] == "withheld").unwrap()["body"]["withheld"];
+        assert_eq!(withheld["code"], "plain-refused");
+        assert!(of("plugin.failed")["cause"]["hash"].is_string(), "a plugin's own words");
+        for text in texts.into_iter().chain([&withheld["message"]]) {
+            assert!(text["hash"].as_str().is_some_and(|hash| hash.starts_with("hmac-sha256:")), "{text}");
+            assert_eq!(text["body"].as_str().is_some_and(|body| body.contains("hunter2")), kept, "{text}");
+            assert_eq!(text["shape"].is_null(), kept, "{text}");
+        }
+        let found = place.run(&["audit", "tail", "-n", "1000", "--json"]).out.contains("hunter2");
+        assert_eq!(found, kept, "record = {record}");
+        assert_eq!(finish(place.command(&["audit", "verify"])).code, Some(0));
+    }
 }
