@@ -10,10 +10,12 @@ mod error;
 mod feed;
 mod metrics;
 mod operator;
+mod rejected;
 mod state;
 mod upstream;
 
 use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Instant;
@@ -42,6 +44,7 @@ use crate::telemetry::Telemetry;
 pub use components::AcceptedComponent;
 pub use connect::NoneConnected;
 pub use error::BuildError;
+use rejected::Rejections;
 pub use state::{SourceHealth, State};
 pub(crate) use upstream::{MAX_REMARKS, Met, Offer, Upstream};
 
@@ -63,6 +66,7 @@ pub(crate) struct Inner {
     profiles: BTreeMap<ProfileName, Profile>,
     sessions: Mutex<HashMap<SessionId, Weak<Session>>>,
     pub(crate) ongoing: OngoingOfAll,
+    rejections: Arc<Rejections>,
     started: Instant,
     pub(crate) telemetry: Option<Telemetry>,
     /// Of sessions that have ended.
@@ -127,6 +131,7 @@ impl Broker {
         let inbox = Arc::new(Inbox::new(ledger.clone(), config.ask_timeout));
         let gate = Gate::new(policies, transforms, approvals, inbox.clone(), ledger.clone());
         let feeds = feed::Feeds::start(sinks, &ledger);
+        let rejections = Arc::new(Rejections::new(ledger.clone()));
         let inner = Arc::new(Inner {
             config,
             gate,
@@ -136,6 +141,7 @@ impl Broker {
             profiles,
             sessions: Mutex::default(),
             ongoing: OngoingOfAll::default(),
+            rejections,
             started: Instant::now(),
             telemetry,
             session_durations: Histogram::new(OPERATION),
@@ -150,6 +156,7 @@ impl Broker {
         };
         let background = Background { feeds: Some(feeds).into(), control: Some(control).into() };
         let broker = Self { inner, background: Arc::new(background) };
+        tokio::spawn(rejected::report_repeats(Arc::downgrade(&broker.inner.rejections)));
         broker.start_eager();
         Ok(broker)
     }
@@ -222,7 +229,7 @@ impl Broker {
         let session = Session::new(caller, agent, known.config.clone(), self.inner.clone());
         self.inner.ledger.append(event).await.map_err(|error| {
             session.forget();
-            tracing::error!(%error, "a session cannot be recorded and is therefore not opened");
+            tracing::debug!(%error, "a session cannot be recorded and is therefore not opened");
             RpcError::new(RpcError::INTERNAL, "the session cannot be recorded; the operator's log has the cause")
         })?;
         let mut sessions = self.inner.sessions.lock().unwrap_or_else(PoisonError::into_inner);
@@ -231,9 +238,10 @@ impl Broker {
         Ok(session)
     }
 
-    /// Records that a front turned a request away.
-    pub fn rejected(&self, reason: &str, peer: &str) {
-        self.inner.ledger.note(Event::new(Kind::FrontRejected, json!({ "reason": reason, "peer": peer })));
+    /// Records that a front turned a request away: the first of a reason and a peer at once, the others as a number, every
+    /// minute and at the end.
+    pub fn rejected(&self, reason: &'static str, peer: IpAddr) {
+        self.inner.rejections.add(reason, peer);
     }
 
     /// Discovers every configured source, in parallel, each with its own outcome. For `check`, `tools` and `lock`.
@@ -296,6 +304,7 @@ impl Broker {
         };
         join_all(sessions.iter().map(|session| session.close())).await;
         join_all(self.inner.upstreams.values().map(|upstream| upstream.source.close())).await;
+        self.inner.rejections.report();
         if let Some(feeds) = self.background.feeds.lock().await.take() {
             // The ends of the sessions are notes; a sink has everything only when they are there to be read.
             if let Err(error) = self.inner.ledger.flush().await {

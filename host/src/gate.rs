@@ -33,7 +33,7 @@ use crate::session::Contact;
 use approval::{Approvals, Approved, Question};
 pub use budget::Budget;
 pub use inbox::{Answered, AskSummary, Inbox, InboxError};
-use judge::judge;
+use judge::{Reason, Trail, judge};
 pub use permit::Permit;
 pub use refusal::Refusal;
 pub use release::Ticket;
@@ -112,7 +112,7 @@ impl Gate {
     /// # Errors
     /// [`Refusal`]: denied, waiting for a person, or not recordable.
     pub async fn admit(&self, call: Call, around: &Circumstances<'_>) -> Result<(Permit, Ticket), Refusal> {
-        let mut trail = Vec::new();
+        let mut trail = Trail::new(around.record);
         let series = around.traffic.of(&call);
         let mut call = Arc::new(call);
         let mut undecided = Undecided { call: call.clone(), series: &series, ledger: &self.ledger, decided: false };
@@ -129,17 +129,33 @@ impl Gate {
         put(&mut body, "approval", approved.describe());
         let event =
             Event { kind: Kind::CallIntent, run: Some(call.caller.session.clone()), call: Some(call.id.clone()), body };
-        // Made before the intent, so that an intent whose caller goes away while it is written gets an outcome too.
-        undecided.decided = true;
-        let mut ticket = Ticket::new(call.clone(), series.clone(), around, self.ledger.clone());
-        if let Err(error) = self.ledger.intent(event, approved.consume).await {
-            ticket.void();
-            let refusal = Refusal::from_ledger(error);
-            self.record_refusal(&call, around, &series, &refusal, Vec::new()).await?;
-            return Err(refusal);
+        let queued = match self.ledger.intent(event, approved.consume).await {
+            Ok((intent, slot)) => {
+                // Made while the intent waits for the disk, so that one whose caller goes away meanwhile gets an outcome too.
+                undecided.decided = true;
+                let mut ticket = Ticket::new(call.clone(), series.clone(), around, slot);
+                match intent.durable().await {
+                    Ok(_) => {
+                        ticket.intent_is_durable();
+                        Ok(ticket)
+                    }
+                    Err(error) => {
+                        ticket.void();
+                        Err(error)
+                    }
+                }
+            }
+            Err(error) => Err(error),
+        };
+        match queued {
+            Ok(ticket) => Ok((Permit::new(call, around.vault, around.resumed), ticket)),
+            Err(error) => {
+                undecided.decided = true;
+                let refusal = Refusal::from_ledger(error);
+                self.record_refusal(&call, around, &series, &refusal, Trail::new(around.record)).await?;
+                Err(refusal)
+            }
         }
-        ticket.intent_is_durable();
-        Ok((Permit::new(call, around.vault, around.resumed), ticket))
     }
 
     /// Whether what a source says is looked at before the agent gets it.
@@ -165,14 +181,14 @@ impl Gate {
     /// notes which items were hidden.
     pub async fn shows(&self, call: &Arc<Call>) -> bool {
         let view = View::before(call, Phase::List);
-        judge(&self.policies, &view, &self.ledger, &mut Vec::new()).await.is_ok()
+        judge(&self.policies, &view, &self.ledger, &mut Trail::new(Detail::Shape)).await.is_ok()
     }
 
     async fn pass_within_budget(
         &self,
         call: &mut Arc<Call>,
         around: &Circumstances<'_>,
-        trail: &mut Vec<serde_json::Value>,
+        trail: &mut Trail,
     ) -> Result<Approved, Refusal> {
         let Some(budget) = around.budget.filter(|_| !around.resumed && is_work(&call.method)) else {
             return self.pass(call, around, trail).await;
@@ -188,16 +204,17 @@ impl Gate {
         &self,
         call: &mut Arc<Call>,
         around: &Circumstances<'_>,
-        trail: &mut Vec<serde_json::Value>,
+        trail: &mut Trail,
     ) -> Result<Approved, Refusal> {
         // Duplicate keys mean one thing to a policy and another to a source.
         let unknown = plain::check(&call.method, &call.params)
-            .map_err(|why| Refusal::denied("params-ambiguous", format!("the parameters are ambiguous: {why}")))?;
+            .map_err(|why| Refusal::quoting("params-ambiguous", format!("the parameters are ambiguous: {why}")))?;
         if !unknown.is_empty() {
             *call = Arc::new(call.without(&unknown));
         }
-        let mut arguments = canonical(&call.arguments)
-            .map_err(|error| Refusal::denied("arguments-ambiguous", format!("the arguments are ambiguous: {error}")))?;
+        let mut arguments = canonical(&call.arguments).map_err(|error| {
+            Refusal::quoting("arguments-ambiguous", format!("the arguments are ambiguous: {error}"))
+        })?;
         if !around.resumed {
             self.approvals.check_state(call)?;
         }
@@ -206,19 +223,20 @@ impl Gate {
         if rewritten {
             asks = self.judge_call(call, trail).await?;
             arguments =
-                canonical(&call.arguments).map_err(|error| Refusal::denied("plugin-output", error.to_string()))?;
+                canonical(&call.arguments).map_err(|error| Refusal::quoting("plugin-output", error.to_string()))?;
         }
-        asks.extend(risk::reason(call, around));
+        asks.extend(risk::reason(call, around).map(Reason::ours));
         if asks.is_empty() || around.resumed {
             return Ok(Approved::without_asking());
         }
         let out_of_band = risk::too_high_for_the_agents_channel(call, around.acceptance);
         let arguments_digest = Digest::of(arguments.as_bytes());
-        let question = Question { call, reasons: asks, arguments_digest, identity: around.identity, out_of_band };
+        let (identity, record) = (around.identity, around.record);
+        let question = Question { call, reasons: asks, arguments_digest, identity, out_of_band, record };
         self.approvals.settle(question, around.contact).await
     }
 
-    async fn judge_call(&self, call: &Arc<Call>, trail: &mut Vec<serde_json::Value>) -> Result<Vec<String>, Refusal> {
+    async fn judge_call(&self, call: &Arc<Call>, trail: &mut Trail) -> Result<Vec<Reason>, Refusal> {
         let view = View::before(call, Phase::Call);
         judge(&self.policies, &view, &self.ledger, trail).await
     }
@@ -228,7 +246,7 @@ impl Gate {
         &self,
         call: &mut Arc<Call>,
         vault: &Arc<SessionVault>,
-        trail: &mut Vec<serde_json::Value>,
+        trail: &mut Trail,
     ) -> Result<bool, Refusal> {
         let mut changed = false;
         for transform in self.transforms.iter().filter(|t| t.on(Phase::Call)) {
@@ -243,7 +261,7 @@ impl Gate {
                     changed = true;
                 }
                 Change::Keep => {}
-                Change::Refuse(denial) => return Err(Refusal::denied(denial.code, denial.message)),
+                Change::Refuse(denial) => return Err(Refusal::by_plugin(denial)),
             }
         }
         Ok(changed)
@@ -255,21 +273,21 @@ impl Gate {
         around: &Circumstances<'_>,
         series: &Series,
         refusal: &Refusal,
-        trail: Vec<serde_json::Value>,
+        trail: Trail,
     ) -> Result<(), Refusal> {
         // A question that is still open is recorded as asked, by the inbox; its call has not ended.
-        let Refusal::Denied { code, message, .. } = refusal else { return Ok(()) };
+        let Refusal::Denied { code, message, quotes } = refusal else { return Ok(()) };
         series.denied();
         let mut body = self.describe(call, around, trail);
         put(&mut body, "code", json!(code));
-        put(&mut body, "message", json!(message));
+        put(&mut body, "message", words(&self.ledger, message, *quotes, around.record));
         let event =
             Event { kind: Kind::CallDenied, run: Some(call.caller.session.clone()), call: Some(call.id.clone()), body };
         self.ledger.append(event).await.map(drop).map_err(Refusal::from_ledger)
     }
 
     /// What every record of a call says of it.
-    fn describe(&self, call: &Call, around: &Circumstances<'_>, trail: Vec<serde_json::Value>) -> serde_json::Value {
+    fn describe(&self, call: &Call, around: &Circumstances<'_>, trail: Trail) -> serde_json::Value {
         let mut body = json!({
             "method": &*call.method,
             call.item.kind.as_str(): &*call.item.exposed,
@@ -283,7 +301,7 @@ impl Gate {
             "trust": call.caller.trust.as_str(),
             "risk": call.risk.as_str(),
             "policies": self.policies_digest,
-            "verdicts": trail,
+            "verdicts": trail.entries,
             "arguments": self.payload(&call.arguments, around.record),
         });
         if !call.dropped.is_empty() {
@@ -341,6 +359,11 @@ fn payload(ledger: &Ledger, json: &Json, detail: Detail) -> serde_json::Value {
         Detail::Full if bytes <= MAX_BODY_BYTES => json!({ "bytes": bytes, "hash": hash, "body": json.to_value() }),
         Detail::Shape | Detail::Full => json!({ "bytes": bytes, "hash": hash, "shape": shape(json) }),
     }
+}
+
+/// A text as the ledger keeps it: one that may repeat a payload is kept the way the payload is.
+fn words(ledger: &Ledger, text: &str, quotes: bool, detail: Detail) -> serde_json::Value {
+    if quotes { payload(ledger, &Json::of(&text), detail) } else { text.into() }
 }
 
 /// Sets a member of a record's body.

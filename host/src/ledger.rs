@@ -7,17 +7,24 @@
 //! are what closes that gap.
 //!
 //! Invariants:
-//! - A record that [`Ledger::append`] or [`Ledger::intent`] confirmed is on disk.
+//! - A record that [`Ledger::append`] or [`PendingIntent::durable`] confirmed is on disk.
+//! - How a call ended has room in the writer's queue from the moment its intent has ([`OutcomeSlot`]), and is kept until it is
+//!   written. Notes never take that room.
 //! - A failed write never forks a chain and never skips a number. What was lost is counted, and the first record after it is
 //!   `ledger.gap`, in the same transaction as whatever comes next. So no intent becomes durable behind a silent hole.
 //! - Payloads come in as [`shape`] and [`Ledger::fingerprint`]; the ledger has no door for more.
 
 mod chain;
 mod feed;
+mod files;
 mod grant;
+mod health;
 mod key;
+mod queue;
 mod read;
 mod record;
+pub(crate) mod repeats;
+mod seal;
 mod shape;
 mod store;
 mod verify;
@@ -25,15 +32,16 @@ mod writer;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use rusqlite::Connection;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::watch;
 
 pub(crate) use chain::is_live;
 pub use grant::{Binding, Consume, Grant, Scope};
+pub use health::Trouble;
+pub use queue::{OutcomeSlot, PendingIntent};
 pub use read::{CallRow, CallState, Entry, Filter, Follow, Reader, RunRow, RunState, Shown};
 pub use record::{Event, Kind, MAX_RECORD_BYTES, Record};
 pub use shape::shape;
@@ -41,12 +49,11 @@ pub use verify::{ChainReport, Verdict, Verification, verify};
 
 use crate::digest::Digest;
 use crate::metrics::{DECISION, Histogram};
+use files::Files;
+use health::Health;
+use queue::{QUEUE, Queue};
 use store::Limits;
-use writer::{Item, Side, Work};
-
-/// How many records may wait for the writer. At this depth the disk is minutes behind; appenders wait, notes are lost and
-/// counted.
-const QUEUE: usize = 4096;
+use writer::Side;
 
 /// This process's chain in the ledger of a data folder. Cheap to clone. Dropping the last clone without
 /// [`Ledger::close`] leaves the chain without its end, as a crash would.
@@ -56,12 +63,12 @@ pub struct Ledger(Arc<Inner>);
 struct Inner {
     data_dir: PathBuf,
     chain: Arc<str>,
-    queue: mpsc::Sender<Work>,
+    queue: Queue,
     /// For questions, beside the writer. None once closed.
     reader: Mutex<Option<Connection>>,
     key: key::Key,
-    /// Notes that found the queue full; the writer turns them into a `ledger.gap`.
-    lost: Arc<AtomicU64>,
+    health: Arc<Health>,
+    files: Arc<Files>,
     tip: watch::Receiver<u64>,
     /// How long those waited that waited for a record.
     appended: Histogram,
@@ -78,9 +85,10 @@ pub struct Started {
 
 impl Ledger {
     /// Opens the ledger of a data folder, creating folder (0700), file (0600) and key where they are missing, and starts a
-    /// chain. `broker.started` is durable when this returns. Expired grants are deleted.
+    /// chain. `broker.started` is durable when this returns. Expired grants are deleted, and chains of brokers that died are
+    /// sealed.
     ///
-    /// Cancellation: a chain that was half-way started ends without `broker.stopped`.
+    /// Cancellation: a chain that was half-way started ends without `broker.stopped`, and the next broker seals it.
     ///
     /// # Errors
     /// [`LedgerError`]; nothing of a new chain is left behind.
@@ -93,16 +101,32 @@ impl Ledger {
         blocking(move || {
             let data_dir = store::prepare(&data_dir)?;
             let key = key::Key::open(&data_dir)?;
+            let database = files::Open::database(&data_dir)?;
             let conn = store::open(&data_dir, limits)?;
             let reader = store::open_reader(&data_dir, limits)?;
+            let files = Arc::new(Files::of(database)?);
             grant::delete_expired(&conn).map_err(|e| store::error(&data_dir, &e))?;
+            let seals = seal::due(&conn, &data_dir)?;
+            chain::remove_half_made(&data_dir);
             let lock = chain::Lock::create(&data_dir)?;
             let chain: Arc<str> = lock.chain().into();
-            let lost = Arc::new(AtomicU64::new(0));
-            let (queue, work) = mpsc::channel(QUEUE);
-            let tip = writer::start(conn, lock, data_dir.clone(), &started, Arc::clone(&lost), work)?;
+            let health = Arc::new(Health::default());
+            let (queue, work) = Queue::new(Arc::clone(&health));
+            let tip = writer::start(
+                writer::Start {
+                    conn,
+                    lock,
+                    data_dir: data_dir.clone(),
+                    limits,
+                    files: Arc::clone(&files),
+                    health: Arc::clone(&health),
+                    seals,
+                },
+                &started,
+                work,
+            )?;
             let (reader, appended) = (Mutex::new(Some(reader)), Histogram::new(DECISION));
-            Ok(Self(Arc::new(Inner { data_dir, chain, queue, reader, key, lost, tip, appended })))
+            Ok(Self(Arc::new(Inner { data_dir, chain, queue, reader, key, health, files, tip, appended })))
         })
         .await
     }
@@ -123,33 +147,28 @@ impl Ledger {
         self.write(Some(event), Side::None).await
     }
 
-    /// Records an event in order with all others, without waiting. A failure is logged at ERROR and counted in a
-    /// `ledger.gap`. Needs no runtime, so it can be called from `Drop`.
+    /// Records an event in order with all others, without waiting. One that finds no room or cannot be written is lost, and
+    /// counted in a `ledger.gap`. Needs no runtime, so it can be called from `Drop`.
     pub fn note(&self, event: Event) {
-        let kind = event.kind.as_str();
-        let outcome = event.draft().and_then(|draft| {
-            let item = Item { draft: Some(draft), side: Side::None, reply: None };
-            self.0.queue.try_send(Work::Item(item)).map_err(|error| match error {
-                mpsc::error::TrySendError::Full(_) => LedgerError::Overloaded,
-                mpsc::error::TrySendError::Closed(_) => LedgerError::Closed,
-            })
-        });
-        if let Err(error) = outcome {
-            self.0.lost.fetch_add(1, Ordering::Relaxed);
-            tracing::error!(kind, %error, "a record is lost");
-        }
+        self.0.queue.note(event);
     }
 
-    /// Records that a call is about to reach its source and, in the same transaction, takes one use of a grant. Only when
-    /// this returns a number may the source see a byte.
+    /// Queues the record that a call is about to reach its source and, in the same transaction, takes one use of a grant.
+    /// What is returned waits for the disk, and holds the room for the outcome of the call.
     ///
-    /// Cancellation: the intent may be durable and the use spent. Whoever drops this future notes an outcome.
+    /// Cancellation: nothing is queued.
     ///
     /// # Errors
-    /// [`LedgerError::GrantSpent`] where the grant covers this call no longer, and nothing is recorded; otherwise as
-    /// [`Ledger::append`].
-    pub async fn intent(&self, event: Event, consume: Option<Consume>) -> Result<u64, LedgerError> {
-        self.write(Some(event), consume.map_or(Side::None, Side::Consume)).await
+    /// [`LedgerError`]: nothing is queued.
+    pub async fn intent(
+        &self,
+        event: Event,
+        consume: Option<Consume>,
+    ) -> Result<(PendingIntent, OutcomeSlot), LedgerError> {
+        let asked = Instant::now();
+        let side = consume.map_or(Side::None, Side::Consume);
+        let answer = self.0.queue.append(Some(event.draft()?), side).await?;
+        Ok(PendingIntent::new(self.clone(), asked, answer))
     }
 
     /// Remembers an answer, together with the record that says who gave it.
@@ -161,7 +180,7 @@ impl Ledger {
     }
 
     /// The live grants that cover such a call, oldest first. A grant that is shown here may be spent by somebody else
-    /// before [`Ledger::intent`] takes it.
+    /// before an intent takes it.
     ///
     /// # Errors
     /// [`LedgerError`] where the file cannot be read.
@@ -188,6 +207,14 @@ impl Ledger {
         &self.0.appended
     }
 
+    /// Why calls are refused at the moment: records cannot be written, or the file is not there any more. `None` while they
+    /// are made. Reads no file.
+    #[must_use]
+    pub fn trouble(&self) -> Option<Trouble> {
+        let gone = || Some(Trouble { error: self.0.files.look().err()?, lost: 0 });
+        self.0.health.trouble().or_else(gone)
+    }
+
     /// Waits until everything that was recorded so far, notes too, is on disk.
     ///
     /// # Errors
@@ -200,20 +227,12 @@ impl Ledger {
     /// the chain then reads as incomplete.
     pub async fn close(&self) {
         self.0.reader.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let (reply, done) = oneshot::channel();
-        if self.0.queue.send(Work::Stop(reply)).await.is_ok() {
-            // An error means that another `close` came first; its writer is gone or going.
-            let _ = done.await;
-        }
-        self.0.queue.closed().await;
+        self.0.queue.stop().await;
     }
 
     async fn write(&self, event: Option<Event>, side: Side) -> Result<u64, LedgerError> {
         let asked = Instant::now();
-        let draft = event.map(Event::draft).transpose()?;
-        let (reply, answer) = oneshot::channel();
-        let item = Item { draft, side, reply: Some(reply) };
-        self.0.queue.send(Work::Item(item)).await.map_err(|_| LedgerError::Closed)?;
+        let answer = self.0.queue.append(event.map(Event::draft).transpose()?, side).await?;
         let answer = answer.await.unwrap_or(Err(LedgerError::Closed));
         self.0.appended.record(asked.elapsed());
         answer
@@ -288,6 +307,23 @@ pub enum LedgerError {
     /// The disk is full.
     #[error("no space left for ledger {0:?}: calls stop until there is some")]
     Full(PathBuf),
+    /// The file that the broker writes is not in its place.
+    #[error(
+        "ledger {0:?} is not the file that this broker writes: it was moved, deleted or replaced, and calls stop; put it back, \
+         or end this broker and start it again (`portcullis audit verify` then names what is missing)"
+    )]
+    Moved(PathBuf),
+    /// The file is shorter than it was.
+    #[error(
+        "ledger {path:?} was cut while this broker wrote it ({cause}), and calls stop: end this broker, restore the file from a \
+         copy or move it away, and start the broker again (`portcullis audit verify` names what is missing)"
+    )]
+    Cut {
+        /// The file.
+        path: PathBuf,
+        /// What is missing.
+        cause: String,
+    },
     /// Somebody else holds the database.
     #[error("ledger {0:?} is locked by another program: end whatever has it open")]
     Busy(PathBuf),
@@ -328,6 +364,18 @@ pub enum LedgerError {
 }
 
 impl LedgerError {
+    /// The same in general words, for those who may not know where the ledger is.
+    #[must_use]
+    pub fn in_general(&self) -> &'static str {
+        match self {
+            Self::Full(_) => "there is no space left for the ledger",
+            Self::Busy(_) => "the ledger is locked by another program",
+            Self::Moved(_) => "the ledger was moved, deleted or replaced",
+            Self::Cut { .. } | Self::Damaged { .. } | Self::Foreign(_) => "the ledger is damaged",
+            _ => "the ledger cannot be written",
+        }
+    }
+
     fn file(act: &'static str, path: &Path, cause: impl fmt::Display) -> Self {
         Self::File { act, path: path.to_owned(), cause: cause.to_string() }
     }

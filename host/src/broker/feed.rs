@@ -63,7 +63,7 @@ impl Feeds {
 
 async fn feed(name: String, sink: Arc<Sink>, ledger: Ledger, mut finishing: watch::Receiver<bool>) {
     let mut tip = ledger.tip();
-    let mut pause = PAUSE;
+    let (mut pause, mut failures) = (PAUSE, 0_u64);
     loop {
         tip.mark_unchanged();
         match deliver(&name, &sink, &ledger).await {
@@ -74,9 +74,18 @@ async fn feed(name: String, sink: Arc<Sink>, ledger: Ledger, mut finishing: watc
                     _ = finishing.changed() => {}
                 }
             }
-            Ok(_) => pause = PAUSE,
+            Ok(_) => {
+                pause = PAUSE;
+                let tries = std::mem::take(&mut failures);
+                if tries > 0 {
+                    tracing::warn!(sink = %sink.identity().name, tries, "a sink takes its records again");
+                }
+            }
             Err(cause) => {
-                tracing::error!(sink = %sink.identity().name, cause, "a sink did not take its records; they come again");
+                if failures == 0 {
+                    tracing::error!(sink = %sink.identity().name, cause, "a sink did not take its records; they come again");
+                }
+                failures += 1;
                 if *finishing.borrow() {
                     return;
                 }

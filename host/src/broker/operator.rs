@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::Inner;
 use crate::control::{Control, ControlError, Request};
+use crate::ledger::Trouble;
 
 /// How long a source may take to come back before whoever restarts it is told that it is not there yet: less than
 /// [`control::DEADLINE`](crate::control::DEADLINE).
@@ -65,6 +66,8 @@ fn status(inner: &Inner) -> Value {
             })
         })
         .collect();
+    let trouble = inner.ledger.trouble();
+    let refusing = trouble.map(|Trouble { error, lost }| json!({ "reason": error.to_string(), "lost": lost }));
     let state = inner.state();
     let sources: Vec<_> = inner.upstreams.values().map(|upstream| upstream.status()).collect();
     json!({
@@ -72,6 +75,7 @@ fn status(inner: &Inner) -> Value {
         "pid": std::process::id(),
         "chain": inner.ledger.chain(),
         "config": inner.config.file,
+        "refusing": refusing,
         "uptimeSeconds": inner.started.elapsed().as_secs(),
         "sources": sources,
         "total_tools": state.total_tools,

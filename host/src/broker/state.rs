@@ -44,6 +44,13 @@ impl Broker {
         join_all(self.inner.upstreams.values().map(|upstream| upstream.source.ping())).await;
         self.inner.state()
     }
+
+    /// Why calls are refused at the moment, in words that name no file; `None` while they are made. They are refused for as
+    /// long as the ledger cannot record them. Asks nobody.
+    #[must_use]
+    pub fn refuses_calls(&self) -> Option<&'static str> {
+        self.inner.ledger.trouble().map(|trouble| trouble.error.in_general())
+    }
 }
 
 impl State {

@@ -18,6 +18,11 @@ pub(crate) trait Backend: Send + Sync {
 
     /// See [`Broker::metrics`].
     fn metrics(&self) -> String;
+
+    /// See [`Broker::refuses_calls`].
+    fn refuses_calls(&self) -> Option<&'static str> {
+        None
+    }
 }
 
 /// One open session; a *run* in the ledger.
@@ -59,6 +64,10 @@ impl Backend for Broker {
 
     fn metrics(&self) -> String {
         Self::metrics(self)
+    }
+
+    fn refuses_calls(&self) -> Option<&'static str> {
+        Self::refuses_calls(self)
     }
 }
 

@@ -53,7 +53,7 @@ pub const METRICS_PATH: &str = "/metrics";
 /// The text format that metrics are in.
 const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Answers `ok` without a token, for whoever watches that the broker runs.
+/// Answers without a token, for whoever watches the broker: `ok`, or 503 and why while calls are refused.
 pub const HEALTH_PATH: &str = "/healthz";
 
 /// Told of every request that is turned away before it is a call: the reason (`host`, `origin`, `token`, `profile`,
@@ -180,7 +180,7 @@ impl fmt::Debug for HttpFront {
 async fn handle(shared: Arc<Shared>, peer: SocketAddr, request: Request) -> Response {
     route(&shared, request).await.unwrap_or_else(|refusal| {
         if let Some(reason) = refusal.reason {
-            tracing::warn!(%peer, reason, "rejected a request at the HTTP front");
+            tracing::debug!(%peer, reason, "rejected a request at the HTTP front");
             (shared.on_rejected)(reason, peer);
         }
         refusal.into_response()
@@ -191,7 +191,12 @@ async fn route(shared: &Arc<Shared>, request: Request) -> Result<Response, Refus
     let (parts, body) = request.into_parts();
     shared.guard.check_host(&parts)?;
     match parts.uri.path() {
-        HEALTH_PATH => return Ok((StatusCode::OK, "ok\n").into_response()),
+        HEALTH_PATH => {
+            return Ok(match shared.backend.refuses_calls() {
+                None => (StatusCode::OK, "ok\n").into_response(),
+                Some(why) => (StatusCode::SERVICE_UNAVAILABLE, format!("calls are refused: {why}\n")).into_response(),
+            });
+        }
         MCP_PATH => {}
         METRICS_PATH if let Some(admitted) = shared.admission.admit_to_metrics(&parts.headers) => {
             shared.guard.check_origin(&parts.headers)?;

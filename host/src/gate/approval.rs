@@ -7,9 +7,11 @@ use serde_json::json;
 
 use super::form::{elicitation, read_elicitation};
 use super::inbox::{Draft, Pending, State, word};
-use super::{AskSummary, Inbox, InboxError, Refusal, judge};
+use super::judge::{self, Reason};
+use super::{AskSummary, Inbox, InboxError, Refusal};
 use crate::call::{Call, Phase, View, may_be_retried};
 use crate::catalog::Kind;
+use crate::config::Detail;
 use crate::digest::Digest;
 use crate::ledger::{Binding, Consume, Ledger};
 use crate::message::{Answer, Json, Notification};
@@ -41,10 +43,19 @@ pub(super) struct Approvals {
 /// A call that needs a person.
 pub(super) struct Question<'a> {
     pub(super) call: &'a Arc<Call>,
-    pub(super) reasons: Vec<String>,
+    pub(super) reasons: Vec<Reason>,
     pub(super) arguments_digest: Digest,
     pub(super) identity: Digest,
     pub(super) out_of_band: bool,
+    /// How much the ledger keeps of what plugins say.
+    pub(super) record: Detail,
+}
+
+impl Question<'_> {
+    /// The reasons as a person and an approval plugin read them.
+    fn texts(&self) -> Vec<String> {
+        self.reasons.iter().map(|reason| reason.text.clone()).collect()
+    }
 }
 
 /// The yes that a call needed, if it needed one.
@@ -95,7 +106,7 @@ impl Approvals {
             Plan::Ask(offer) => {
                 let elicitation = if question.out_of_band { Elicitation::None } else { contact.elicitation() };
                 let waits = elicitation != Elicitation::InputRequired;
-                let opened = self.inbox.open(draft(&question, binding, offer), waits).await;
+                let opened = self.inbox.open(self.draft(&question, binding, offer), waits).await;
                 // Held until the answer has been used: an answer that comes before this call listens for it is its own, too.
                 let (pending, _waiting) = opened.map_err(inbox_refusal)?;
                 self.ask(call, &pending, elicitation, contact).await
@@ -110,17 +121,20 @@ impl Approvals {
         let grave = question.call.item.hints.grave() || question.out_of_band;
         // An answer that could not be given now does not count now, whatever a plugin makes of it.
         grants.retain(|grant| all_scopes(grave).contains(&reach(grant.scope)));
-        let facts = AskFacts { reasons: question.reasons.clone(), grants: grants.iter().map(facts).collect(), grave };
+        let facts = AskFacts { reasons: question.texts(), grants: grants.iter().map(facts).collect(), grave };
         let mut remembered = Vec::new();
         let mut offer = Offer { scopes: all_scopes(grave), valid_for: MAX_VALIDITY, uses: 0 };
         for plugin in &self.plugins {
             let view = View::before(question.call, Phase::Call);
             let settlement = match plugin.settle(&view, facts.clone()).await {
                 Ok(settlement) => settlement,
-                Err(failure) => Settlement::Refuse(judge::denial(plugin.identity(), &failure, &view, &self.ledger)),
+                Err(failure) => {
+                    let record = question.record;
+                    Settlement::Refuse(judge::denial(plugin.identity(), &failure, &view, &self.ledger, record))
+                }
             };
             match settlement {
-                Settlement::Refuse(denial) => return Err(Refusal::denied(denial.code, denial.message)),
+                Settlement::Refuse(denial) => return Err(Refusal::by_plugin(denial)),
                 Settlement::Remembered(grant) => remembered.push(grant),
                 Settlement::Question(wanted) => narrow(&mut offer, &wanted),
             }
@@ -225,6 +239,29 @@ impl Approvals {
         None
     }
 
+    fn draft(&self, question: &Question<'_>, binding: Binding, offer: Offer) -> Draft {
+        let call = question.call;
+        let summary = AskSummary {
+            id: ulid::Ulid::generate().to_string(),
+            method: call.method.to_string(),
+            tool: call.item.exposed.to_string(),
+            source: call.source().to_string(),
+            name: call.item.name.to_string(),
+            principal: call.caller.principal.to_string(),
+            profile: call.caller.profile.to_string(),
+            client: call.caller.client.to_string(),
+            reasons: question.texts(),
+            arguments: call.arguments.to_value(),
+            grave: call.item.hints.grave(),
+            scopes: offer.scopes.iter().copied().map(word).collect(),
+            waiting: 0,
+            expires_in: 0,
+        };
+        let (session, call) = (call.caller.session.clone(), call.id.clone());
+        let recorded = question.reasons.iter().map(|reason| reason.recorded(&self.ledger, question.record)).collect();
+        Draft { summary, recorded, binding, offer, out_of_band: question.out_of_band, session, call }
+    }
+
     fn input_required(&self, pending: &Pending) -> Json {
         Json::of(&json!({
             "resultType": "input_required",
@@ -245,28 +282,6 @@ fn inbox_refusal(error: InboxError) -> Refusal {
         InboxError::Ledger(cause) => Refusal::Ledger(cause),
         error => Refusal::denied("approval-invalid", error.to_string()),
     }
-}
-
-fn draft(question: &Question<'_>, binding: Binding, offer: Offer) -> Draft {
-    let call = question.call;
-    let summary = AskSummary {
-        id: ulid::Ulid::generate().to_string(),
-        method: call.method.to_string(),
-        tool: call.item.exposed.to_string(),
-        source: call.source().to_string(),
-        name: call.item.name.to_string(),
-        principal: call.caller.principal.to_string(),
-        profile: call.caller.profile.to_string(),
-        client: call.caller.client.to_string(),
-        reasons: question.reasons.clone(),
-        arguments: call.arguments.to_value(),
-        grave: call.item.hints.grave(),
-        scopes: offer.scopes.iter().copied().map(word).collect(),
-        waiting: 0,
-        expires_in: 0,
-    };
-    let (session, call) = (call.caller.session.clone(), call.id.clone());
-    Draft { summary, binding, offer, out_of_band: question.out_of_band, session, call }
 }
 
 /// What a grant names. A tool stands for itself; elsewhere the method says what may be done with the item.

@@ -117,7 +117,7 @@ mod tests {
 
     fn refused(budget: &Budget) -> String {
         match budget.take(0).unwrap_err() {
-            Refusal::Denied { code, message } => format!("{code}: {message}"),
+            Refusal::Denied { code, message, .. } => format!("{code}: {message}"),
             other => format!("{other:?}"),
         }
     }

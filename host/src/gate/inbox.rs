@@ -154,6 +154,8 @@ impl From<LedgerError> for InboxError {
 /// A new question.
 pub(super) struct Draft {
     pub(super) summary: AskSummary,
+    /// The reasons as the ledger keeps them.
+    pub(super) recorded: Vec<serde_json::Value>,
     pub(super) binding: Binding,
     pub(super) offer: Offer,
     pub(super) out_of_band: bool,
@@ -238,8 +240,7 @@ impl Inbox {
             if open.len() >= MAX_OPEN || of_session >= MAX_OPEN_PER_SESSION {
                 return Err(InboxError::Full);
             }
-            let Draft { summary, binding, offer, out_of_band, session, call } = draft;
-            let reasons = summary.reasons.clone();
+            let Draft { summary, recorded, binding, offer, out_of_band, session, call } = draft;
             let pending = Arc::new(Pending {
                 id: summary.id.clone(),
                 key,
@@ -256,7 +257,7 @@ impl Inbox {
             });
             let waiting = waits.then(|| Waiting::new(&pending.waiting));
             open.insert(pending.id.clone(), pending.clone());
-            (pending, waiting, reasons)
+            (pending, waiting, recorded)
         };
         let AskSummary { method, tool, source, .. } = &pending.summary;
         let body = json!({ "ask": pending.id, "method": method, "tool": tool, "source": source, "reasons": reasons });

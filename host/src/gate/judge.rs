@@ -4,10 +4,43 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::{Refusal, put};
+use super::{Refusal, put, words};
 use crate::call::View;
+use crate::config::Detail;
 use crate::ledger::{Event, Kind, Ledger};
-use crate::plugin::{Change, Denial, Failure, Identity, Policy, Transform, Vault, Verdict};
+use crate::plugin::{Change, Denial, Failure, FailureCode, Identity, Policy, Transform, Vault, Verdict};
+
+/// What the plugins decided about one call, for its record.
+pub(super) struct Trail {
+    pub(super) entries: Vec<Value>,
+    /// How much is kept of what they say.
+    pub(super) record: Detail,
+}
+
+impl Trail {
+    pub(super) fn new(record: Detail) -> Self {
+        Self { entries: Vec::new(), record }
+    }
+}
+
+/// Why a person is asked.
+pub(super) struct Reason {
+    pub(super) text: String,
+    /// Whether a plugin wrote it, who may repeat something of the call.
+    pub(super) quotes: bool,
+}
+
+impl Reason {
+    /// A reason of the broker's.
+    pub(super) fn ours(text: String) -> Self {
+        Self { text, quotes: false }
+    }
+
+    /// As the ledger keeps it.
+    pub(super) fn recorded(&self, ledger: &Ledger, record: Detail) -> Value {
+        words(ledger, &self.text, self.quotes, record)
+    }
+}
 
 /// Asks every policy of the view's phase. Any deny denies; else the reasons of all asks. A shadow policy is asked and its
 /// verdict recorded, nothing more.
@@ -15,22 +48,23 @@ pub(super) async fn judge(
     policies: &[Policy],
     view: &View,
     ledger: &Ledger,
-    trail: &mut Vec<Value>,
-) -> Result<Vec<String>, Refusal> {
+    trail: &mut Trail,
+) -> Result<Vec<Reason>, Refusal> {
     let mut asks = Vec::new();
     for policy in policies.iter().filter(|policy| policy.on(view.phase)) {
         let verdict = match policy.check(view).await {
             Ok(verdict) => verdict,
-            Err(failure) => Verdict::Deny(denial(policy.identity(), &failure, view, ledger)),
+            Err(failure) => Verdict::Deny(denial(policy.identity(), &failure, view, ledger, trail.record)),
         };
-        trail.push(entry(policy.identity(), view, policy.shadow(), describe(&verdict)));
+        let word = describe(&verdict, ledger, trail.record);
+        trail.entries.push(entry(policy.identity(), view, policy.shadow(), word));
         if policy.shadow() {
             continue;
         }
         match verdict {
             Verdict::Pass => {}
-            Verdict::Ask(reason) => asks.push(reason),
-            Verdict::Deny(denial) => return Err(Refusal::denied(denial.code, denial.message)),
+            Verdict::Ask(reason) => asks.push(Reason { text: reason, quotes: true }),
+            Verdict::Deny(denial) => return Err(Refusal::by_plugin(denial)),
         }
     }
     Ok(asks)
@@ -42,39 +76,45 @@ pub(super) async fn rewrite(
     view: &View,
     vault: Arc<dyn Vault>,
     ledger: &Ledger,
-    trail: &mut Vec<Value>,
+    trail: &mut Trail,
 ) -> Result<Change, Refusal> {
     let change = match transform.rewrite(view, vault).await {
         Ok(change) => change,
-        Err(failure) => Change::Refuse(denial(transform.identity(), &failure, view, ledger)),
+        Err(failure) => Change::Refuse(denial(transform.identity(), &failure, view, ledger, trail.record)),
     };
     let word = match &change {
         Change::Keep => json!("keep"),
         Change::Replace(_) => json!("replace"),
         Change::Refuse(denial) => json!({ "refuse": denial.code }),
     };
-    trail.push(entry(transform.identity(), view, transform.shadow(), word));
+    trail.entries.push(entry(transform.identity(), view, transform.shadow(), word));
     Ok(if transform.shadow() { Change::Keep } else { change })
 }
 
-/// A plugin's failure of any kind denies, with the failure's own code. The cause goes to the operator, not to the agent.
-pub(super) fn denial(plugin: &Identity, failure: &Failure, view: &View, ledger: &Ledger) -> Denial {
+/// A plugin's failure of any kind denies, with the failure's own code. The cause goes to the operator, not to the agent; one
+/// in the plugin's own words is kept the way the payload is, and stands in no log.
+pub(super) fn denial(plugin: &Identity, failure: &Failure, view: &View, ledger: &Ledger, record: Detail) -> Denial {
     let code = failure.code.as_str();
-    tracing::error!(plugin = %plugin.name, code, cause = %failure.detail, call = %view.call.id, "plugin failed, so the call is denied");
+    // What it wrote itself, or gave back where something else was due.
+    let quotes = matches!(failure.code, FailureCode::Error | FailureCode::Output);
+    let cause =
+        if quotes { "the ledger has the plugin's own words, with `record = \"full\"`" } else { &failure.detail };
+    tracing::error!(plugin = %plugin.name, code, cause, call = %view.call.id, "plugin failed, so the call is denied");
+    let cause = words(ledger, &failure.detail, quotes, record);
     ledger.note(Event {
         kind: Kind::PluginFailed,
         run: Some(view.call.caller.session.clone()),
         call: Some(view.call.id.clone()),
-        body: json!({ "plugin": plugin.name, "digest": plugin.digest, "code": code, "cause": failure.detail }),
+        body: json!({ "plugin": plugin.name, "digest": plugin.digest, "code": code, "cause": cause }),
     });
     let message = format!("plugin `{}` failed ({code}); a call is never let through without its verdict", plugin.name);
     Denial { code: code.to_owned(), message }
 }
 
-fn describe(verdict: &Verdict) -> Value {
+fn describe(verdict: &Verdict, ledger: &Ledger, record: Detail) -> Value {
     match verdict {
         Verdict::Pass => json!("pass"),
-        Verdict::Ask(reason) => json!({ "ask": reason }),
+        Verdict::Ask(reason) => json!({ "ask": words(ledger, reason, true, record) }),
         Verdict::Deny(denial) => json!({ "deny": denial.code }),
     }
 }

@@ -4,6 +4,7 @@ use serde_json::json;
 
 use crate::ledger::LedgerError;
 use crate::message::{Answer, Json, RpcError};
+use crate::plugin::Denial;
 
 /// Why a call does not go on.
 #[derive(Debug, Clone, PartialEq)]
@@ -15,6 +16,9 @@ pub enum Refusal {
         code: String,
         /// For people.
         message: String,
+        /// Whether the message may repeat something of the call or of its result, because a plugin wrote it or it names a
+        /// key. The ledger keeps it the way it keeps the payload.
+        quotes: bool,
     },
     /// A person has not answered yet. The question stays open; the same call may be sent again.
     Pending {
@@ -30,8 +34,19 @@ pub enum Refusal {
 }
 
 impl Refusal {
+    /// A denial in the broker's own words, which repeat no payload.
     pub(crate) fn denied(code: impl Into<String>, message: impl Into<String>) -> Self {
-        Self::Denied { code: code.into(), message: message.into() }
+        Self::Denied { code: code.into(), message: message.into(), quotes: false }
+    }
+
+    /// A denial in words that may repeat something of the payload.
+    pub(super) fn quoting(code: impl Into<String>, message: impl Into<String>) -> Self {
+        Self::Denied { code: code.into(), message: message.into(), quotes: true }
+    }
+
+    /// A plugin's denial.
+    pub(super) fn by_plugin(denial: Denial) -> Self {
+        Self::quoting(denial.code, denial.message)
     }
 
     pub(super) fn from_ledger(error: LedgerError) -> Self {
@@ -48,7 +63,7 @@ impl Refusal {
     pub fn to_answer(&self) -> Answer {
         let error = match self {
             Self::InputRequired(result) => return Answer::Result(result.clone()),
-            Self::Denied { code, message } => {
+            Self::Denied { code, message, .. } => {
                 RpcError::new(RpcError::DENIED, message).with_data(json!({ "code": code }))
             }
             Self::Pending { ask, expires_in } => RpcError::new(

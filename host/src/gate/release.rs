@@ -6,10 +6,11 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::approval::INPUT;
-use super::{Budget, Circumstances, Gate, Refusal, SessionVault, judge, payload, put};
+use super::judge::{self, Trail};
+use super::{Budget, Circumstances, Gate, Refusal, SessionVault, payload, put, words};
 use crate::call::{Call, Outcome, Phase, View, is_work, may_be_retried};
 use crate::config::Detail;
-use crate::ledger::{Event, Kind, Ledger};
+use crate::ledger::{Event, Kind, OutcomeSlot};
 use crate::message::{Answer, Json, Members, RpcError};
 use crate::metrics::{Ending, Series};
 use crate::plugin::Change;
@@ -24,7 +25,8 @@ pub struct Ticket {
     series: Arc<Series>,
     record: Detail,
     vault: Arc<SessionVault>,
-    ledger: Ledger,
+    /// The room for the outcome. `None` once it is recorded, or where there is no intent.
+    slot: Option<OutcomeSlot>,
     started: Instant,
     /// What is to be paid when it has ended.
     budget: Option<Arc<Budget>>,
@@ -33,22 +35,21 @@ pub struct Ticket {
     state: State,
 }
 
-/// What a ticket owes.
+/// How far its call got.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     /// The intent is being written: the source cannot have seen anything.
     Intending,
     /// The source may have seen the call.
     Open,
-    /// Nothing.
-    Settled,
 }
 
 impl Ticket {
-    pub(super) fn new(call: Arc<Call>, series: Arc<Series>, around: &Circumstances<'_>, ledger: Ledger) -> Self {
+    pub(super) fn new(call: Arc<Call>, series: Arc<Series>, around: &Circumstances<'_>, slot: OutcomeSlot) -> Self {
         let (record, vault, budget) = (around.record, Arc::clone(around.vault), around.budget.cloned());
         let started = Instant::now();
-        Self { call, series, record, vault, ledger, started, opened: started, budget, state: State::Intending }
+        let (slot, state) = (Some(slot), State::Intending);
+        Self { call, series, record, vault, slot, started, opened: started, budget, state }
     }
 
     /// Pays for the call, once.
@@ -65,16 +66,17 @@ impl Ticket {
     }
 
     /// There is no intent, and so no outcome.
-    pub(super) fn void(&mut self) {
-        self.state = State::Settled;
+    pub(super) fn void(mut self) {
+        self.slot = None;
     }
 
     /// Counts the call and records what came of it. Not awaited: a second wait for the disk would double what durability costs a
     /// call. A crash in the moments between makes an answered call read `unknown`, which is never less than what happened.
     fn settle(&mut self, ending: Ending, took: Duration, body: Value) {
-        self.state = State::Settled;
-        self.series.ended(ending, took);
-        self.ledger.note(self.event(ending.as_str(), body));
+        if let Some(slot) = self.slot.take() {
+            self.series.ended(ending, took);
+            slot.record(self.event(ending.as_str(), body));
+        }
     }
 
     fn event(&self, outcome: &str, mut body: Value) -> Event {
@@ -94,8 +96,10 @@ impl Ticket {
 impl Drop for Ticket {
     fn drop(&mut self) {
         self.pay(0);
+        if self.slot.is_none() {
+            return;
+        }
         let (ending, error) = match self.state {
-            State::Settled => return,
             State::Intending => (Ending::NotSent, "the caller went away before the call was sent"),
             State::Open => (Ending::Unknown, "the caller went away before the source answered"),
         };
@@ -144,7 +148,7 @@ impl Gate {
         if !self.inspects_results() {
             return Some(params);
         }
-        match self.pass_result(call, vault, &Answer::Result(params.clone()), &mut Vec::new()).await {
+        match self.pass_result(call, vault, &Answer::Result(params.clone()), &mut Trail::new(Detail::Shape)).await {
             Ok(replaced) => Some(replaced.unwrap_or(params)),
             Err(refusal) => {
                 tracing::debug!(source = %call.source(), method = %call.method, ?refusal, "what a source said is withheld");
@@ -165,14 +169,14 @@ impl Gate {
         let received = match &answer {
             Answer::Result(json) | Answer::Error(json) => json.clone(),
         };
-        let mut trail = Vec::new();
+        let mut trail = Trail::new(ticket.record);
         let said = Said::of(&answer);
         let passed = if said.asks() && !may_ask(&ticket.call.method, &answer, &said) {
             Err(Refusal::denied("source-asked", "the source asks for input where the protocol lets it ask for none"))
         } else {
             self.pass_result(&ticket.call, &ticket.vault, &answer, &mut trail).await
         };
-        let mut body = json!({ "result": payload(&self.ledger, &received, ticket.record), "verdicts": trail });
+        let mut body = json!({ "result": payload(&self.ledger, &received, ticket.record), "verdicts": trail.entries });
         let ending = match &answer {
             Answer::Error(_) => Ending::Error,
             Answer::Result(_) if said.failed => Ending::ToolError,
@@ -189,7 +193,8 @@ impl Gate {
                 (answer, ending, body)
             }
             Err(refusal) => {
-                if let Refusal::Denied { code, message } = &refusal {
+                if let Refusal::Denied { code, message, quotes } = &refusal {
+                    let message = words(&self.ledger, message, *quotes, ticket.record);
                     put(&mut body, "withheld", json!({ "code": code, "message": message }));
                 }
                 (refusal.to_answer(), Ending::Withheld, body)
@@ -203,7 +208,7 @@ impl Gate {
         call: &Arc<Call>,
         vault: &Arc<SessionVault>,
         answer: &Answer,
-        trail: &mut Vec<Value>,
+        trail: &mut Trail,
     ) -> Result<Option<Json>, Refusal> {
         let (outcome, failed) = match answer {
             Answer::Result(json) => (json, false),
@@ -220,7 +225,7 @@ impl Gate {
                     view.outcome = Some(json.clone());
                     replaced = Some(json);
                 }
-                Change::Refuse(denial) => return Err(Refusal::denied(denial.code, denial.message)),
+                Change::Refuse(denial) => return Err(Refusal::by_plugin(denial)),
             }
         }
         if replaced.is_some() {
@@ -231,11 +236,11 @@ impl Gate {
 
     /// A result can pass or be withheld. It cannot wait for a person: the source has acted, and holding the call open
     /// would only make the agent try again.
-    async fn judge_outcome(&self, view: &View, trail: &mut Vec<Value>) -> Result<(), Refusal> {
+    async fn judge_outcome(&self, view: &View, trail: &mut Trail) -> Result<(), Refusal> {
         match judge::judge(&self.policies, view, &self.ledger, trail).await?.first() {
             None => Ok(()),
             Some(reason) => {
-                Err(Refusal::denied("result-asked", format!("a policy has doubts about the result: {reason}")))
+                Err(Refusal::quoting("result-asked", format!("a policy has doubts about the result: {}", reason.text)))
             }
         }
     }

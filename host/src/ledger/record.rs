@@ -65,6 +65,8 @@ kinds! {
     BrokerStarted = "broker.started",
     /// The last record of a chain.
     BrokerStopped = "broker.stopped",
+    /// The chain of a broker that died ends at this record, with this hash.
+    ChainSealed = "chain.sealed",
     /// Records were lost before this one: how many, and why.
     LedgerGap = "ledger.gap",
     /// A profile runs risky calls without asking.
@@ -161,10 +163,6 @@ pub(super) struct Draft {
 }
 
 impl Draft {
-    pub(super) fn kind(&self) -> Kind {
-        self.kind
-    }
-
     /// The canonical text at this place. The members stand in canonical order, and no value but the body needs escapes.
     pub(super) fn text(&self, chain: &str, seq: u64) -> String {
         let mut out = String::with_capacity(self.body.len() + 192);

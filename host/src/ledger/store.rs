@@ -20,8 +20,11 @@ pub(super) const SCHEMA: &str = include_str!("schema.sql");
 /// had better hear so.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// How long until what could not be written is tried again, if nothing else comes. Whoever watches hears soon enough.
+const RETRY: Duration = Duration::from_secs(1);
+
 /// A write-ahead log that grew in a burst is cut back to this many bytes.
-const WAL_KEEP: i64 = 16 * 1024 * 1024;
+pub(super) const WAL_KEEP: u64 = 16 * 1024 * 1024;
 
 /// Pages of the write-ahead log until they are copied to the database. The same few pages are written in every transaction, and
 /// copied once: 16 MiB, as much as the log keeps.
@@ -34,11 +37,13 @@ pub(super) struct Limits {
     pub(super) busy: Duration,
     /// The largest database, in pages of 4096 bytes; None is as large as the disk.
     pub(super) pages: Option<u32>,
+    /// How long until what could not be written is tried again.
+    pub(super) retry: Duration,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { busy: BUSY_TIMEOUT, pages: None }
+        Self { busy: BUSY_TIMEOUT, pages: None, retry: RETRY }
     }
 }
 
@@ -79,7 +84,7 @@ pub(super) fn open(data_dir: &Path, limits: Limits) -> Result<Connection, Ledger
     check_format(&conn.unchecked_transaction().map_err(failed)?, data_dir)?;
     retry_busy(limits.busy, || conn.pragma_update(None, "journal_mode", "WAL")).map_err(failed)?;
     conn.pragma_update(None, "synchronous", "FULL").map_err(failed)?;
-    conn.pragma_update(None, "journal_size_limit", WAL_KEEP).map_err(failed)?;
+    conn.pragma_update(None, "journal_size_limit", WAL_KEEP.cast_signed()).map_err(failed)?;
     conn.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES).map_err(failed)?;
     if let Some(pages) = limits.pages {
         conn.pragma_update(None, "max_page_count", pages).map_err(failed)?;

@@ -2,11 +2,15 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 mod faults;
+mod files;
 mod grants;
+mod outcomes;
+mod seals;
 mod tamper;
 mod writing;
 
 use std::path::Path;
+use std::time::Duration;
 
 use serde_json::json;
 use tempfile::TempDir;
@@ -21,6 +25,15 @@ fn started() -> Started {
 
 async fn open(dir: &Path) -> Ledger {
     Ledger::open(dir, started()).await.unwrap()
+}
+
+/// A ledger that gives up on a lock at once, and tries again only when something new comes.
+const SHORT: Limits = Limits { busy: Duration::from_millis(50), pages: None, retry: Duration::from_secs(3600) };
+
+/// Records an intent, and waits for it.
+async fn intend(ledger: &Ledger, event: Event, consume: Option<Consume>) -> Result<u64, LedgerError> {
+    let (intent, _slot) = ledger.intent(event, consume).await?;
+    intent.durable().await
 }
 
 fn folder() -> TempDir {

@@ -1,4 +1,5 @@
-//! Checking the ledger: everything is computed again from the bytes in the file, without the broker's help.
+//! Checking the ledger: everything is computed again from the bytes in the file, without the broker's help, and compared with
+//! what stands outside of the chain: how far its lock file says it had come, and where the next broker sealed it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -6,10 +7,11 @@ use std::path::Path;
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, Row};
 
+use super::chain::{self, End};
 use super::record::{Hash, Kind, Record, VERSION, hash};
 use super::store::{self, Limits, SCHEMA};
-use super::{LedgerError, chain, is_live};
-use crate::digest::canonical;
+use super::{LedgerError, is_live};
+use crate::digest::{canonical, hex};
 use crate::message::Json;
 
 /// What a check found.
@@ -17,7 +19,9 @@ use crate::message::Json;
 pub struct Verification {
     /// Every chain, oldest first.
     pub chains: Vec<ChainReport>,
-    /// In one word.
+    /// All that is not good, what was tampered with first. Never [`Verdict::Good`].
+    pub findings: Vec<Verdict>,
+    /// The first finding, or that all is good.
     pub verdict: Verdict,
 }
 
@@ -32,6 +36,8 @@ pub struct ChainReport {
     pub live: bool,
     /// Whether it has its end.
     pub stopped: bool,
+    /// The record at which it was sealed because its broker died.
+    pub sealed: Option<u64>,
     /// The first bad record's number and what is wrong with it.
     pub bad: Option<(u64, String)>,
 }
@@ -40,7 +46,7 @@ pub struct ChainReport {
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase", tag = "verdict")]
 pub enum Verdict {
-    /// Every record is as it was written, and every chain is live or has its end. A removed chain whose lock file is removed
+    /// Every record is as it was written, and every chain is live, has its end or is sealed. A removed chain whose lock file is removed
     /// too, and a ledger that was computed anew from the start, cannot be told from good ones without checkpoints kept
     /// elsewhere.
     Good,
@@ -53,7 +59,7 @@ pub enum Verdict {
         /// What is wrong.
         reason: String,
     },
-    /// What is there is good, but something is missing at an end: a crash, or a cut.
+    /// What is there is good, but its broker died and no other has sealed it yet.
     Incomplete {
         /// In which chain.
         chain: String,
@@ -68,13 +74,14 @@ pub enum Verdict {
 /// [`LedgerError`] where there is nothing to check or it cannot be read. A damaged file is no error but
 /// [`Verdict::Tampered`].
 pub fn verify(data_dir: &Path) -> Result<Verification, LedgerError> {
-    // Before the records are read: who stops while we read may show neither a lock nor an end.
-    let witnesses = chain::all(data_dir)?;
-    let live: BTreeSet<String> = witnesses.iter().filter(|chain| is_live(data_dir, chain)).cloned().collect();
-    let mut walk = Walk::default();
+    // Before the records are read: who stops while we read may show neither a lock nor an end, and who writes is further.
+    let locks = chain::all(data_dir)?;
+    let live: BTreeSet<String> = locks.iter().filter(|chain| is_live(data_dir, chain)).cloned().collect();
+    let witnesses = locks.iter().filter_map(|chain| Some((chain.clone(), chain::witness(data_dir, chain)?))).collect();
+    let mut walk = Walk { witnesses, ..Walk::default() };
     let trouble = match store::open_reader(data_dir, Limits::default()) {
         Ok(conn) => check_file(&conn, &mut walk).map_err(|error| store::error(data_dir, &error)),
-        Err(LedgerError::Missing(_)) if !witnesses.is_empty() => Ok(None),
+        Err(LedgerError::Missing(_)) if !locks.is_empty() => Ok(None),
         Err(error) => Err(error),
     };
     let trouble = match trouble {
@@ -83,40 +90,58 @@ pub fn verify(data_dir: &Path) -> Result<Verification, LedgerError> {
         Err(LedgerError::Foreign(_)) => Some("the file is not a ledger any more".into()),
         Err(error) => return Err(error),
     };
-    let mut chains: BTreeMap<String, ChainReport> =
-        walk.0.into_iter().map(|(name, (report, _))| (name, report)).collect();
-    for chain in witnesses {
-        chains.entry(chain.clone()).or_insert_with(|| ChainReport { chain, ..ChainReport::default() });
+    for chain in locks.iter().chain(walk.seals.keys()) {
+        walk.chains.entry(chain.clone()).or_insert_with(|| begun(chain.clone()));
     }
-    for report in chains.values_mut() {
-        report.live = live.contains(&report.chain) || is_live(data_dir, &report.chain);
+    let Walk { mut chains, seals, witnesses } = walk;
+    for (chain, (report, end)) in &mut chains {
+        report.live = live.contains(chain) || is_live(data_dir, chain);
+        let (seal, witness) = (seals.get(chain), witnesses.get(chain));
+        report.sealed = seal.map(|seal| seal.at.seq);
+        if report.bad.is_none() {
+            report.bad = seal.and_then(|seal| compare(seal, report.records, end));
+        }
+        // What a live broker has written since its lock file was read is no harm.
+        if let Some(witness) = witness.filter(|witness| report.bad.is_none() && witness.seq > report.records) {
+            let reason = format!("its broker had written {} records, and {} are there", witness.seq, report.records);
+            report.bad = Some((report.records + 1, reason));
+        }
     }
-    let chains: Vec<ChainReport> = chains.into_values().collect();
-    let verdict = judge(&chains, trouble);
-    Ok(Verification { chains, verdict })
+    let chains: Vec<ChainReport> = chains.into_values().map(|(report, _)| report).collect();
+    let findings = judge(&chains, trouble);
+    let verdict = findings.first().cloned().unwrap_or(Verdict::Good);
+    Ok(Verification { chains, findings, verdict })
 }
 
-fn judge(chains: &[ChainReport], trouble: Option<String>) -> Verdict {
-    for report in chains {
-        if let Some((seq, reason)) = &report.bad {
-            return Verdict::Tampered { chain: Some(report.chain.clone()), seq: Some(*seq), reason: reason.clone() };
-        }
+fn judge(chains: &[ChainReport], trouble: Option<String>) -> Vec<Verdict> {
+    let tampered = chains.iter().filter_map(|report| {
+        let (seq, reason) = report.bad.clone()?;
+        Some(Verdict::Tampered { chain: Some(report.chain.clone()), seq: Some(seq), reason })
+    });
+    let trouble = trouble.map(|reason| Verdict::Tampered { chain: None, seq: None, reason });
+    let ends = |report: &&ChainReport| report.live || report.stopped || report.sealed.is_some() || report.bad.is_some();
+    let incomplete = chains.iter().filter(|report| !ends(report)).map(|ChainReport { chain, records, .. }| {
+        let reason = match records {
+            0 => "its lock file is there, but no record".to_owned(),
+            _ => format!("it ends at record {records} without broker.stopped: its broker died, or the end was cut"),
+        };
+        Verdict::Incomplete { chain: chain.clone(), reason: format!("{reason}; the next broker that starts seals it") }
+    });
+    tampered.chain(trouble).chain(incomplete).collect()
+}
+
+/// What is wrong with a chain that another one sealed: from which record on, and why.
+fn compare(seal: &Seal, records: u64, end: &Hash) -> Option<(u64, String)> {
+    let Seal { at, by } = seal;
+    if records < at.seq {
+        let reason = format!("chain {by} sealed it at record {}, and it ends at record {records}", at.seq);
+        return Some((records + 1, reason));
     }
-    if let Some(reason) = trouble {
-        return Verdict::Tampered { chain: None, seq: None, reason };
+    if records > at.seq {
+        return Some((at.seq + 1, format!("it stands after the end at which chain {by} sealed its chain")));
     }
-    match chains.iter().find(|report| !report.live && !report.stopped) {
-        None => Verdict::Good,
-        Some(ChainReport { chain, records: 0, .. }) => {
-            Verdict::Incomplete { chain: chain.clone(), reason: "its lock file is there, but no record".into() }
-        }
-        Some(ChainReport { chain, records, .. }) => Verdict::Incomplete {
-            chain: chain.clone(),
-            reason: format!(
-                "it ends at record {records} without broker.stopped: its broker crashed, or the end was cut"
-            ),
-        },
-    }
+    (*end != at.hash)
+        .then(|| (at.seq, format!("it is not the record that chain {by} sealed, which has hash {}", hex(&at.hash))))
 }
 
 /// First the records, so that a bad one is named even where the file around it is damaged too.
@@ -158,18 +183,34 @@ fn schema_of(conn: &Connection) -> rusqlite::Result<BTreeMap<String, String>> {
     query.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
 }
 
-/// The chains so far, each with the hash of its last good record.
+/// What the records say so far.
 #[derive(Default)]
-struct Walk(BTreeMap<String, (ChainReport, Hash)>);
+struct Walk {
+    /// Each chain with the hash of its last good record.
+    chains: BTreeMap<String, (ChainReport, Hash)>,
+    /// Where chains were sealed, by the chain that is sealed.
+    seals: BTreeMap<String, Seal>,
+    /// How far each chain had come, as its lock file says.
+    witnesses: BTreeMap<String, End>,
+}
+
+/// The end of a chain as another one has it.
+struct Seal {
+    at: End,
+    by: String,
+}
+
+/// A chain of which nothing is known yet.
+fn begun(chain: String) -> (ChainReport, Hash) {
+    (ChainReport { chain, ..ChainReport::default() }, Hash::default())
+}
 
 impl Walk {
     fn step(&mut self, row: &Row<'_>) -> rusqlite::Result<()> {
         let name = String::from_utf8_lossy(bytes(row.get_ref(0)?)).into_owned();
-        let (record, found) = (bytes(row.get_ref(2)?), bytes(row.get_ref(3)?));
-        let (report, before) = self
-            .0
-            .entry(name.clone())
-            .or_insert_with(|| (ChainReport { chain: name, ..ChainReport::default() }, Hash::default()));
+        let (text, found) = (bytes(row.get_ref(2)?), bytes(row.get_ref(3)?));
+        let witness = self.witnesses.get(&name);
+        let (report, before) = self.chains.entry(name.clone()).or_insert_with(|| begun(name.clone()));
         if report.bad.is_some() {
             return Ok(());
         }
@@ -178,11 +219,19 @@ impl Walk {
             ValueRef::Integer(seq) => seq.cast_unsigned(),
             _ => 0,
         };
-        match check(report, seq, record, found, before) {
-            Ok((hash, kind)) => {
+        match check(report, seq, text, found, before) {
+            Ok((hash, _)) if witness.is_some_and(|end| end.seq == seq && end.hash != hash) => {
+                report.bad = Some((seq, "it is not the record that its broker wrote there".into()));
+            }
+            Ok((hash, record)) => {
                 *before = hash;
                 report.records = expected;
-                report.stopped = kind == Kind::BrokerStopped.as_str();
+                report.stopped = record.kind == Kind::BrokerStopped.as_str();
+                if record.kind == Kind::ChainSealed.as_str()
+                    && let Some((chain, at)) = sealed(&record)
+                {
+                    self.seals.entry(chain).or_insert(Seal { at, by: name });
+                }
             }
             // A gap is named by the record that is missing, everything else by the record that is bad: the same number.
             Err(reason) => report.bad = Some((expected, reason)),
@@ -191,7 +240,14 @@ impl Walk {
     }
 }
 
-fn check(report: &ChainReport, seq: u64, text: &[u8], found: &[u8], before: &Hash) -> Result<(Hash, String), String> {
+/// What a seal says: the chain, and its end.
+fn sealed(record: &Record) -> Option<(String, End)> {
+    let text = |key: &str| record.body.get(key)?.as_str();
+    let hash = chain::hash_of(text("hash")?)?;
+    Some((text("chain")?.to_owned(), End { seq: record.body.get("seq")?.as_u64()?, hash }))
+}
+
+fn check(report: &ChainReport, seq: u64, text: &[u8], found: &[u8], before: &Hash) -> Result<(Hash, Record), String> {
     let expected = report.records + 1;
     if seq != expected {
         return Err(format!("record {expected} is missing: record {seq} stands in its place"));
@@ -218,7 +274,7 @@ fn check(report: &ChainReport, seq: u64, text: &[u8], found: &[u8], before: &Has
     if seq == 1 && record.kind != Kind::BrokerStarted.as_str() {
         return Err("a chain begins with broker.started".into());
     }
-    Ok((hash, record.kind))
+    Ok((hash, record))
 }
 
 /// Text and blobs as they are; anything else has no bytes and fits no hash.

@@ -1,30 +1,29 @@
 //! The one thread that writes: everything that waits goes into one transaction, and one `fsync` answers for all of it.
 
-use std::path::PathBuf;
+mod gather;
+mod owed;
+
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
-use rusqlite::{Connection, OptionalExtension as _, TransactionBehavior, params};
+use rusqlite::{Connection, TransactionBehavior, params};
 use serde_json::json;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::runtime::Runtime;
+use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot, watch};
 
-use super::chain::Lock;
+use super::chain::{self, End, Lock};
+use super::files::{Files, Sizes};
 use super::grant::{self, Consume, Grant};
-use super::record::{Draft, Event, Hash, Kind, hash};
+use super::health::Health;
+use super::record::{Draft, Event, Kind, hash};
+use super::seal::{self, Seal};
+use super::store::{Limits, WAL_KEEP};
 use super::{LedgerError, Started, feed, store};
+use gather::gather;
+use owed::Owed;
 
 /// How many items one transaction takes: bounds how long other brokers on the folder wait for their turn.
 const MAX_BATCH: usize = 512;
-
-/// How long records that nobody waits for may wait themselves, for one that somebody does: then one `fsync` serves both. A
-/// crash loses at most this much of them, and a call without its outcome reads `unknown`.
-const LINGER: Duration = Duration::from_millis(2);
-
-/// How long records that somebody waits for wait for more, where the last transaction answered several: their callers are
-/// about to come back. A caller alone never waits for others. Sharing a transaction halves what a record costs, and this is
-/// less than the disk takes.
-const COMPANY: Duration = Duration::from_micros(100);
 
 /// What the writer is sent.
 #[expect(clippy::large_enum_variant, reason = "all but the last are items, and a box for each would cost more")]
@@ -39,8 +38,12 @@ pub(super) enum Work {
 pub(super) struct Item {
     pub(super) draft: Option<Draft>,
     pub(super) side: Side,
-    /// None for a note.
+    /// None where nobody waits for it.
     pub(super) reply: Option<oneshot::Sender<Result<u64, LedgerError>>>,
+    /// Whether it is how a call ended: kept until it can be written.
+    pub(super) outcome: bool,
+    /// Its place in the queue, given back when it is written or lost.
+    pub(super) _room: Option<OwnedSemaphorePermit>,
 }
 
 /// What is written beside a record.
@@ -48,33 +51,52 @@ pub(super) enum Side {
     None,
     Consume(Consume),
     Add(Box<Grant>),
-    Advance { sink: String, seq: u64 },
+    Advance {
+        sink: String,
+        seq: u64,
+    },
+    /// The record is written unless this chain is sealed already.
+    Seal(String),
 }
 
-/// The end of the chain.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-struct Tip {
-    seq: u64,
-    hash: Hash,
+/// What the writer is started with.
+pub(super) struct Start {
+    pub(super) conn: Connection,
+    pub(super) lock: Lock,
+    pub(super) data_dir: PathBuf,
+    pub(super) limits: Limits,
+    pub(super) files: Arc<Files>,
+    pub(super) health: Arc<Health>,
+    /// The chains of dead brokers that this one seals.
+    pub(super) seals: Vec<Seal>,
 }
 
-/// Writes the first record and starts the thread.
+/// Writes the first records and starts the thread.
 pub(super) fn start(
-    conn: Connection,
-    lock: Lock,
-    data_dir: PathBuf,
+    Start { conn, lock, data_dir, limits, files, health, seals }: Start,
     started: &Started,
-    lost: Arc<AtomicU64>,
-    work: mpsc::Receiver<Work>,
+    work: mpsc::UnboundedReceiver<Work>,
 ) -> Result<watch::Receiver<u64>, LedgerError> {
     let (published, tip) = watch::channel(0);
-    let chain = lock.chain().to_owned();
-    let mut writer =
-        Writer { conn, chain, data_dir, tip: Tip::default(), attempted: None, lost, cause: None, published };
-    let body = json!({"version": started.version, "pid": std::process::id(), "config": started.config});
-    let first = Event::new(Kind::BrokerStarted, body).draft().and_then(|draft| writer.write_alone(draft));
-    if let Err(error) = first {
-        lock.abandon();
+    let mut writer = Writer {
+        conn,
+        lock,
+        data_dir,
+        limits,
+        files,
+        sizes: Sizes::default(),
+        tip: End::default(),
+        attempted: None,
+        health,
+        cause: None,
+        owed: Owed::default(),
+        published,
+    };
+    if let Err(error) = writer.begin(started, seals) {
+        // Unless its first record may be there after all: then the next broker seals the chain.
+        if writer.tip == End::default() && writer.attempted.is_none_or(|end| end == End::default()) {
+            writer.lock.abandon();
+        }
         return Err(error);
     }
     let path = store::path(&writer.data_dir);
@@ -82,31 +104,50 @@ pub(super) fn start(
     let clock = clock.map_err(|error| LedgerError::file("start a clock for", &path, error))?;
     std::thread::Builder::new()
         .name("ledger".into())
-        .spawn(move || writer.run(lock, work, &clock))
+        .spawn(move || writer.run(work, &clock))
         .map_err(|error| LedgerError::file("start a thread for", &path, error))?;
     Ok(tip)
 }
 
 struct Writer {
     conn: Connection,
-    chain: String,
+    lock: Lock,
     data_dir: PathBuf,
+    limits: Limits,
+    files: Arc<Files>,
+    /// How large the files were when they were last looked at.
+    sizes: Sizes,
     /// The last record that is known to be durable.
-    tip: Tip,
+    tip: End,
     /// Where a transaction that failed would have ended. Until the file was asked, either end may be true.
-    attempted: Option<Tip>,
-    /// Records that could not be written since the last one that could.
-    lost: Arc<AtomicU64>,
-    /// Why the last of them could not.
+    attempted: Option<End>,
+    health: Arc<Health>,
+    /// Why the last records could not be written. None while they can.
     cause: Option<LedgerError>,
+    /// Outcomes that could not be written yet.
+    owed: Owed,
     published: watch::Sender<u64>,
 }
 
 impl Writer {
-    fn run(mut self, lock: Lock, mut work: mpsc::Receiver<Work>, clock: &tokio::runtime::Runtime) {
+    /// Writes the first record of the chain, and seals those of dead brokers.
+    fn begin(&mut self, started: &Started, seals: Vec<Seal>) -> Result<(), LedgerError> {
+        let body = json!({"version": started.version, "pid": std::process::id(), "config": started.config});
+        let mut items = vec![Item::of(Event::new(Kind::BrokerStarted, body).draft()?, None)];
+        for seal in seals {
+            tracing::warn!(chain = seal.chain, "a broker died without ending its chain of the ledger, which is sealed");
+            items.push(Item { side: Side::Seal(seal.chain.clone()), ..Item::of(seal.event().draft()?, None) });
+        }
+        for batch in items.chunks(MAX_BATCH) {
+            self.commit(batch)?.into_iter().try_for_each(|outcome| outcome.map(drop))?;
+        }
+        Ok(())
+    }
+
+    fn run(mut self, mut work: mpsc::UnboundedReceiver<Work>, clock: &Runtime) {
         let mut stop = None;
         let mut in_company = false;
-        while let Some(first) = work.blocking_recv() {
+        while let Some(first) = self.next(&mut work, clock) {
             let items;
             (items, stop) = gather(first, &mut work, in_company, clock);
             in_company = items.iter().filter(|item| item.reply.is_some()).count() > 1;
@@ -116,13 +157,15 @@ impl Writer {
             }
         }
         if stop.is_some() {
-            let ended = Event::new(Kind::BrokerStopped, json!({})).draft().and_then(|draft| self.write_alone(draft));
+            let ended = self.write_owed().and_then(|()| {
+                let draft = Event::new(Kind::BrokerStopped, json!({})).draft()?;
+                self.commit(&[Item::of(draft, None)])
+            });
             if let Err(error) = ended {
-                tracing::error!(%error, "the ledger has no end for this broker's chain");
+                tracing::error!(%error, "this broker's chain of the ledger has no end, until the next broker seals it");
             }
         }
         drop(self);
-        drop(lock);
         // Only now: `close` waits for the queue's end to know that the file is let go.
         drop(work);
         if let Some(reply) = stop {
@@ -130,61 +173,106 @@ impl Writer {
         }
     }
 
-    /// Writes these items and answers each.
+    /// The next work. While the ledger cannot be written, what is owed is tried again now and then, so that whoever watches
+    /// hears when it can.
+    fn next(&mut self, work: &mut mpsc::UnboundedReceiver<Work>, clock: &Runtime) -> Option<Work> {
+        while self.cause.is_some() {
+            let wait = async { tokio::time::timeout(self.limits.retry, work.recv()).await };
+            match clock.block_on(wait) {
+                Ok(next) => return next,
+                Err(_) => self.settle(Vec::new()),
+            }
+        }
+        work.blocking_recv()
+    }
+
+    /// Writes what is owed and these items, and answers each.
     fn settle(&mut self, items: Vec<Item>) {
-        if items.is_empty() {
+        if items.is_empty() && self.cause.is_none() {
             return;
         }
-        let outcome = self.commit(&items);
+        let ready = self.write_owed().and_then(|()| self.find_tip());
+        let tried = ready.is_ok();
+        let written = ready.and_then(|()| self.commit(&items));
+        let mut failed = written.as_ref().err().cloned();
+        let (mut replies, mut outcomes, mut lost) = (Vec::new(), Vec::new(), 0);
         for (i, item) in items.into_iter().enumerate() {
-            let outcome = match &outcome {
+            let outcome = match &written {
                 Ok(outcomes) => outcomes.get(i).cloned().unwrap_or(Err(LedgerError::Closed)),
                 Err(error) => Err(error.clone()),
             };
-            if let (Some(draft), Err(error)) = (&item.draft, &outcome)
-                && !matches!(error, LedgerError::GrantSpent(_))
-            {
-                tracing::error!(kind = draft.kind().as_str(), %error, "a record is lost");
-                self.lost.fetch_add(1, Ordering::Relaxed);
-                self.cause = Some(error.clone());
+            let error = outcome.as_ref().err().filter(|error| !matches!(error, LedgerError::GrantSpent(_)));
+            if let (Some(error), Some(_)) = (error, &item.draft) {
+                failed = Some(error.clone());
+                if item.outcome {
+                    outcomes.push(item);
+                    continue;
+                }
+                lost += 1;
             }
-            if let Some(reply) = item.reply {
-                // The caller may have gone.
-                let _ = reply.send(outcome);
+            replies.extend(item.reply.map(|reply| (reply, outcome)));
+        }
+        match failed {
+            None => {
+                self.health.recovered();
+                self.cause = None;
             }
+            Some(error) => {
+                lost += self.owed.add(outcomes, tried && self.attempted.is_some());
+                self.health.failed(&error, lost);
+                self.cause = Some(error);
+            }
+        }
+        for (reply, outcome) in replies {
+            // The caller may have gone.
+            let _ = reply.send(outcome);
         }
     }
 
-    fn write_alone(&mut self, draft: Draft) -> Result<u64, LedgerError> {
-        let item = Item { draft: Some(draft), side: Side::None, reply: None };
-        let outcomes = self.commit(&[item])?;
-        outcomes.into_iter().next().unwrap_or(Err(LedgerError::Closed))
+    /// Writes the outcomes that could not be written before.
+    fn write_owed(&mut self) -> Result<(), LedgerError> {
+        while !self.owed.is_empty() {
+            self.find_tip()?;
+            let batch = self.owed.take(MAX_BATCH);
+            let written = self.commit(&batch);
+            let failed = match &written {
+                Ok(outcomes) => outcomes.iter().find_map(|outcome| outcome.as_ref().err()),
+                Err(error) => Some(error),
+            };
+            if let Some(error) = failed.cloned() {
+                self.owed.put_back(batch, &written, self.attempted.is_some());
+                return Err(error);
+            }
+        }
+        Ok(())
     }
 
     /// One transaction. An outer error means that nothing of it counts; the inner ones are each item's own.
     fn commit(&mut self, items: &[Item]) -> Result<Vec<Result<u64, LedgerError>>, LedgerError> {
         self.find_tip()?;
-        let lost = self.lost.load(Ordering::Relaxed);
+        self.find_files()?;
+        let lost = self.health.lost();
         let mut tip = self.tip;
         // From here on the file may say something else than `self.tip`, until the commit is known.
         self.attempted = Some(tip);
         let mut outcomes = Vec::with_capacity(items.len());
-        let data_dir = &self.data_dir;
+        let (data_dir, chain) = (&self.data_dir, self.lock.chain());
         let failed = |error: rusqlite::Error| store::error(data_dir, &error);
 
         let mut transaction = self.conn.transaction_with_behavior(TransactionBehavior::Immediate).map_err(failed)?;
+        check_tip(&transaction, chain, tip, data_dir)?;
         if lost > 0 {
             let cause = self.cause.as_ref().map(LedgerError::to_string);
             let gap = Event::new(Kind::LedgerGap, json!({"lost": lost, "cause": cause})).draft()?;
-            tip = insert(&transaction, &self.chain, tip, &gap).map_err(failed)?;
+            tip = insert(&transaction, chain, tip, &gap).map_err(failed)?;
         }
         for item in items {
             let (outcome, ended) = if matches!(item.side, Side::None) {
                 // One statement is whole or nothing by itself.
-                (apply(&transaction, &self.chain, tip, item, data_dir), Ok(()))
+                (apply(&transaction, chain, tip, item, data_dir), Ok(()))
             } else {
                 let savepoint = transaction.savepoint().map_err(failed)?;
-                let outcome = apply(&savepoint, &self.chain, tip, item, data_dir);
+                let outcome = apply(&savepoint, chain, tip, item, data_dir);
                 let ended = if outcome.is_ok() { savepoint.commit() } else { savepoint.finish() };
                 (outcome, ended)
             };
@@ -201,13 +289,22 @@ impl Writer {
         self.attempted = Some(tip);
         transaction.commit().map_err(failed)?;
         self.attempted = None;
-        self.tip = tip;
-        if lost > 0 {
-            self.lost.fetch_sub(lost, Ordering::Relaxed);
-            self.cause = None;
-        }
-        self.published.send_if_modified(|seq| std::mem::replace(seq, tip.seq) != tip.seq);
+        self.health.told(lost);
+        self.advance(tip);
         Ok(outcomes)
+    }
+
+    /// The chain is known to end here.
+    fn advance(&mut self, tip: End) {
+        if self.tip == tip {
+            return;
+        }
+        self.tip = tip;
+        if let Err(error) = self.lock.tell(tip) {
+            // What the file says from here on is old, and not wrong.
+            tracing::debug!(%error, "the lock file of this broker's chain cannot be written");
+        }
+        self.published.send_replace(tip.seq);
     }
 
     /// After a failed transaction: asks the file where the chain ends, so that it is neither forked nor skipped.
@@ -217,68 +314,52 @@ impl Writer {
         if !self.conn.is_autocommit() {
             self.conn.execute_batch("ROLLBACK").map_err(failed)?;
         }
-        let last = self
-            .conn
-            .query_row(
-                "SELECT seq, hash FROM events WHERE chain = ?1 ORDER BY seq DESC LIMIT 1",
-                [&self.chain],
-                |row| Ok(Tip { seq: row.get::<_, i64>(0)?.cast_unsigned(), hash: row.get(1)? }),
-            )
-            .optional()
-            .map_err(failed)?
-            .unwrap_or_default();
+        let last = chain::end(&self.conn, self.lock.chain()).map_err(failed)?;
         if last != self.tip && last != attempted {
             let cause =
-                format!("chain {} ends at record {} that this broker did not write there", self.chain, last.seq);
+                format!("chain {} ends at record {} that this broker did not write there", self.lock.chain(), last.seq);
             return Err(LedgerError::Damaged { path: store::path(&self.data_dir), cause });
         }
-        self.tip = last;
+        self.owed.resolve(last != self.tip);
         self.attempted = None;
+        self.advance(last);
+        Ok(())
+    }
+
+    /// Makes sure that what is written goes to the file that is in the data folder, and that nobody cut it.
+    fn find_files(&mut self) -> Result<(), LedgerError> {
+        let sizes = self.files.look()?;
+        // SQLite itself cuts the log back to `WAL_KEEP`, and nothing else.
+        if sizes.database < self.sizes.database || sizes.log < self.sizes.log.min(WAL_KEEP) {
+            let cut = |cause: String| LedgerError::Cut { path: store::path(&self.data_dir), cause };
+            // By a connection of its own, which has nothing in memory.
+            let fresh = store::open_reader(&self.data_dir, self.limits).map_err(|error| cut(error.to_string()))?;
+            if sizes.database < self.sizes.database {
+                let whole: rusqlite::Result<String> = fresh.query_row("PRAGMA quick_check(1)", [], |row| row.get(0));
+                let whole = whole.map_err(|error| cut(error.to_string()))?;
+                if whole != "ok" {
+                    return Err(cut(whole));
+                }
+            }
+            check_tip(&fresh, self.lock.chain(), self.tip, &self.data_dir).map_err(|error| cut(error.to_string()))?;
+        }
+        self.sizes = sizes;
         Ok(())
     }
 }
 
-/// Takes what goes into the next transaction, and whether it is the last one.
-fn gather(
-    first: Work,
-    queue: &mut mpsc::Receiver<Work>,
-    in_company: bool,
-    clock: &tokio::runtime::Runtime,
-) -> (Vec<Item>, Option<oneshot::Sender<()>>) {
-    let mut items = Vec::new();
-    let (mut waited_for, mut rested, mut patience) = (false, false, None);
-    let mut next = Some(first);
-    while let Some(work) = next {
-        match work {
-            Work::Item(item) => {
-                waited_for |= item.reply.is_some();
-                items.push(item);
-            }
-            Work::Stop(reply) => return (items, Some(reply)),
-        }
-        if items.len() >= MAX_BATCH {
-            break;
-        }
-        next = queue.try_recv().ok();
-        if next.is_none() && !waited_for {
-            let until = *patience.get_or_insert_with(|| tokio::time::Instant::now() + LINGER);
-            next = clock.block_on(async { tokio::time::timeout_at(until, queue.recv()).await }).ok().flatten();
-        } else if next.is_none() && in_company && !std::mem::replace(&mut rested, true) {
-            // Asleep, so that those who come need not wake this thread one after the other.
-            std::thread::sleep(COMPANY);
-            next = queue.try_recv().ok();
-        }
+/// Makes sure that the last record of the chain is still the one that was written: somebody with a SQLite shell may have
+/// removed it.
+fn check_tip(conn: &Connection, chain: &str, tip: End, data_dir: &Path) -> Result<(), LedgerError> {
+    let failed = |error: rusqlite::Error| store::error(data_dir, &error);
+    if tip.seq > 0 && chain::end(conn, chain).map_err(failed)? != tip {
+        let cause = format!("record {} of chain {chain}, which is the last one, is not there any more", tip.seq);
+        return Err(LedgerError::Damaged { path: store::path(data_dir), cause });
     }
-    (items, None)
+    Ok(())
 }
 
-fn apply(
-    conn: &Connection,
-    chain: &str,
-    tip: Tip,
-    item: &Item,
-    data_dir: &std::path::Path,
-) -> Result<Tip, LedgerError> {
+fn apply(conn: &Connection, chain: &str, tip: End, item: &Item, data_dir: &Path) -> Result<End, LedgerError> {
     let failed = |error: rusqlite::Error| store::error(data_dir, &error);
     match &item.side {
         Side::None => {}
@@ -288,6 +369,11 @@ fn apply(
             }
         }
         Side::Add(grant) => grant::add(conn, grant).map_err(failed)?,
+        Side::Seal(sealed) => {
+            if seal::is_sealed(conn, sealed).map_err(failed)? {
+                return Ok(tip);
+            }
+        }
         Side::Advance { sink, seq } => feed::advance(conn, sink, chain, *seq).map_err(failed)?,
     }
     match &item.draft {
@@ -296,7 +382,7 @@ fn apply(
     }
 }
 
-fn insert(conn: &Connection, chain: &str, tip: Tip, draft: &Draft) -> rusqlite::Result<Tip> {
+fn insert(conn: &Connection, chain: &str, tip: End, draft: &Draft) -> rusqlite::Result<End> {
     let seq = tip.seq + 1;
     let text = draft.text(chain, seq);
     let hash = hash(&tip.hash, text.as_bytes());
@@ -306,5 +392,5 @@ fn insert(conn: &Connection, chain: &str, tip: Tip, draft: &Draft) -> rusqlite::
         text,
         hash
     ])?;
-    Ok(Tip { seq, hash })
+    Ok(End { seq, hash })
 }

@@ -103,7 +103,7 @@ fn line(record: &Value, names: &Names) -> Option<String> {
         let plugin = verdict["plugin"].as_str().unwrap_or_default();
         let plugin = plugin.rsplit('/').next().unwrap_or_default();
         let shadow = if verdict["shadow"] == true { " in shadow" } else { "" };
-        line.push_str(&format!("; {plugin} on {}{shadow}: {}", verdict["phase"].as_str()?, verdict["verdict"]));
+        line.push_str(&format!("; {plugin} on {}{shadow}: {}", verdict["phase"].as_str()?, said(&verdict["verdict"])));
     }
     if let Some(code) = body["withheld"]["code"].as_str() {
         line.push_str(&format!("; withheld {code}"));
@@ -114,6 +114,14 @@ fn line(record: &Value, names: &Names) -> Option<String> {
         line.push_str(&format!(" hidden={}", hidden.join(",")));
     }
     Some(names.known(&line))
+}
+
+/// A verdict, and of the plugin's own words what the ledger keeps: their hash is another one in each ledger.
+fn said(verdict: &Value) -> Value {
+    match verdict["ask"].get("body").or(verdict["ask"].get("shape")) {
+        Some(kept) => json!({ "ask": kept }),
+        None => verdict.clone(),
+    }
 }
 
 /// Placeholders by the order in which they appeared, since each is random.

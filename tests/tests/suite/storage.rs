@@ -15,7 +15,7 @@ const FILES: &str = "[sources.files]\ncommand = [\"@source@\", \"plain\"]\n@cell
                      [profiles.default]\napprove = \"never\"\nrecord = \"full\"\n";
 
 /// `portcullis` that can write no file beyond so many KiB: what a full disk is to a file that grows.
-fn cramped(place: &Place, kib: u32, arguments: &str) -> Command {
+pub(crate) fn cramped(place: &Place, kib: u32, arguments: &str) -> Command {
     let mut command = Command::new("/bin/sh");
     let broker = program("portcullis");
     // dash counts in units of 512 bytes.
@@ -46,7 +46,7 @@ fn calls_stop_when_the_disk_is_full_and_nothing_that_was_answered_is_lost() {
     assert_eq!(refused["refused"], "ledger-unavailable", "after {} calls: {refused}", answered.len());
     let more = agent.call("files__add", &json!({ "a": 77_777, "b": 0, "padding": padding }), None);
     assert_eq!(more["refused"], "ledger-unavailable", "{more}");
-    agent.running.says("a record is lost");
+    agent.running.says("the ledger cannot be written, and calls are refused");
     let (_, err) = agent.running.end();
     assert!(!err.contains("panicked"), "{err}");
     assert_eq!(place.processes(), Vec::<String>::new());
@@ -63,7 +63,7 @@ fn calls_stop_when_the_disk_is_full_and_nothing_that_was_answered_is_lost() {
     let mut agent = Agent::start(&place, Era::Modern);
     assert_eq!(agent.call("files__add", &json!({ "a": 1, "b": 2 }), None), json!({ "ok": "3" }));
     agent.leave();
-    assert_eq!(place.run(&["audit", "verify"]).code, verified.code);
+    place.assert_good();
 }
 
 #[test]

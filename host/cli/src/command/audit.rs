@@ -47,7 +47,7 @@ enum Action {
         /// The id of a call or a run
         id: String,
     },
-    /// Recompute every chain: exit code 0 good, 1 tampered with, 2 incomplete
+    /// Recompute every chain: exit code 0 good, 1 tampered with, 2 incomplete, until the next broker seals what a dead one left
     Verify,
 }
 
@@ -60,10 +60,10 @@ pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// The first data folder that has a ledger.
+/// The first data folder that has a ledger, or had one: a lost one must not be passed over.
 fn folder(global: &Global, named: Option<&PathBuf>) -> anyhow::Result<PathBuf> {
     let folders = run::data_dirs(global, named)?;
-    let found = folders.iter().find(|folder| folder.join("ledger.sqlite").exists());
+    let found = folders.iter().find(|folder| ["ledger.sqlite", "chains"].iter().any(|name| folder.join(name).exists()));
     let first = folders.first().cloned().unwrap_or_default();
     Ok(found.cloned().unwrap_or(first))
 }
@@ -152,22 +152,31 @@ fn verify(folder: &Path, json: bool) -> anyhow::Result<ExitCode> {
         output::json(&serde_json::to_value(&found)?)?;
     }
     let records: u64 = found.chains.iter().map(|chain| chain.records).sum();
-    let (code, line) = match &found.verdict {
-        Verdict::Good => {
-            (0, format!("good: {records} records in {} chains, every hash as it was written", found.chains.len()))
-        }
-        Verdict::Tampered { chain, seq, reason } => {
-            let at = match (chain, seq) {
-                (Some(chain), Some(seq)) => format!("record {seq} of chain {chain}"),
-                (Some(chain), None) => format!("chain {chain}"),
-                _ => "the file".to_owned(),
-            };
-            (1, format!("{BAD}tampered with{BAD:#}: {at}: {reason}"))
-        }
-        Verdict::Incomplete { chain, reason } => (2, format!("incomplete: chain {chain}: {reason}")),
+    let lines: Vec<String> = match &*found.findings {
+        [] => vec![format!("good: {records} records in {} chains, every hash as it was written", found.chains.len())],
+        findings => findings.iter().map(finding).collect(),
     };
     if !json {
-        output::text(&format!("{line}\n"))?;
+        output::text(&format!("{}\n", lines.join("\n")))?;
     }
-    Ok(ExitCode::from(code))
+    Ok(ExitCode::from(match found.verdict {
+        Verdict::Good => 0,
+        Verdict::Tampered { .. } => 1,
+        Verdict::Incomplete { .. } => 2,
+    }))
+}
+
+fn finding(finding: &Verdict) -> String {
+    match finding {
+        Verdict::Good => "good".to_owned(),
+        Verdict::Tampered { chain, seq, reason } => {
+            let at = match (chain, seq) {
+                (Some(chain), Some(seq)) => format!("record {seq} of chain {}", visible(chain)),
+                (Some(chain), None) => format!("chain {}", visible(chain)),
+                _ => "the file".to_owned(),
+            };
+            format!("{BAD}tampered with{BAD:#}: {at}: {}", visible(reason))
+        }
+        Verdict::Incomplete { chain, reason } => format!("incomplete: chain {}: {reason}", visible(chain)),
+    }
 }

@@ -75,8 +75,7 @@ async fn http(broker: Broker, profile: ProfileName) -> anyhow::Result<()> {
     let serve = broker.config().serve.clone();
     let tokens = if serve.dangerous_no_token { None } else { Some(token::of(broker.config())?) };
     let recorder = broker.clone();
-    let on_rejected =
-        Arc::new(move |reason: &'static str, peer: SocketAddr| recorder.rejected(reason, &peer.to_string()));
+    let on_rejected = Arc::new(move |reason: &'static str, peer: SocketAddr| recorder.rejected(reason, peer.ip()));
     let data_dir = broker.config().data_dir.clone();
     let front = HttpFront::bind(broker, &serve, profile, tokens, on_rejected).await?;
     output::note(&format!("serving http://{}{MCP_PATH}", front.address()));

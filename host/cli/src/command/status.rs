@@ -8,12 +8,12 @@ use portcullis::control::{self, Request};
 use serde_json::{Value, json};
 
 use crate::cli::Global;
-use crate::output::{self, BOLD, visible};
+use crate::output::{self, BAD, BOLD, visible};
 use crate::run;
 
 /// Show the running brokers: their sources, sessions and open questions
 ///
-/// Exit code 1 if no broker runs, or a source of one is broken.
+/// Exit code 1 if no broker runs, a source of one is broken, or one refuses calls because its ledger cannot record them.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Look only into this data folder
@@ -86,7 +86,7 @@ async fn watch(folders: &[PathBuf], mut brokers: Vec<Value>, json: bool) -> anyh
 
 fn is_broken(broker: &Value) -> bool {
     let mut sources = broker["sources"].as_array().into_iter().flatten();
-    !broker["error"].is_null() || sources.any(|source| !source["error"].is_null())
+    !broker["error"].is_null() || !broker["refusing"].is_null() || sources.any(|source| !source["error"].is_null())
 }
 
 fn print_all(brokers: &[Value]) -> anyhow::Result<()> {
@@ -111,6 +111,10 @@ fn print(broker: &Value) -> anyhow::Result<()> {
         broker["asks"],
         text(&broker["config"]),
     ))?;
+    if let Some(reason) = broker["refusing"]["reason"].as_str() {
+        let lost = &broker["refusing"]["lost"];
+        output::text(&format!("  {BAD}calls are refused{BAD:#}: {}  {lost} records lost\n", visible(reason)))?;
+    }
     for source in broker["sources"].as_array().into_iter().flatten() {
         let line = format!(
             "  {}  {}  {}  {} tools{}{}  {}{}",

@@ -1,25 +1,17 @@
 //! What the ledger hears of a source's attempts to get out. The first of a kind is told at once; how often it was repeated is
 //! told later, so that a flood of attempts is a few records with large numbers.
 
-use std::collections::HashMap;
-use std::mem;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use serde_json::json;
 
 use super::super::EgressError;
 use super::{Destination, MAX_CONNECTIONS};
+use crate::ledger::repeats::{self, Repeats};
 use crate::ledger::{Event, Kind};
 use crate::name::SourceName;
 
-/// Different attempts that are told apart between two tellings. An honest source makes a handful.
-const MAX_ATTEMPTS: usize = 64;
-
-/// How long repeats are counted before they are told, and how long at most, when the flood does not end: then an hour of it
-/// costs 129 records.
-pub(in crate::egress) const PAUSE: Duration = Duration::from_secs(60);
-const LONGEST_PAUSE: Duration = Duration::from_secs(60 * 60);
+pub(in crate::egress) use crate::ledger::repeats::PAUSE;
 
 /// Bytes of a host that are shown: the longest that DNS knows.
 const MAX_SHOWN_BYTES: usize = 253;
@@ -84,15 +76,7 @@ pub(in crate::egress) enum Refusal {
 pub(in crate::egress) struct Journal {
     source: SourceName,
     record: Box<dyn Fn(Event) + Send + Sync>,
-    seen: Mutex<Seen>,
-}
-
-#[derive(Default)]
-struct Seen {
-    /// How often since it was told.
-    attempts: HashMap<Attempt, u64>,
-    /// Those for which there was no room.
-    others: u64,
+    repeats: Repeats<Attempt>,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -106,58 +90,47 @@ struct Attempt {
 
 impl Journal {
     pub(in crate::egress) fn new(source: &SourceName, record: impl Fn(Event) + Send + Sync + 'static) -> Self {
-        Self { source: source.clone(), record: Box::new(record), seen: Mutex::default() }
+        Self { source: source.clone(), record: Box::new(record), repeats: Repeats::default() }
     }
 
     /// A connection was made.
     pub(in crate::egress) fn allowed(&self, via: Via, to: &Destination) {
-        self.tell_once(Attempt { allowed: true, via, host: to.host().to_owned(), port: to.port(), why: None });
+        self.tell_once(&Attempt { allowed: true, via, host: to.host().to_owned(), port: to.port(), why: None });
     }
 
     /// A connection would have been allowed, and could not be made.
     pub(in crate::egress) fn failed(&self, via: Via, to: &Destination, error: &EgressError) {
         let why = Some(error.to_string());
-        self.tell_once(Attempt { allowed: true, via, host: to.host().to_owned(), port: to.port(), why });
+        self.tell_once(&Attempt { allowed: true, via, host: to.host().to_owned(), port: to.port(), why });
     }
 
     /// `host` is what was asked for, in the source's own words.
     pub(in crate::egress) fn refused(&self, via: Via, host: &str, port: u16, why: &Refusal) {
-        self.tell_once(Attempt { allowed: false, via, host: shown(host), port, why: Some(shown(&why.to_string())) });
+        self.tell_once(&Attempt { allowed: false, via, host: shown(host), port, why: Some(shown(&why.to_string())) });
     }
 
-    fn tell_once(&self, attempt: Attempt) {
-        {
-            let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some(repeats) = seen.attempts.get_mut(&attempt) {
-                *repeats += 1;
-                return;
-            }
-            if seen.attempts.len() >= MAX_ATTEMPTS {
-                seen.others += 1;
-                return;
-            }
-            seen.attempts.insert(attempt.clone(), 0);
+    fn tell_once(&self, attempt: &Attempt) {
+        if self.repeats.is_first(attempt) {
+            (self.record)(self.event(attempt, 1));
         }
-        (self.record)(self.event(&attempt, 1));
     }
 
     /// Tells what was only counted, after a pause, and says how long the next is to be.
     pub(in crate::egress) fn tell_and_pause(&self, pause: Duration) -> Duration {
-        if self.tell() { PAUSE } else { (2 * pause).min(LONGEST_PAUSE) }
+        repeats::next_pause(pause, self.tell())
     }
 
     /// Tells what was only counted, and starts anew. Whether there was nothing to tell.
     pub(in crate::egress) fn tell(&self) -> bool {
-        let Seen { attempts, others } = mem::take(&mut *self.seen.lock().unwrap_or_else(PoisonError::into_inner));
-        let repeated: Vec<_> = attempts.into_iter().filter(|(_, repeats)| *repeats > 0).collect();
-        for (attempt, repeats) in &repeated {
+        let report = self.repeats.report();
+        for (attempt, repeats) in &report.repeated {
             (self.record)(self.event(attempt, *repeats));
         }
-        if others > 0 {
-            let body = json!({ "source": self.source.as_str(), "count": others, "reason": "too many different attempts to list" });
+        if report.others > 0 {
+            let body = json!({ "source": self.source.as_str(), "count": report.others, "reason": "too many different attempts to list" });
             (self.record)(Event::new(Kind::EgressRefused, body));
         }
-        repeated.is_empty() && others == 0
+        report.is_empty()
     }
 
     fn event(&self, attempt: &Attempt, count: u64) -> Event {
@@ -186,10 +159,11 @@ fn shown(text: &str) -> String {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
-    use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::{Arc, Mutex};
 
     use super::*;
+    use crate::ledger::repeats::MAX_KINDS;
 
     fn journal() -> (Journal, Arc<Mutex<Vec<serde_json::Value>>>) {
         let told = Arc::new(Mutex::new(Vec::new()));
@@ -224,7 +198,7 @@ mod tests {
                 journal.refused(Via::Dns, &format!("{n}.evil.test"), 53, &Refusal::NotDeclared);
             }
             journal.tell();
-            assert_eq!(count.load(Ordering::Relaxed), (round + 1) * (MAX_ATTEMPTS + 1));
+            assert_eq!(count.load(Ordering::Relaxed), (round + 1) * (MAX_KINDS + 1));
         }
     }
 

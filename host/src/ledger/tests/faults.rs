@@ -1,11 +1,7 @@
 //! Trouble with the disk, the file and other programs.
 
-use std::time::Duration;
-
 use super::writing::wait_for_end;
 use super::*;
-
-const SHORT: Limits = Limits { busy: Duration::from_millis(50), pages: None };
 
 #[tokio::test]
 async fn a_crash_leaves_an_incomplete_chain_and_no_fork() {
@@ -28,12 +24,12 @@ async fn a_locked_database_stops_calls_and_the_gap_is_told() {
     let other = shell(dir.path());
     other.execute_batch("BEGIN EXCLUSIVE").unwrap();
     let busy = LedgerError::Busy(store::path(&dir.path().canonicalize().unwrap()));
-    assert_eq!(ledger.intent(event(Kind::CallIntent), None).await, Err(busy.clone()));
+    assert_eq!(intend(&ledger, event(Kind::CallIntent), None).await, Err(busy.clone()));
     assert_eq!(ledger.append(event(Kind::ToolCompleted)).await, Err(busy.clone()));
     other.execute_batch("ROLLBACK").unwrap();
 
     // The gap comes first, in the same transaction.
-    assert_eq!(ledger.intent(event(Kind::CallIntent), None).await, Ok(3));
+    assert_eq!(intend(&ledger, event(Kind::CallIntent), None).await, Ok(3));
     assert_eq!(ledger.append(event(Kind::ToolCompleted)).await, Ok(4), "told once");
     ledger.close().await;
     let found = records(dir.path());
@@ -68,7 +64,7 @@ async fn a_full_disk_stops_calls_and_what_is_there_stays_good() {
         assert!(written < 100);
     };
     assert!(matches!(full, LedgerError::Full(_)), "{full:?}");
-    let intent = ledger.intent(Event::new(Kind::CallIntent, json!("x".repeat(9000))), None).await;
+    let intent = intend(&ledger, Event::new(Kind::CallIntent, json!("x".repeat(9000))), None).await;
     assert!(matches!(intent, Err(LedgerError::Full(_))), "{intent:?}");
     let verification = verify(dir.path()).unwrap();
     assert_eq!((verification.verdict, verification.chains[0].records), (Verdict::Good, written));
@@ -115,7 +111,7 @@ async fn an_item_that_fails_leaves_the_rest_of_its_batch() {
         tokio::join!(
             ledger.append(event(Kind::SourceLog)),
             ledger.append(event(Kind::SourceLog)),
-            ledger.intent(event(Kind::CallIntent), Some(absent)),
+            intend(&ledger, event(Kind::CallIntent), Some(absent)),
             ledger.append(event(Kind::SourceLog)),
         )
     };
@@ -135,11 +131,11 @@ async fn a_chain_that_somebody_else_wrote_on_is_not_continued() {
     assert!(ledger.append(event(Kind::SourceLog)).await.is_err(), "locked");
     other.execute_batch("ROLLBACK").unwrap();
     for _ in 0..2 {
-        let after = ledger.intent(event(Kind::CallIntent), None).await;
+        let after = intend(&ledger, event(Kind::CallIntent), None).await;
         assert!(matches!(after, Err(LedgerError::Damaged { .. })), "{after:?}");
     }
     ledger.close().await;
-    assert!(matches!(verify(dir.path()).unwrap().verdict, Verdict::Incomplete { .. }));
+    assert!(matches!(verify(dir.path()).unwrap().verdict, Verdict::Tampered { seq: Some(2), .. }));
 }
 
 #[tokio::test]

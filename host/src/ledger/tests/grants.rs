@@ -1,7 +1,6 @@
 //! Grants hold for what was approved and for nothing else.
 
 use std::num::NonZeroU32;
-use std::time::Duration;
 
 use super::*;
 
@@ -23,9 +22,9 @@ async fn add(ledger: &Ledger, grant: &Grant) {
     ledger.add_grant(grant.clone(), event(Kind::GrantAdded)).await.unwrap();
 }
 
-async fn intend(ledger: &Ledger, grant: &Grant, binding: &Binding) -> Result<u64, LedgerError> {
+async fn used(ledger: &Ledger, grant: &Grant, binding: &Binding) -> Result<u64, LedgerError> {
     let consume = Consume { grant: grant.id.clone(), binding: binding.clone() };
-    ledger.intent(event(Kind::CallIntent), Some(consume)).await
+    intend(ledger, event(Kind::CallIntent), Some(consume)).await
 }
 
 #[tokio::test]
@@ -53,15 +52,15 @@ async fn any_changed_fact_voids_a_grant() {
         change(&mut changed, other);
         assert_eq!(ledger.grants(&changed).await.unwrap(), []);
         for grant in &grants {
-            assert_eq!(intend(&ledger, grant, &changed).await, Err(LedgerError::GrantSpent(grant.id.clone())));
+            assert_eq!(used(&ledger, grant, &changed).await, Err(LedgerError::GrantSpent(grant.id.clone())));
         }
     }
     let other_arguments = Binding { arguments: other, ..bound.clone() };
     assert_eq!(ledger.grants(&other_arguments).await.unwrap(), grants[1..]);
-    assert!(intend(&ledger, &grants[0], &other_arguments).await.is_err());
+    assert!(used(&ledger, &grants[0], &other_arguments).await.is_err());
     let other_session = Binding { session: SessionId::new(), ..bound.clone() };
     assert_eq!(ledger.grants(&other_session).await.unwrap(), [grants[0].clone(), grants[2].clone()]);
-    assert!(intend(&ledger, &grants[1], &other_session).await.is_err());
+    assert!(used(&ledger, &grants[1], &other_session).await.is_err());
     assert!(!kinds(dir.path()).contains(&"call.intent".to_owned()), "no intent where the grant was void");
 }
 
@@ -76,9 +75,9 @@ async fn uses_run_out_and_a_replay_is_refused() {
     for (grant, uses) in [(&once, 1), (&twice, 2)] {
         add(&ledger, grant).await;
         for _ in 0..uses {
-            intend(&ledger, grant, &bound).await.unwrap();
+            used(&ledger, grant, &bound).await.unwrap();
         }
-        assert_eq!(intend(&ledger, grant, &bound).await, Err(LedgerError::GrantSpent(grant.id.clone())));
+        assert_eq!(used(&ledger, grant, &bound).await, Err(LedgerError::GrantSpent(grant.id.clone())));
     }
     assert_eq!(ledger.grants(&bound).await.unwrap(), []);
     ledger.close().await;
@@ -94,7 +93,7 @@ async fn of_many_brokers_that_race_for_one_use_one_wins() {
     add(&brokers[0], &grant).await;
     let races = (0..32).map(|i| {
         let (broker, grant, bound) = (brokers[i % 4].clone(), grant.clone(), bound.clone());
-        tokio::spawn(async move { intend(&broker, &grant, &bound).await.is_ok() })
+        tokio::spawn(async move { used(&broker, &grant, &bound).await.is_ok() })
     });
     let won = futures_util::future::join_all(races).await.into_iter().filter(|won| *won.as_ref().unwrap()).count();
     assert_eq!(won, 1);
@@ -109,7 +108,7 @@ async fn expired_grants_do_not_count_and_go_at_the_next_start() {
     let grant = Grant::new(&bound, Scope::Principal, Duration::ZERO, None).unwrap();
     add(&ledger, &grant).await;
     assert_eq!(ledger.grants(&bound).await.unwrap(), []);
-    assert!(intend(&ledger, &grant, &bound).await.is_err());
+    assert!(used(&ledger, &grant, &bound).await.is_err());
     ledger.close().await;
     let count = || -> i64 { shell(dir.path()).query_row("SELECT count(*) FROM grants", [], |row| row.get(0)).unwrap() };
     assert_eq!(count(), 1);
@@ -128,7 +127,7 @@ async fn a_clock_that_is_set_back_makes_no_grant_live_longer() {
     (grant.created_at, grant.expires_at) = (later(grant.created_at, HOUR * 2), later(grant.expires_at, HOUR * 2));
     add(&ledger, &grant).await;
     assert_eq!(ledger.grants(&bound).await.unwrap(), []);
-    assert!(intend(&ledger, &grant, &bound).await.is_err());
+    assert!(used(&ledger, &grant, &bound).await.is_err());
     let mut near = Grant::new(&bound, Scope::Principal, HOUR, None).unwrap();
     near.created_at = later(near.created_at, Duration::from_secs(5));
     add(&ledger, &near).await;

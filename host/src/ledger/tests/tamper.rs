@@ -85,23 +85,27 @@ async fn edits_deletions_insertions_and_new_orders_are_named() {
 }
 
 #[tokio::test]
-async fn a_cut_tail_a_removed_chain_and_an_old_copy_are_incomplete() {
+async fn a_cut_tail_a_removed_chain_and_an_old_copy_are_named() {
     let dir = folder();
     let first = closed(dir.path(), 6).await;
     let copy = std::fs::read(store::path(dir.path())).unwrap();
     let second = closed(dir.path(), 6).await;
-    let incomplete = |reason: &str| match verify(dir.path()).unwrap().verdict {
-        Verdict::Incomplete { chain, reason: found } if found.contains(reason) => chain,
+    let missing = |from: u64| match verify(dir.path()).unwrap().verdict {
+        Verdict::Tampered { chain: Some(chain), seq: Some(seq), reason } if seq == from => {
+            assert!(reason.contains("had written 8 records"), "{reason}");
+            chain
+        }
         other => panic!("{other:?}"),
     };
     shell(dir.path()).execute("DELETE FROM events WHERE chain = ?1 AND seq > 5", [&first]).unwrap();
-    assert_eq!(incomplete("ends at record 5"), first);
+    assert_eq!(missing(6), first);
     shell(dir.path()).execute("DELETE FROM events WHERE chain = ?1", [&first]).unwrap();
-    assert_eq!(incomplete("no record"), first);
+    assert_eq!(missing(1), first);
     std::fs::write(store::path(dir.path()), copy).unwrap();
-    assert_eq!(incomplete("no record"), second);
+    assert_eq!(missing(1), second);
     std::fs::remove_file(store::path(dir.path())).unwrap();
-    assert_eq!(incomplete("no record"), first);
+    assert_eq!(missing(1), first);
+    assert_eq!(verify(dir.path()).unwrap().findings.len(), 2, "every bad chain is listed");
 }
 
 #[tokio::test]
@@ -132,7 +136,7 @@ async fn a_torn_file_is_a_finding_and_no_crash() {
     // To SQLite these are empty databases; the lock file knows better.
     for empty in [b"".as_slice(), b"x"] {
         std::fs::write(store::path(dir.path()), empty).unwrap();
-        assert!(matches!(verify(dir.path()).unwrap().verdict, Verdict::Incomplete { .. }));
+        assert_eq!(named(dir.path()), Ok(1));
     }
 }
 

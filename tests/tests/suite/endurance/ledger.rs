@@ -1,1 +1,314 @@
 //! Floods, deletions and crashes that would spoil the ledger.
+
+use std::collections::BTreeMap;
+use std::fs::{self, OpenOptions};
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+
+use rusqlite::Connection;
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use super::sized;
+use crate::agent::{Agent, Era, Running};
+use crate::place::{DEADLINE, Place, Ran, finish, until};
+use crate::web::{Door, Server};
+
+const FILES: &str =
+    "[sources.files]\ncommand = [\"@source@\", \"plain\"]\n@cell@\n[profiles.default]\napprove = \"never\"\n";
+
+/// How many callers have the token, as the flood comes from those who have none.
+const CALLERS: usize = 16;
+
+#[test]
+fn a_flood_without_a_token_is_a_few_records_and_every_call_has_one_outcome() {
+    let place = Place::new(FILES);
+    let mut server = Server::start(&place);
+    let (flooding, refused) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicUsize::new(0)));
+    let floods: Vec<_> = (0..4)
+        .map(|_| {
+            let (door, flooding, refused) = (server.door.clone(), flooding.clone(), refused.clone());
+            thread::spawn(move || flood(&door, &flooding, &refused))
+        })
+        .collect();
+    until("the flood is there", || refused.load(Ordering::SeqCst) > 0);
+    let calls = sized(20, 500);
+    let callers: Vec<_> = (0..CALLERS)
+        .map(|_| {
+            let door = server.door.clone();
+            thread::spawn(move || {
+                let mut session = door.session(&json!({}));
+                for n in 0..calls {
+                    let seen = session.call("files__add", &json!({ "a": n, "b": 0 })).unwrap();
+                    assert_eq!(seen, json!({ "ok": n.to_string() }));
+                }
+            })
+        })
+        .collect();
+    callers.into_iter().for_each(|caller| caller.join().unwrap());
+    until("the flood is large", || refused.load(Ordering::SeqCst) >= sized(2_000, 100_000));
+    flooding.store(false, Ordering::SeqCst);
+    floods.into_iter().for_each(|flood| flood.join().unwrap());
+    server.running.signal(Signal::TERM);
+    assert_eq!(server.running.ended().0, Some(0));
+
+    let rejected = place.records_of("front.rejected");
+    let counted: u64 = rejected.iter().filter_map(|record| record["body"]["count"].as_u64()).sum();
+    assert_eq!(counted, refused.load(Ordering::SeqCst) as u64, "none is forgotten");
+    assert!(rejected.len() <= 130, "{} records of a flood", rejected.len());
+    let mut outcomes: BTreeMap<String, Vec<Value>> = BTreeMap::new();
+    for end in place.records_of("tool.completed") {
+        outcomes.entry(end["call"].to_string()).or_default().push(end["body"]["outcome"].clone());
+    }
+    let intents = place.records_of("call.intent");
+    assert_eq!(intents.len(), CALLERS * calls);
+    for intent in intents {
+        assert_eq!(outcomes.get(&intent["call"].to_string()), Some(&vec![json!("ok")]), "{intent}");
+    }
+    place.assert_nothing_left();
+}
+
+/// Sends requests without a token, one after the other over one connection.
+fn flood(door: &Door, flooding: &AtomicBool, refused: &AtomicUsize) {
+    let mut stream = TcpStream::connect(&door.address).unwrap();
+    stream.set_read_timeout(Some(DEADLINE)).unwrap();
+    let request = format!("POST /mcp HTTP/1.1\r\nHost: {}\r\nContent-Length: 0\r\n\r\n", door.address);
+    let mut buffer = [0; 4096];
+    while flooding.load(Ordering::SeqCst) {
+        stream.write_all(request.as_bytes()).unwrap();
+        // The answer fits one packet, and the next request is not sent before it.
+        let read = stream.read(&mut buffer).unwrap();
+        assert!(buffer[..read].starts_with(b"HTTP/1.1 401"), "{}", String::from_utf8_lossy(&buffer[..read]));
+        refused.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// Each way in which somebody takes the ledger away, what the refusal and `verify` say of it, and the way back.
+#[test]
+fn a_ledger_that_is_deleted_moved_replaced_or_cut_stops_calls_and_is_never_called_good() {
+    type Harm = fn(&Place);
+    let harms: [(&str, i32, Harm); 5] = [
+        ("deleted", 1, |place| fs::remove_file(place.data("ledger.sqlite")).unwrap()),
+        ("moved", 1, |place| fs::rename(place.data("ledger.sqlite"), place.path("elsewhere")).unwrap()),
+        ("replaced", 0, |place| {
+            let bytes = fs::read(place.data("ledger.sqlite")).unwrap();
+            fs::remove_file(place.data("ledger.sqlite")).unwrap();
+            fs::write(place.data("ledger.sqlite"), bytes).unwrap();
+        }),
+        ("cut", 1, |place| {
+            for name in ["ledger.sqlite", "ledger.sqlite-wal"] {
+                OpenOptions::new().write(true).open(place.data(name)).unwrap().set_len(0).unwrap();
+            }
+        }),
+        ("shortened", 1, |place| {
+            let shell = Connection::open(place.data("ledger.sqlite")).unwrap();
+            shell.execute("DELETE FROM events WHERE seq > 2", []).unwrap();
+        }),
+    ];
+    // A copy has all that was written: the broker does not write it, and it is good.
+    for (what, code, harm) in harms {
+        let place = Place::new(FILES);
+        let mut server = Server::start(&place);
+        let mut session = server.door.session(&json!({}));
+        assert_eq!(session.call("files__add", &json!({ "a": 1, "b": 2 })), Some(json!({ "ok": "3" })), "{what}");
+        assert_eq!(server.door.get("/healthz").0, "200");
+        // So that the outcome is written, and nothing is on its way.
+        until("the outcome is there", || !place.records_of("tool.completed").is_empty());
+        harm(&place);
+        for _ in 0..2 {
+            let refused = session.call("files__add", &json!({ "a": 1, "b": 2 })).unwrap();
+            assert_eq!(refused["refused"], "ledger-unavailable", "{what}: {refused}");
+        }
+        let line = server.running.says("calls are refused");
+        assert!(line.contains("ledger.sqlite") && line.contains("portcullis"), "{what}: {line}");
+        let (status, page) = server.door.get("/healthz");
+        assert_eq!(status, "503", "{what}: {page}");
+        assert!(page.contains("calls are refused") && !page.contains("sqlite"), "{what}: {page}");
+        let verified = place.run(&["audit", "verify"]);
+        assert_eq!(verified.code, Some(code), "{what}: {}{}", verified.out, verified.err);
+        server.running.signal(Signal::TERM);
+        server.running.ended();
+        // A next broker works, and hides nothing.
+        let mut agent = Agent::start(&place, Era::Modern);
+        if what != "cut" {
+            assert_eq!(agent.call("files__add", &json!({ "a": 1, "b": 2 }), None), json!({ "ok": "3" }), "{what}");
+        }
+        agent.leave();
+        let verified = place.run(&["audit", "verify"]);
+        assert_eq!(verified.code, Some(code), "{what}: {}{}", verified.out, verified.err);
+    }
+}
+
+#[test]
+fn calls_go_on_when_a_moved_ledger_is_back() {
+    let place = Place::new(FILES);
+    let mut agent = Agent::start(&place, Era::Modern);
+    assert_eq!(agent.call("files__add", &json!({ "a": 1, "b": 2 }), None), json!({ "ok": "3" }));
+    fs::rename(place.data("ledger.sqlite"), place.path("elsewhere")).unwrap();
+    let refused = agent.call("files__add", &json!({ "a": 1, "b": 2 }), None);
+    assert_eq!(refused["refused"], "ledger-unavailable", "{refused}");
+    let status = place.run(&["status"]);
+    assert_eq!(status.code, Some(1), "{}", status.out);
+    assert!(status.out.contains("calls are refused") && status.out.contains("ledger.sqlite"), "{}", status.out);
+    fs::rename(place.path("elsewhere"), place.data("ledger.sqlite")).unwrap();
+    assert_eq!(agent.call("files__add", &json!({ "a": 1, "b": 2 }), None), json!({ "ok": "3" }));
+    let status = place.run(&["status"]);
+    assert_eq!(status.code, Some(0), "{}", status.out);
+    agent.leave();
+    place.assert_nothing_left();
+}
+
+#[test]
+fn the_next_broker_seals_the_chain_of_one_that_was_killed_and_a_later_cut_is_named() {
+    let place = Place::new(FILES);
+    let mut chains = Vec::new();
+    for _ in 0..2 {
+        let mut agent = Agent::start(&place, Era::Modern);
+        assert_eq!(agent.call("files__add", &json!({ "a": 1, "b": 2 }), None), json!({ "ok": "3" }));
+        agent.running.signal(Signal::KILL);
+        agent.running.ended();
+        place.await_no_process();
+        chains.push(place.records().last().unwrap()["chain"].as_str().unwrap().to_owned());
+        assert_eq!(place.run(&["audit", "verify"]).code, Some(2), "its end is not there");
+    }
+    let mut agent = Agent::start(&place, Era::Modern);
+    agent.list();
+    // Another one beside it seals nothing a second time, and not the chain of one that lives.
+    let mut beside = Agent::start(&place, Era::Modern);
+    beside.list();
+    place.assert_good();
+    [agent, beside].into_iter().for_each(Agent::leave);
+    place.assert_good();
+    let sealed = place.records_of("chain.sealed");
+    let of: Vec<_> = sealed.iter().map(|record| record["body"]["chain"].as_str().unwrap()).collect();
+    assert_eq!(of, chains);
+
+    let shell = Connection::open(place.data("ledger.sqlite")).unwrap();
+    for chain in &chains {
+        let last = "SELECT max(seq) FROM events WHERE chain = ?1";
+        shell.execute(&format!("DELETE FROM events WHERE chain = ?1 AND seq = ({last})"), [chain]).unwrap();
+    }
+    drop(shell);
+    let Ran { code, out, .. } = place.run(&["audit", "verify"]);
+    assert_eq!(code, Some(1), "{out}");
+    for chain in &chains {
+        assert!(out.lines().any(|line| line.contains("tampered with") && line.contains(chain)), "{chain}: {out}");
+    }
+}
+
+#[test]
+fn a_broker_that_is_stopped_while_it_starts_leaves_what_the_next_one_makes_good() {
+    let place = Place::new(FILES);
+    for round in 0..sized(6, 60) {
+        let mut starting = Running::start(place.command(&["serve", "--stdio"]));
+        let before = locks(&place).len();
+        // As early as can be seen from here: its chain has a lock file.
+        until("a chain is begun", || locks(&place).len() > before || round % 2 == 1);
+        starting.signal(Signal::TERM);
+        starting.ended();
+    }
+    place.await_no_process();
+    let mut agent = Agent::start(&place, Era::Modern);
+    assert_eq!(agent.call("files__add", &json!({ "a": 1, "b": 2 }), None), json!({ "ok": "3" }));
+    agent.leave();
+    place.assert_good();
+}
+
+fn locks(place: &Place) -> Vec<PathBuf> {
+    let entries = fs::read_dir(place.data("chains")).into_iter().flatten().flatten();
+    entries.map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|kind| kind == "lock")).collect()
+}
+
+#[test]
+fn a_full_disk_is_logged_once_shown_to_whoever_watches_and_good_again_with_space() {
+    let place = Place::new(FILES);
+    place.run(&["tools"]);
+    let mut server = Server::of(crate::storage::cramped(&place, 512, "serve --listen 127.0.0.1:0"), &place);
+    let mut session = server.door.session(&json!({}));
+    let padding: BTreeMap<String, u8> = (0..60).map(|n| (format!("{n:060}"), 0)).collect();
+    let call = |session: &mut crate::web::Session| {
+        let arguments = json!({ "a": 1, "b": 2, "padding": padding });
+        session.call("files__add", &arguments).unwrap()
+    };
+    let mut answered = 0;
+    let refused = loop {
+        let seen = call(&mut session);
+        if seen["ok"].is_null() {
+            break seen;
+        }
+        answered += 1;
+        assert!(answered < 10_000, "the limit holds nobody back");
+    };
+    assert_eq!(refused["refused"], "ledger-unavailable", "{refused}");
+    let line = server.running.says("calls are refused");
+    assert!(line.contains("ledger.sqlite"), "{line}");
+    let (status, page) = server.door.get("/healthz");
+    assert_eq!(status, "503", "{page}");
+    assert!(page.contains("calls are refused: "), "{page}");
+    assert_eq!(place.run(&["status"]).code, Some(1));
+    for _ in 0..50 {
+        assert_eq!(call(&mut session)["refused"], "ledger-unavailable");
+    }
+    server.running.signal(Signal::TERM);
+    let (_, err) = server.running.ended();
+    let lines =
+        err.lines().filter(|line| line.contains("calls are refused") || line.contains("record is lost")).count();
+    assert!(lines <= 2, "{lines} lines: {err}");
+
+    // Space again: the next broker says what the last one could not.
+    let mut agent = Agent::start(&place, Era::Modern);
+    assert_eq!(agent.call("files__add", &json!({ "a": 1, "b": 2 }), None), json!({ "ok": "3" }));
+    agent.leave();
+    place.assert_good();
+}
+
+#[test]
+fn what_a_policy_says_of_a_call_is_kept_as_its_payload_is() {
+    for (record, kept) in [("shape", false), ("full", true)] {
+        let place = Place::new(&format!(
+            "[sources.files]\ncommand = [\"@source@\", \"plain\"]\n@cell@\n\
+             [profiles.default]\napprove = \"never\"\nrecord = \"{record}\"\n\
+             [[policies]]\nplugin = \"@guest:plain@\"\nsettings = {{ refuse = \"hunter2-refuse\", ask = \"hunter2-ask\" }}\n\
+             [[policies]]\nplugin = \"@guest:plain@\"\non = [\"result\"]\nsettings = {{ refuse = \"hunter2-late\" }}\n"
+        ));
+        let mut agent = Agent::start(&place, Era::Legacy);
+        let denied = agent.call("files__echo", &json!({ "say": "hunter2-refuse" }), None);
+        assert_eq!(denied["refused"], "plain-refused");
+        assert!(denied["message"].as_str().unwrap().contains("hunter2-refuse"), "the agent reads it: {denied}");
+        let asked = agent.send_call("files__echo", &json!({ "say": "hunter2-ask" }));
+        let question = agent.next().unwrap();
+        assert_eq!(question["method"], "elicitation/create", "{question}");
+        assert!(question["params"]["message"].as_str().unwrap().contains("holds \"hunter2-ask\""), "{question}");
+        let answer = json!({ "jsonrpc": "2.0", "id": question["id"], "result": crate::agent::elicited(Some("once")) });
+        agent.running.write(&answer.to_string());
+        assert!(agent.answer(asked, None)["result"].is_object());
+        let withheld = agent.call("files__echo", &json!({ "say": "hunter2-late" }), None);
+        assert!(withheld["message"].as_str().unwrap().contains("hunter2-late"), "{withheld}");
+        let failed = agent.call("files__echo", &json!({ "say": "please fail" }), None);
+        assert_eq!(failed["refused"], "plugin-error");
+        agent.leave();
+        let of = |kind: &str| place.records_of(kind).remove(0)["body"].clone();
+        assert_eq!(of("call.denied")["code"], "plain-refused", "codes stay readable");
+        let texts = [
+            &of("call.denied")["message"],
+            &of("call.asked")["reasons"][0],
+            &of("call.intent")["verdicts"][0]["verdict"]["ask"],
+        ];
+        let completed = place.records_of("tool.completed");
+        let withheld = &completed.iter().find(|end| end["body"]["outcome"] == "withheld").unwrap()["body"]["withheld"];
+        assert_eq!(withheld["code"], "plain-refused");
+        assert!(of("plugin.failed")["cause"]["hash"].is_string(), "a plugin's own words");
+        for text in texts.into_iter().chain([&withheld["message"]]) {
+            assert!(text["hash"].as_str().is_some_and(|hash| hash.starts_with("hmac-sha256:")), "{text}");
+            assert_eq!(text["body"].as_str().is_some_and(|body| body.contains("hunter2")), kept, "{text}");
+            assert_eq!(text["shape"].is_null(), kept, "{text}");
+        }
+        let found = place.run(&["audit", "tail", "-n", "1000", "--json"]).out.contains("hunter2");
+        assert_eq!(found, kept, "record = {record}");
+        assert_eq!(finish(place.command(&["audit", "verify"])).code, Some(0));
+    }
+}

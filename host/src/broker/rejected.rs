@@ -1,0 +1,101 @@
+//! Requests that a front turned away: whoever has no token can send any number of them, and they become a few records.
+
+use std::net::IpAddr;
+use std::sync::Weak;
+
+use serde_json::json;
+
+use crate::ledger::repeats::{self, Repeats};
+use crate::ledger::{Event, Kind, Ledger};
+
+/// Records what fronts turned away.
+pub(super) struct Rejections {
+    ledger: Ledger,
+    repeats: Repeats<Rejection>,
+}
+
+/// What is counted as one kind. Nothing of it is text of the caller's.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct Rejection {
+    reason: &'static str,
+    peer: IpAddr,
+}
+
+impl Rejections {
+    pub(super) fn new(ledger: Ledger) -> Self {
+        Self { ledger, repeats: Repeats::default() }
+    }
+
+    /// Records the first rejection of a kind, and counts the others.
+    pub(super) fn add(&self, reason: &'static str, peer: IpAddr) {
+        let rejection = Rejection { reason, peer };
+        if self.repeats.is_first(&rejection) {
+            self.record(rejection, 1);
+        }
+    }
+
+    /// Records what was only counted. Whether there was nothing.
+    pub(super) fn report(&self) -> bool {
+        let report = self.repeats.report();
+        for (rejection, count) in &report.repeated {
+            self.record(*rejection, *count);
+        }
+        if report.others > 0 {
+            tracing::warn!(count = report.others, "turned away requests of too many kinds to list");
+            let body = json!({ "reason": "too many different rejections to list", "count": report.others });
+            self.ledger.note(Event::new(Kind::FrontRejected, body));
+        }
+        report.is_empty()
+    }
+
+    fn record(&self, Rejection { reason, peer }: Rejection, count: u64) {
+        tracing::warn!(%peer, reason, count, "turned away requests at the front");
+        let body = json!({ "reason": reason, "peer": peer, "count": count });
+        self.ledger.note(Event::new(Kind::FrontRejected, body));
+    }
+}
+
+/// Records every minute how often rejections came again, as long as the broker lives.
+pub(super) async fn report_repeats(rejections: Weak<Rejections>) {
+    let mut pause = repeats::PAUSE;
+    loop {
+        tokio::time::sleep(pause).await;
+        let Some(rejections) = rejections.upgrade() else { return };
+        pause = repeats::next_pause(pause, rejections.report());
+    }
+}
+
+impl std::fmt::Debug for Rejections {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Rejections").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+    use crate::digest::Digest;
+    use crate::ledger::{Filter, Reader, Started};
+
+    #[tokio::test]
+    async fn a_flood_of_rejections_from_everywhere_is_a_bounded_number_of_records() {
+        let dir = tempfile::tempdir().unwrap();
+        let started = Started { version: "0".to_owned(), config: Digest::of(b"") };
+        let ledger = Ledger::open(dir.path(), started).await.unwrap();
+        let rejections = Rejections::new(ledger.clone());
+        let flood = 10_000;
+        for n in 0..flood {
+            rejections.add("token", IpAddr::from(u128::from(n % 1_000_u32).to_be_bytes()));
+        }
+        assert!(!rejections.report());
+        assert!(rejections.report(), "nothing is reported twice");
+        ledger.flush().await.unwrap();
+        let filter = Filter { kind: Some("front.rejected".to_owned()), ..Filter::default() };
+        let found = Reader::open(dir.path()).unwrap().tail(usize::MAX, &filter).unwrap();
+        assert_eq!(found.len(), 2 * repeats::MAX_KINDS + 1);
+        let counted: u64 = found.iter().filter_map(|entry| entry.record.body["count"].as_u64()).sum();
+        assert_eq!(counted, u64::from(flood));
+    }
+}

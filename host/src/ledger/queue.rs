@@ -1,0 +1,137 @@
+//! The way to the writer's thread: what waits for it, and how much may.
+//!
+//! Appends wait for room, notes that find none are lost and counted, and outcomes always have room: each belongs to an
+//! intent that was queued, so that there are never more of them than calls.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Instant;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+
+use super::health::Health;
+use super::record::{Draft, Event};
+use super::writer::{Item, Side, Work};
+use super::{Ledger, LedgerError};
+
+/// How many appends may wait for the writer, and how many notes. At this depth the disk is minutes behind.
+pub(super) const QUEUE: usize = 4096;
+
+/// The answer that an appender waits for.
+type Reply = Result<u64, LedgerError>;
+
+/// The sending side.
+pub(super) struct Queue {
+    work: mpsc::UnboundedSender<Work>,
+    appends: Arc<Semaphore>,
+    notes: Arc<Semaphore>,
+    health: Arc<Health>,
+}
+
+impl Queue {
+    pub(super) fn new(health: Arc<Health>) -> (Self, mpsc::UnboundedReceiver<Work>) {
+        let (work, waiting) = mpsc::unbounded_channel();
+        let room = || Arc::new(Semaphore::new(QUEUE));
+        (Self { work, appends: room(), notes: room(), health }, waiting)
+    }
+
+    /// Queues a record that somebody waits for, as soon as there is room for it.
+    pub(super) async fn append(
+        &self,
+        draft: Option<Draft>,
+        side: Side,
+    ) -> Result<oneshot::Receiver<Reply>, LedgerError> {
+        let room = Arc::clone(&self.appends).acquire_owned().await.map_err(|_| LedgerError::Closed)?;
+        let (reply, answer) = oneshot::channel();
+        self.send(Item { draft, side, reply: Some(reply), outcome: false, _room: Some(room) })?;
+        Ok(answer)
+    }
+
+    /// Queues a record that nobody waits for, if there is room for it. One that is lost is counted.
+    pub(super) fn note(&self, event: Event) {
+        let kind = event.kind.as_str();
+        let queued = event.draft().and_then(|draft| {
+            let room = Arc::clone(&self.notes).try_acquire_owned().map_err(|_| LedgerError::Overloaded)?;
+            self.send(Item::of(draft, Some(room)))
+        });
+        if let Err(error) = queued {
+            self.health.lose(kind, &error);
+        }
+    }
+
+    /// Queues the outcome of an intent that was queued.
+    fn outcome(&self, event: Event) {
+        let kind = event.kind.as_str();
+        let queued = event.draft().and_then(|draft| self.send(Item { outcome: true, ..Item::of(draft, None) }));
+        if let Err(error) = queued {
+            self.health.lose(kind, &error);
+        }
+    }
+
+    /// Asks the writer to end, and waits until it has let go of the file.
+    pub(super) async fn stop(&self) {
+        let (reply, done) = oneshot::channel();
+        if self.work.send(Work::Stop(reply)).is_ok() {
+            // An error means that another `stop` came first; its writer is gone or going.
+            let _ = done.await;
+        }
+        self.work.closed().await;
+    }
+
+    fn send(&self, item: Item) -> Result<(), LedgerError> {
+        self.work.send(Work::Item(item)).map_err(|_| LedgerError::Closed)
+    }
+}
+
+/// An intent that was queued and is not known to be durable yet.
+#[derive(Debug)]
+#[must_use = "a source may see a call only when its intent is durable"]
+pub struct PendingIntent {
+    ledger: Ledger,
+    asked: Instant,
+    answer: oneshot::Receiver<Reply>,
+}
+
+impl PendingIntent {
+    pub(super) fn new(ledger: Ledger, asked: Instant, answer: oneshot::Receiver<Reply>) -> (Self, OutcomeSlot) {
+        let slot = OutcomeSlot(ledger.clone());
+        (Self { ledger, asked, answer }, slot)
+    }
+
+    /// Waits until the intent is on disk, and gives its number. Only then may the source see a byte.
+    ///
+    /// Cancellation: the intent may be durable and the use of a grant spent. Whoever drops this future records an outcome.
+    ///
+    /// # Errors
+    /// [`LedgerError::GrantSpent`] where the grant covers this call no longer, and nothing is recorded; otherwise as
+    /// [`Ledger::append`].
+    pub async fn durable(self) -> Result<u64, LedgerError> {
+        let answer = self.answer.await.unwrap_or(Err(LedgerError::Closed));
+        self.ledger.0.appended.record(self.asked.elapsed());
+        answer
+    }
+}
+
+/// The room in the writer's queue for the one outcome of an intent.
+pub struct OutcomeSlot(Ledger);
+
+impl OutcomeSlot {
+    /// Records how the call ended, in order with all other records, without waiting. It is never refused for want of room,
+    /// and kept until it can be written. Needs no runtime, so it can be called from `Drop`.
+    pub fn record(self, event: Event) {
+        self.0.0.queue.outcome(event);
+    }
+}
+
+impl fmt::Debug for OutcomeSlot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("OutcomeSlot")
+    }
+}
+
+impl Item {
+    /// A record that nobody waits for.
+    pub(super) fn of(draft: Draft, room: Option<OwnedSemaphorePermit>) -> Self {
+        Self { draft: Some(draft), side: Side::None, reply: None, outcome: false, _room: room }
+    }
+}

@@ -1,0 +1,66 @@
+//! Seals: a chain whose broker died has no end of its own, and gets one in the chain of the next broker. From then on it is
+//! whole as it stands, and a record less or more is tampering.
+
+use std::collections::HashSet;
+use std::path::Path;
+
+use rusqlite::{Connection, OptionalExtension as _};
+use serde_json::json;
+
+use super::chain::{self, End};
+use super::record::{Event, Kind};
+use super::{LedgerError, store};
+use crate::digest::hex;
+
+/// Where a chain ends whose broker died.
+#[derive(Debug)]
+pub(super) struct Seal {
+    pub(super) chain: String,
+    end: End,
+}
+
+impl Seal {
+    /// The record that seals the chain.
+    pub(super) fn event(&self) -> Event {
+        let End { seq, hash } = self.end;
+        Event::new(Kind::ChainSealed, json!({ "chain": self.chain, "seq": seq, "hash": hex(&hash) }))
+    }
+}
+
+/// The chains without an end, of brokers that are surely dead. A chain that holds less than its broker had written is sealed
+/// where its broker was, so that the cut stays visible.
+pub(super) fn due(conn: &Connection, data_dir: &Path) -> Result<Vec<Seal>, LedgerError> {
+    let failed = |error: rusqlite::Error| store::error(data_dir, &error);
+    let ended = ended(conn).map_err(failed)?;
+    let mut due = Vec::new();
+    for chain in chain::all(data_dir)? {
+        if ended.contains(&chain) || !chain::is_dead(data_dir, &chain) {
+            continue;
+        }
+        let found = chain::end(conn, &chain).map_err(failed)?;
+        let end = match chain::witness(data_dir, &chain) {
+            Some(witness) if witness.seq > found.seq => witness,
+            _ => found,
+        };
+        due.push(Seal { chain, end });
+    }
+    Ok(due)
+}
+
+/// Whether a chain is sealed. Asked in the transaction that would seal it, so that of brokers which start together one does.
+pub(super) fn is_sealed(conn: &Connection, chain: &str) -> rusqlite::Result<bool> {
+    // The second condition is for the index, which leaves out the two kinds of every call.
+    let sql = "SELECT 1 FROM events WHERE kind = 'chain.sealed' AND kind NOT IN ('call.intent', 'tool.completed') \
+               AND record ->> '$.body.chain' = ?1";
+    conn.prepare_cached(sql)?.query_row([chain], |_| Ok(())).optional().map(|found| found.is_some())
+}
+
+/// The chains that have an end, of their own or by a seal.
+fn ended(conn: &Connection) -> rusqlite::Result<HashSet<String>> {
+    let sql = "SELECT chain FROM events WHERE kind = 'broker.stopped' AND kind NOT IN ('call.intent', 'tool.completed') \
+               UNION ALL SELECT record ->> '$.body.chain' FROM events WHERE kind = 'chain.sealed' \
+               AND kind NOT IN ('call.intent', 'tool.completed')";
+    let mut query = conn.prepare(sql)?;
+    let found = query.query_map([], |row| row.get::<_, Option<String>>(0))?;
+    found.filter_map(Result::transpose).collect()
+}

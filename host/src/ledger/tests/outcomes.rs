@@ -1,0 +1,80 @@
+//! How a call ended is recorded once, whatever else wants to be.
+
+use super::*;
+
+fn outcome() -> Event {
+    Event::new(Kind::ToolCompleted, json!({"outcome": "ok"}))
+}
+
+async fn intended(ledger: &Ledger) -> OutcomeSlot {
+    let (intent, slot) = ledger.intent(event(Kind::CallIntent), None).await.unwrap();
+    intent.durable().await.unwrap();
+    slot
+}
+
+fn count(dir: &Path, kind: &str) -> usize {
+    kinds(dir).iter().filter(|found| *found == kind).count()
+}
+
+#[tokio::test]
+async fn an_outcome_has_room_where_notes_find_none() {
+    let dir = folder();
+    let ledger = open(dir.path()).await;
+    let slots = [intended(&ledger).await, intended(&ledger).await];
+    let other = shell(dir.path());
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let notes = 3 * QUEUE;
+    for _ in 0..notes {
+        ledger.note(event(Kind::SourceLog));
+    }
+    slots.into_iter().for_each(|slot| slot.record(outcome()));
+    other.execute_batch("ROLLBACK").unwrap();
+    ledger.flush().await.unwrap();
+    assert_eq!(count(dir.path(), "tool.completed"), 2);
+    // Whatever was lost is counted in the next record.
+    ledger.append(event(Kind::SourceLog)).await.unwrap();
+    let gaps = records(dir.path()).into_iter().filter(|entry| entry.record.kind == "ledger.gap");
+    let lost: u64 = gaps.map(|gap| gap.record.body["lost"].as_u64().unwrap()).sum();
+    assert!(lost > 0, "there was no room");
+    assert_eq!(count(dir.path(), "source.log") as u64 + lost, notes as u64 + 1);
+    ledger.close().await;
+    assert_eq!(verify(dir.path()).unwrap().verdict, Verdict::Good);
+}
+
+#[tokio::test]
+async fn an_outcome_that_cannot_be_written_is_kept_and_written_once() {
+    let dir = folder();
+    let ledger = Ledger::open_with(dir.path(), started(), SHORT).await.unwrap();
+    let slots = [intended(&ledger).await, intended(&ledger).await];
+    let other = shell(dir.path());
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    for slot in slots {
+        slot.record(outcome());
+        assert!(matches!(ledger.append(event(Kind::SourceLog)).await, Err(LedgerError::Busy(_))));
+    }
+    let trouble = ledger.trouble().unwrap();
+    assert_eq!((trouble.lost, trouble.error.in_general()), (2, "the ledger is locked by another program"));
+    other.execute_batch("ROLLBACK").unwrap();
+    ledger.append(event(Kind::SourceLog)).await.unwrap();
+    assert_eq!(ledger.trouble(), None);
+    let found = kinds(dir.path());
+    let after: Vec<_> = found.iter().skip(3).map(String::as_str).collect();
+    assert_eq!(after, ["ledger.gap", "tool.completed", "tool.completed", "source.log"]);
+}
+
+#[tokio::test]
+async fn what_is_owed_is_written_as_soon_as_it_can_be_though_nothing_else_comes() {
+    let dir = folder();
+    let limits = Limits { retry: Duration::from_millis(10), ..SHORT };
+    let ledger = Ledger::open_with(dir.path(), started(), limits).await.unwrap();
+    let slot = intended(&ledger).await;
+    let other = shell(dir.path());
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    slot.record(outcome());
+    assert!(ledger.flush().await.is_err());
+    let mut tip = ledger.tip();
+    tip.mark_unchanged();
+    other.execute_batch("ROLLBACK").unwrap();
+    tip.changed().await.unwrap();
+    assert_eq!(kinds(dir.path()), ["broker.started", "call.intent", "tool.completed"]);
+}

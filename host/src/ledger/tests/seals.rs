@@ -1,0 +1,106 @@
+//! Chains of brokers that died get their end in the chain of the next.
+
+use super::*;
+
+/// A chain of four records whose broker died.
+async fn died(dir: &Path) -> String {
+    let ledger = open(dir).await;
+    for _ in 0..3 {
+        ledger.append(event(Kind::CallIntent)).await.unwrap();
+    }
+    let chain = ledger.chain().to_owned();
+    drop(ledger);
+    while is_live(dir, &chain) {
+        tokio::task::yield_now().await;
+    }
+    chain
+}
+
+fn findings(dir: &Path) -> Vec<(String, u64)> {
+    let found = verify(dir).unwrap().findings.into_iter().map(|finding| match finding {
+        Verdict::Tampered { chain: Some(chain), seq: Some(seq), .. } => (chain, seq),
+        other => panic!("{other:?}"),
+    });
+    found.collect()
+}
+
+#[tokio::test]
+async fn a_dead_chain_is_sealed_by_the_next_broker_and_every_later_change_is_named() {
+    let dir = folder();
+    let chain = died(dir.path()).await;
+    assert!(matches!(verify(dir.path()).unwrap().verdict, Verdict::Incomplete { .. }));
+    closed(dir.path(), 0).await;
+    closed(dir.path(), 0).await;
+    let found = verify(dir.path()).unwrap();
+    assert_eq!(found.verdict, Verdict::Good);
+    assert_eq!(found.chains[0].sealed, Some(4));
+    let seals: Vec<_> = records(dir.path()).into_iter().filter(|entry| entry.record.kind == "chain.sealed").collect();
+    let [seal] = &seals[..] else { panic!("{seals:?}") };
+    assert_eq!((seal.record.body["chain"].as_str(), seal.record.body["seq"].as_u64()), (Some(&*chain), Some(4)));
+
+    let whole = std::fs::read(store::path(dir.path())).unwrap();
+    for (sql, seq) in [
+        ("DELETE FROM events WHERE chain = ?1 AND seq = 4", 4),
+        ("DELETE FROM events WHERE chain = ?1", 1),
+        (
+            "INSERT INTO events (chain, seq, record, hash) SELECT chain, 5, record, hash FROM events WHERE chain = ?1 AND seq = 4",
+            5,
+        ),
+    ] {
+        std::fs::write(store::path(dir.path()), &whole).unwrap();
+        shell(dir.path()).execute(sql, [&chain]).unwrap();
+        // Without the lock file too: what was sealed stands in the chain.
+        assert_eq!(findings(dir.path()), [(chain.clone(), seq)], "{sql}");
+        let lock = dir.path().join("chains").join(format!("{chain}.lock"));
+        let kept = std::fs::read(&lock).unwrap();
+        std::fs::remove_file(&lock).unwrap();
+        assert_eq!(findings(dir.path()), [(chain.clone(), seq)], "{sql}");
+        std::fs::write(&lock, kept).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_cut_before_the_seal_stays_visible_and_every_bad_chain_is_listed() {
+    let dir = folder();
+    let chains = [died(dir.path()).await, died(dir.path()).await];
+    for (chain, from) in chains.iter().zip([3, 2]) {
+        shell(dir.path()).execute("DELETE FROM events WHERE chain = ?1 AND seq >= ?2", (chain, from)).unwrap();
+    }
+    let expected = [(chains[0].clone(), 3), (chains[1].clone(), 2)];
+    // The second broker sealed the first chain, and its seal is gone with the rest of it.
+    assert_eq!(findings(dir.path()), expected);
+    closed(dir.path(), 0).await;
+    assert_eq!(findings(dir.path()), expected);
+}
+
+#[tokio::test]
+async fn a_chain_that_never_got_a_record_is_sealed_too() {
+    let dir = folder();
+    closed(dir.path(), 0).await;
+    drop(chain::Lock::create(dir.path()).unwrap());
+    assert!(matches!(verify(dir.path()).unwrap().verdict, Verdict::Incomplete { .. }));
+    closed(dir.path(), 0).await;
+    assert_eq!(verify(dir.path()).unwrap().verdict, Verdict::Good);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn brokers_that_start_together_seal_a_dead_chain_once_and_never_a_live_one() {
+    for _ in 0..5 {
+        let dir = folder();
+        let live = open(dir.path()).await;
+        let chain = died(dir.path()).await;
+        let opened = (0..6).map(|_| {
+            let dir = dir.path().to_owned();
+            tokio::spawn(async move { open(&dir).await })
+        });
+        let opened = futures_util::future::join_all(opened).await;
+        let found = records(dir.path()).into_iter().filter(|entry| entry.record.kind == "chain.sealed");
+        let sealed: Vec<_> = found.map(|entry| entry.record.body["chain"].as_str().unwrap().to_owned()).collect();
+        assert_eq!(sealed, [chain]);
+        for ledger in opened {
+            ledger.unwrap().close().await;
+        }
+        live.close().await;
+        assert_eq!(verify(dir.path()).unwrap().verdict, Verdict::Good);
+    }
+}
