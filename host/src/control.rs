@@ -6,6 +6,7 @@
 mod client;
 mod wire;
 
+use std::collections::VecDeque;
 use std::fs::{self, DirBuilder, Permissions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
@@ -15,8 +16,7 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::Semaphore;
-use tokio::task::JoinHandle;
+use tokio::task::{AbortHandle, JoinHandle};
 
 pub use client::all;
 
@@ -26,7 +26,8 @@ pub const MAX_LINE_BYTES: usize = 1024 * 1024;
 /// How long one exchange may take, on either side. Answers come from memory.
 pub const DEADLINE: Duration = Duration::from_secs(10);
 
-/// How many connections are served at a time; more wait. A person has a few terminals.
+/// How many connections are served at a time; the next takes the place of the oldest. A person has a few terminals, and an
+/// answer takes milliseconds: what is open for longer says nothing.
 const MAX_CONNECTIONS: usize = 16;
 
 /// What the command line wants to know or do.
@@ -151,24 +152,28 @@ fn folder(data_dir: &Path) -> PathBuf {
 }
 
 async fn accept(listener: UnixListener, handler: Handler) {
-    let room = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     // Dropped with this task, and the connections with it.
     let mut open = tokio::task::JoinSet::new();
+    let mut oldest_first = VecDeque::new();
     loop {
         while open.try_join_next().is_some() {}
-        let Ok(permit) = Arc::clone(&room).acquire_owned().await else { return };
+        oldest_first.retain(|connection: &AbortHandle| !connection.is_finished());
         match listener.accept().await {
             Ok((stream, _)) => {
+                if oldest_first.len() >= MAX_CONNECTIONS
+                    && let Some(oldest) = oldest_first.pop_front()
+                {
+                    oldest.abort();
+                }
                 let handler = Arc::clone(&handler);
-                open.spawn(async move {
+                oldest_first.push_back(open.spawn(async move {
                     if let Err(error) = tokio::time::timeout(DEADLINE, exchange(stream, handler))
                         .await
                         .unwrap_or(Err(ControlError::Late))
                     {
                         tracing::warn!(%error, "control connection");
                     }
-                    drop(permit);
-                });
+                }));
             }
             Err(error) => {
                 tracing::warn!(%error, "control socket");

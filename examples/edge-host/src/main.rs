@@ -23,7 +23,10 @@ fn main() -> anyhow::Result<()> {
 async fn serve(config: Config) -> anyhow::Result<()> {
     // Without the feature `process` nothing is launched.
     let broker = Broker::build(config, Launcher::SelfExec).await?;
-    let served = serve_stdio(broker.clone(), "default".parse()?, tokio::io::stdin(), tokio::io::stdout()).await;
+    let served = {
+        let (input, output) = (tokio::io::stdin(), tokio::io::stdout());
+        serve_stdio(broker.clone(), "default".parse()?, input, output, std::future::pending()).await
+    };
     broker.shutdown().await;
     Ok(served?)
 }

@@ -20,6 +20,7 @@ fn main() -> ExitCode {
     portcullis_jail::main_if_asked();
     thief::main_if_asked();
     raise_descriptors();
+    give_large_blocks_back();
     let cli = cli::Cli::parse();
     output::log(cli.command.log_level());
     let json = cli.global.json;
@@ -36,3 +37,22 @@ fn raise_descriptors() {
     // Without it there are fewer, and what needs more says so.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: most, maximum: most });
 }
+
+/// Has the C library give each large block of memory pages of its own, which go back to the system with it. Left alone, it stops
+/// doing so for blocks of up to 32 MiB once one of that size was freed, and a burst of large messages is kept for good.
+#[cfg(target_env = "gnu")]
+fn give_large_blocks_back() {
+    /// In bytes: beyond what calls take that are not large.
+    const LARGE: libc::c_int = 1024 * 1024;
+    #[allow(unsafe_code, reason = "the only way to set this after the program has started")]
+    // SAFETY: it takes two numbers, and no other thread has been started.
+    unsafe {
+        // Where it is refused, all works and more memory is kept.
+        libc::mallopt(libc::M_MMAP_THRESHOLD, LARGE);
+        libc::mallopt(libc::M_TRIM_THRESHOLD, 2 * LARGE);
+    }
+}
+
+/// Other C libraries give large blocks back by themselves.
+#[cfg(not(target_env = "gnu"))]
+fn give_large_blocks_back() {}

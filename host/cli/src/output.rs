@@ -19,7 +19,8 @@ pub(crate) fn log(level: &str) {
     let filter = wanted.unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(level));
     let colours = anstream::AutoStream::choice(&std::io::stderr()) != anstream::ColorChoice::Never;
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours);
-    log.with_writer(std::io::stderr).with_target(false).init();
+    // Where standard error has gone, as a terminal does, saying so there would be a panic.
+    log.with_writer(std::io::stderr).with_target(false).log_internal_errors(false).init();
 }
 
 /// Data, indented, on standard output.

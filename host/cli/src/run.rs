@@ -43,7 +43,7 @@ pub(crate) fn profile(name: Option<&str>) -> anyhow::Result<ProfileName> {
     Ok(name.unwrap_or("default").parse()?)
 }
 
-/// Ready when somebody wants the program to end: Ctrl-C, TERM, or the terminal going away.
+/// Ready when somebody wants a command to end: Ctrl-C, TERM, or the terminal going away.
 pub(crate) async fn asked_to_end() -> std::io::Result<()> {
     use tokio::signal::unix::{SignalKind, signal};
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -54,6 +54,37 @@ pub(crate) async fn asked_to_end() -> std::io::Result<()> {
         _ = terminate.recv() => {}
         _ = hangup.recv() => {}
     }
+    Ok(())
+}
+
+/// Ready when a broker that serves is to end: Ctrl-C or TERM. That the terminal goes away is no reason; see [`outlive_terminal`].
+pub(crate) async fn asked_to_stop() {
+    use tokio::signal::unix::{SignalKind, signal};
+    let asked = async {
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        let mut terminate = signal(SignalKind::terminate())?;
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+        std::io::Result::Ok(())
+    };
+    if let Err(error) = asked.await {
+        tracing::error!(%error, "signals cannot be listened for");
+    }
+}
+
+/// Keeps SIGHUP from ending the program. It is what operators send for a reload, and what a terminal sends that is closed.
+pub(crate) fn outlive_terminal() -> anyhow::Result<()> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let mut hangup = signal(SignalKind::hangup()).context("SIGHUP cannot be listened for")?;
+    tokio::spawn(async move {
+        while hangup.recv().await.is_some() {
+            tracing::warn!(
+                "SIGHUP: the configuration is not reloaded while the broker runs; restart it to apply changes"
+            );
+        }
+    });
     Ok(())
 }
 

@@ -37,6 +37,21 @@ async fn raw(path: &Path, bytes: Vec<u8>) -> String {
 }
 
 #[tokio::test]
+async fn a_broker_answers_however_many_connections_say_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let ledger = ledger(dir.path()).await;
+    let control = Control::serve(dir.path(), ledger.chain(), echo("a")).unwrap();
+    let mut silent = Vec::new();
+    for _ in 0..2 * MAX_CONNECTIONS {
+        silent.push(UnixStream::connect(&control.path).await.unwrap());
+    }
+    assert!(all(dir.path(), &Request::Status).await.unwrap()[0].1.is_ok());
+    // It was answered although others still hang.
+    let last = silent.last().unwrap();
+    assert_eq!(last.try_read(&mut [0]).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+}
+
+#[tokio::test]
 async fn every_live_broker_answers_and_dead_sockets_go() {
     let dir = tempfile::tempdir().unwrap();
     assert_eq!(all(dir.path(), &Request::Status).await.unwrap(), []);

@@ -3,13 +3,17 @@
 //! A request is looked at in a fixed order: `Host`, path, `Origin`, caller, method, headers, body; what fails first
 //! answers. Specification: MCP 2025-11-25 and 2026-07-28, "Streamable HTTP".
 
+mod activity;
 mod admission;
+mod body;
+mod connections;
 mod events;
 mod guard;
 mod headers;
 mod jwt;
 mod listener;
 mod params;
+mod places;
 mod post;
 mod reply;
 mod sessions;
@@ -30,14 +34,17 @@ use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use tokio::net::TcpListener;
 
+use self::activity::{Answering, InProgress};
 use self::admission::Admission;
+use self::body::Bodies;
 use self::guard::Guard;
 use self::jwt::Verifier;
+use self::places::Places;
 use self::reply::Refusal;
 use self::sessions::Sessions;
 use self::token::Tokens;
 use super::backend::Backend;
-use super::protocol::version;
+use super::protocol::{Calls, version};
 use crate::broker::Broker;
 use crate::config::ServeConfig;
 use crate::egress::EgressError;
@@ -55,6 +62,14 @@ const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset
 
 /// Answers without a token, for whoever watches the broker: `ok`, or 503 and why while calls are refused.
 pub const HEALTH_PATH: &str = "/healthz";
+
+/// How many requests may be in progress at once, of all callers together. By the rule of [`Places`] half of them for one
+/// caller alone, who would need four sessions full of calls to meet that.
+const MAX_REQUESTS: u64 = 512;
+
+/// How many streams of events may be open at once, of all callers together: one for each agent of a large team, and their
+/// calls that report progress. Half of them for one caller alone.
+const MAX_STREAMS: u64 = 1024;
 
 /// Told of every request that is turned away before it is a call: the reason (`host`, `origin`, `token`, `profile`,
 /// `malformed`, `mismatch` of headers and body) and the peer. For the ledger; called on the connection's task, so it must not block.
@@ -103,7 +118,11 @@ pub(crate) struct Shared {
     admission: Admission,
     sessions: Sessions,
     on_rejected: OnRejected,
-    max_body: usize,
+    requests: Arc<Places>,
+    streams: Arc<Places>,
+    bodies: Bodies,
+    /// Those of the modern era. Those of the others are of a session.
+    calls: Calls,
 }
 
 impl HttpFront {
@@ -152,7 +171,17 @@ impl HttpFront {
         let listener = TcpListener::bind(serve.listen).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         let guard = Guard::new(address, &serve.hosts, &serve.origins);
-        let shared = Shared { backend, guard, admission, sessions: Sessions::default(), on_rejected, max_body };
+        let shared = Shared {
+            backend,
+            guard,
+            admission,
+            sessions: Sessions::default(),
+            on_rejected,
+            requests: Places::new(MAX_REQUESTS),
+            streams: Places::new(MAX_STREAMS),
+            bodies: Bodies::new(max_body),
+            calls: Calls::default(),
+        };
         Ok(Self { listener, address, shared: Arc::new(shared) })
     }
 
@@ -162,7 +191,8 @@ impl HttpFront {
         self.address
     }
 
-    /// Serves until `shutdown` is ready. Open calls then get [`DRAIN`](super::DRAIN) to end; all sessions are closed.
+    /// Serves until `shutdown` is ready. Open calls then get [`DRAIN`](super::DRAIN) to end, and those that do not are answered
+    /// with an error that says so; all sessions are closed.
     ///
     /// Dropping the future drops connections and calls, and leaves sessions open in the ledger.
     pub async fn serve(self, shutdown: impl Future<Output = ()> + Send) {
@@ -177,17 +207,26 @@ impl fmt::Debug for HttpFront {
 }
 
 /// Answers one request.
-async fn handle(shared: Arc<Shared>, peer: SocketAddr, request: Request) -> Response {
-    route(&shared, request).await.unwrap_or_else(|refusal| {
+async fn handle(
+    shared: Arc<Shared>,
+    peer: SocketAddr,
+    mut in_progress: InProgress,
+    request: Request,
+) -> hyper::Response<Answering> {
+    let response = route(&shared, &mut in_progress, request).await.unwrap_or_else(|refusal| {
         if let Some(reason) = refusal.reason {
             tracing::debug!(%peer, reason, "rejected a request at the HTTP front");
             (shared.on_rejected)(reason, peer);
         }
         refusal.into_response()
-    })
+    });
+    if events::is_stream(&response) {
+        in_progress.streams(&shared.streams);
+    }
+    response.map(|body| in_progress.until_end_of(body))
 }
 
-async fn route(shared: &Arc<Shared>, request: Request) -> Result<Response, Refusal> {
+async fn route(shared: &Arc<Shared>, in_progress: &mut InProgress, request: Request) -> Result<Response, Refusal> {
     let (parts, body) = request.into_parts();
     shared.guard.check_host(&parts)?;
     match parts.uri.path() {
@@ -216,6 +255,10 @@ async fn route(shared: &Arc<Shared>, request: Request) -> Result<Response, Refus
     }
     shared.guard.check_origin(&parts.headers)?;
     let caller = shared.admission.admit(&parts.headers).await?;
+    match parts.method {
+        Method::GET => in_progress.admit(&shared.streams, &caller.principal, "streams")?,
+        _ => in_progress.admit(&shared.requests, &caller.principal, "requests")?,
+    }
     match parts.method {
         Method::POST => post::post(shared, &caller, &parts.headers, body).await,
         Method::GET | Method::DELETE if headers::version(&parts.headers)?.is_some_and(|v| v >= version::MODERN) => {

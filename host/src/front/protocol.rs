@@ -163,10 +163,21 @@ impl Agent {
         Ok(modern::serve(&desk, &client, request, out, calls))
     }
 
-    /// The agent sends nothing any more, so it answers no question either.
+    /// The agent sends nothing any more, so it answers no question either. What goes on for ever ends by itself.
     pub(crate) fn hang_up(&self) {
-        if let State::Legacy(legacy) = &self.state {
-            legacy.hang_up();
+        match &self.state {
+            State::Fresh => {}
+            State::Legacy(legacy) => legacy.hang_up(),
+            State::Modern { desks, .. } => desks.iter().for_each(|(_, desk)| desk.quiet()),
+        }
+    }
+
+    /// Answers the open calls with an error that says that they were cut.
+    pub(crate) fn cut(&self) {
+        match &self.state {
+            State::Fresh => {}
+            State::Legacy(legacy) => legacy.cut(),
+            State::Modern { calls, .. } => calls.cut(),
         }
     }
 
@@ -190,10 +201,10 @@ pub(crate) fn malformed(text: &bytes::Bytes, error: &MessageError) -> Response {
 }
 
 /// The answer to a method that the agent's era does not have.
-fn unknown(request: Request) -> Step {
+pub(crate) fn unknown(request: Request) -> Response {
     let (method, modern) = (&request.method, version::MODERN);
     let why = format!("method {method:?} is not served here: {modern} and the revisions with `initialize` do not mix");
-    Step::Answer(Response::error(Some(request.id), &RpcError::new(RpcError::METHOD_NOT_FOUND, why)))
+    Response::error(Some(request.id), &RpcError::new(RpcError::METHOD_NOT_FOUND, why))
 }
 
 fn server_info() -> serde_json::Value {

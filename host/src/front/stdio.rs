@@ -4,18 +4,19 @@ mod lines;
 
 use std::collections::VecDeque;
 use std::io;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use self::lines::{Line, Lines};
-use super::DRAIN;
 use super::backend::Backend;
 use super::protocol::contact::{OUT_QUEUE, Out};
 use super::protocol::{Agent, Step, malformed};
+use super::{DRAIN, LAST_WORD};
 use crate::broker::Broker;
 use crate::message::{Message, MessageError};
 use crate::name::ProfileName;
@@ -26,7 +27,8 @@ const PRINCIPAL: &str = "local";
 /// Messages that may wait while one before them is taken in. An agent that sends more is read when that is done.
 const MAX_AHEAD: usize = 16;
 
-/// Serves one agent until it closes `input`. Calls that are open then get [`DRAIN`] to end; the session is closed.
+/// Serves one agent until it closes `input` or `shutdown` is ready. Calls that are open then get [`DRAIN`] to end, and those that
+/// do not are answered with an error that says so; the session is closed.
 ///
 /// Dropping the future cancels the open calls and leaves the session open in the ledger.
 ///
@@ -37,8 +39,10 @@ pub async fn serve_stdio(
     profile: ProfileName,
     input: impl AsyncRead + Unpin + Send,
     output: impl AsyncWrite + Unpin + Send + 'static,
+    shutdown: impl Future<Output = ()> + Send,
 ) -> io::Result<()> {
     let max = broker.config().max_message;
+    let input = Until { input, end: Some(pin!(shutdown)) };
     serve(Arc::new(broker), profile, input, output, max).await
 }
 
@@ -60,7 +64,11 @@ pub(crate) async fn serve(
     agent.hang_up();
     let ended = tokio::time::timeout(DRAIN, async { while calls.join_next().await.is_some() {} });
     if ended.await.is_err() {
-        tracing::warn!(open = calls.len(), "the agent left; calls that are still open are dropped");
+        tracing::warn!(open = calls.len(), "calls that are still open are cut");
+        agent.cut();
+        let answered = async { while calls.join_next().await.is_some() {} };
+        // An agent that does not read its answers has gone.
+        let _ = tokio::time::timeout(LAST_WORD, answered).await;
     }
     calls.shutdown().await;
     agent.close(DRAIN).await;
@@ -70,6 +78,28 @@ pub(crate) async fn serve(
     let written = tokio::time::timeout(DRAIN, writer.join_next()).await.ok().flatten();
     let written = written.and_then(Result::ok).unwrap_or(Ok(()));
     read.and(written).or_else(|error| if error.kind() == io::ErrorKind::BrokenPipe { Ok(()) } else { Err(error) })
+}
+
+/// An input that ends when a future is ready.
+struct Until<'a, R, F> {
+    input: R,
+    /// None once it was ready.
+    end: Option<Pin<&'a mut F>>,
+}
+
+impl<R: AsyncRead + Unpin, F: Future<Output = ()>> AsyncRead for Until<'_, R, F> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let over = self.end.as_mut().is_none_or(|end| end.as_mut().poll(context).is_ready());
+        if over {
+            self.end = None;
+            return Poll::Ready(Ok(()));
+        }
+        Pin::new(&mut self.input).poll_read(context, buffer)
+    }
 }
 
 /// Takes lines until there are no more, or nobody reads the answers.

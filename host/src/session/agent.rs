@@ -97,6 +97,9 @@ pub trait Contact: Send + Sync {
         None
     }
 
+    /// Told that a source is about to get the call, so that it may have an effect from here on.
+    fn handed_over(&self) {}
+
     /// Passes on a notification that belongs to no call. Does not wait: dropped if the agent does not read.
     fn offer(&self, _notification: Notification) {}
 

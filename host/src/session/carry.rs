@@ -64,6 +64,7 @@ impl Session {
     /// Carries a call on until it ends or needs the agent.
     pub(super) async fn carry(&self, carrying: &mut Carrying, contact: &Arc<dyn Contact>) -> Pause {
         let Carrying { upstream, about, call, span, said } = carrying;
+        contact.handed_over();
         let mut asked = FuturesUnordered::new();
         let outcome = loop {
             tokio::select! {

@@ -58,6 +58,11 @@ impl Running {
         }
     }
 
+    /// Closes its input.
+    pub(crate) fn hang_up(&mut self) {
+        drop(self.stdin.take());
+    }
+
     /// Waits for the end, after closing its input. Gives the exit code and what was still to be read of standard error.
     pub(crate) fn end(mut self) -> (Option<i32>, String) {
         drop(self.stdin.take());

@@ -115,7 +115,7 @@ fn a_late_answer_reaches_nobody() {
 
 #[test]
 fn over_http_every_fault_has_its_outcome_and_the_next_call_works() {
-    let more = [("unavailable", Some("-32603")), ("redirect", Some("outcome-unknown")), ("forget", None)];
+    let more = [("unavailable", Some("outcome-unknown")), ("redirect", Some("outcome-unknown")), ("forget", None)];
     for transport in ["http", "sse"] {
         for (fault, expected) in FAULTS.iter().chain(more.iter().filter(|_| transport == "http")) {
             let place = Place::new("");
@@ -140,6 +140,11 @@ fn over_http_every_fault_has_its_outcome_and_the_next_call_works() {
             }
             agent.leave();
             drop(remote);
+            if *fault == "unavailable" {
+                let failed = place.records_of("tool.completed").remove(0);
+                assert_eq!(failed["body"]["outcome"], "unknown", "{failed}");
+                assert!(failed["body"]["error"].as_str().unwrap().contains("status 503"), "{failed}");
+            }
             place.assert_nothing_left();
         }
     }

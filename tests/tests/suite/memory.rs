@@ -84,7 +84,7 @@ fn serve(stream: TcpStream, events: bool) -> Option<()> {
 }
 
 /// What a process takes now, and the most that it has taken since this was asked last, in bytes.
-fn resident(pid: u32) -> (usize, usize) {
+pub(crate) fn resident(pid: u32) -> (usize, usize) {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let field = |name: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();

@@ -17,7 +17,8 @@ use crate::{isolation, output, run};
 ///
 /// Over HTTP at http://127.0.0.1:8765/mcp unless the configuration or --listen says otherwise; callers need the bearer
 /// token, which is made on first use and kept in the data folder. With --stdio one agent is served over standard input and
-/// output. Sources start when the first agent asks for tools. Ctrl-C drains and ends.
+/// output. Sources start when the first agent asks for tools. Ctrl-C drains and ends; calls that take longer are answered with an
+/// error that says so.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -53,6 +54,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
         bail!("--profile {profile}: no such profile is configured; there is {}", known.join(", "));
     }
     run::block_on(async {
+        run::outlive_terminal()?;
         let broker = run::broker(config).await?;
         isolation::banner(&broker).await;
         let served = match args.stdio {
@@ -65,10 +67,8 @@ pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
 }
 
 pub(super) async fn stdio(broker: Broker, profile: ProfileName) -> anyhow::Result<()> {
-    tokio::select! {
-        served = serve_stdio(broker, profile, tokio::io::stdin(), tokio::io::stdout()) => Ok(served?),
-        ended = run::asked_to_end() => Ok(ended?),
-    }
+    let (input, output) = (tokio::io::stdin(), tokio::io::stdout());
+    Ok(serve_stdio(broker, profile, input, output, run::asked_to_stop()).await?)
 }
 
 async fn http(broker: Broker, profile: ProfileName) -> anyhow::Result<()> {
@@ -87,11 +87,6 @@ async fn http(broker: Broker, profile: ProfileName) -> anyhow::Result<()> {
         (false, Some(_)) => output::note("callers need the bearer token that [serve] names"),
         (false, None) => output::note(&format!("the bearer token is in {}", token::file(&data_dir).display())),
     }
-    let ended = async {
-        if let Err(error) = run::asked_to_end().await {
-            tracing::error!(%error, "signals cannot be listened for");
-        }
-    };
-    front.serve(ended).await;
+    front.serve(run::asked_to_stop()).await;
     Ok(())
 }

@@ -104,6 +104,7 @@ pub(crate) fn run(args: &Args, _: &Global) -> anyhow::Result<ExitCode> {
     };
     let config = Config::for_wrap(&wrap)?;
     run::block_on(async {
+        run::outlive_terminal()?;
         let broker = run::broker(config).await?;
         isolation::banner(&broker).await;
         let served = serve::stdio(broker.clone(), run::profile(None)?).await;

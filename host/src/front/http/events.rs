@@ -15,6 +15,9 @@ use super::reply::KEEP_ALIVE;
 use super::streams::{EventId, Reader};
 use crate::message::Message;
 
+/// The media type of a stream of events.
+const EVENTS: &str = "text/event-stream";
+
 /// A comment, which says that we live.
 const ALIVE: Bytes = Bytes::from_static(b":\n\n");
 
@@ -46,6 +49,11 @@ pub(crate) fn resumable(reader: Reader, primed: bool, held: impl Send + 'static)
     response(stream::iter(prime).chain(rest))
 }
 
+/// Whether an answer is a stream of events.
+pub(crate) fn is_stream(response: &Response) -> bool {
+    response.headers().get(CONTENT_TYPE).is_some_and(|kind| kind == EVENTS)
+}
+
 /// A message is one line, so one field holds it.
 fn event(id: Option<EventId>, message: &Message) -> Vec<Bytes> {
     let head = id.map_or_else(|| "data: ".to_owned(), |id| format!("id: {id}\ndata: "));
@@ -62,7 +70,7 @@ fn response(events: impl futures_util::Stream<Item = Vec<Bytes>> + Send + 'stati
     let pieces = events.flat_map(|pieces| stream::iter(pieces.into_iter().map(Ok::<_, Infallible>)));
     let mut response = Response::new(Body::from_stream(pieces));
     for (name, value) in [
-        (CONTENT_TYPE, "text/event-stream"),
+        (CONTENT_TYPE, EVENTS),
         (CACHE_CONTROL, "no-cache"),
         // Proxies that hold events back would make progress arrive with the answer.
         (HeaderName::from_static("x-accel-buffering"), "no"),

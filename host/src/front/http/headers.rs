@@ -112,15 +112,43 @@ pub(crate) fn check_agreement(headers: &HeaderMap, message: &Message) -> Result<
     })
 }
 
+/// 400 with -32020 if a header of a legacy message says something else than its body. It need not be there: revisions with
+/// `initialize` have no such headers, but whoever routes by them reads them.
+pub(crate) fn check_contradiction(headers: &HeaderMap, message: &Message) -> Result<(), Refusal> {
+    let (id, method, params) = match message {
+        Message::Request(request) => (Some(&request.id), request.method.as_str(), request.params.as_ref()),
+        Message::Notification(notification) => (None, notification.method.as_str(), notification.params.as_ref()),
+        // A response has no method that a header could repeat.
+        Message::Response(_) => (None, "", None),
+    };
+    contradiction(headers, method, params).map_err(|why| {
+        let error = RpcError::new(RpcError::HEADER_MISMATCH, why);
+        Refusal::of(StatusCode::BAD_REQUEST, id.cloned(), &error).because("mismatch")
+    })
+}
+
+fn contradiction(headers: &HeaderMap, method: &str, params: Option<&Json>) -> Result<(), String> {
+    if let Some(given) = value(headers, METHOD)? {
+        agree("Mcp-Method", Some(given), method)?;
+    }
+    let Some(given) = name_in(headers)? else { return Ok(()) };
+    let named = named_by(method).and_then(|key| params?.get_str(key)).unwrap_or_default();
+    agree("Mcp-Name", Some(&given), &named)
+}
+
 fn agreement(headers: &HeaderMap, request: bool, method: &str, params: Option<&Json>) -> Result<(), String> {
     if request && let Some(body) = client::meta_version(params) {
         agree("MCP-Protocol-Version", value(headers, VERSION)?, &body)?;
     }
     agree("Mcp-Method", value(headers, METHOD)?, method)?;
     let Some(name) = named_by(method).and_then(|key| params?.get_str(key)) else { return Ok(()) };
-    let given =
-        value(headers, NAME)?.map(|raw| header::decode(raw).ok_or("`Mcp-Name` is not valid Base64")).transpose()?;
-    agree("Mcp-Name", given.as_deref(), &name)
+    agree("Mcp-Name", name_in(headers)?.as_deref(), &name)
+}
+
+/// The name that the headers give, decoded.
+fn name_in(headers: &HeaderMap) -> Result<Option<String>, String> {
+    let decoded = |raw| header::decode(raw).ok_or("`Mcp-Name` is not valid Base64");
+    Ok(value(headers, NAME)?.map(decoded).transpose()?)
 }
 
 fn agree(header: &str, given: Option<&str>, body: &str) -> Result<(), String> {
@@ -191,8 +219,18 @@ mod tests {
         ] {
             assert!(check(bad).is_err(), "{bad:?}");
         }
+        let legacy = |pairs: &[(&'static str, &str)]| contradiction(&headers(pairs), "tools/call", Some(&params));
+        for good in [&[][..], &[name], &[(METHOD, "tools/call")], &[(METHOD, "tools/call"), name]] {
+            assert_eq!(legacy(good), Ok(()), "{good:?}");
+        }
+        for bad in [(METHOD, "tools/list"), (METHOD, ""), (NAME, "other"), (NAME, "")] {
+            assert!(legacy(&[bad]).is_err(), "{bad:?}");
+        }
         let mut twice = headers(&[version, (METHOD, "tools/call"), name]);
         twice.append(NAME, "x".parse().unwrap());
         assert!(agreement(&twice, true, "tools/call", Some(&params)).is_err());
+        assert!(contradiction(&twice, "tools/call", Some(&params)).is_err());
+        // What names nothing is not called by a name.
+        assert!(contradiction(&headers(&[(NAME, "x")]), "tools/list", None).is_err());
     }
 }

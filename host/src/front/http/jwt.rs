@@ -6,6 +6,8 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jsonwebtoken::jwk::{Jwk, PublicKeyUse};
 use jsonwebtoken::{Algorithm, DecodingKey, Header, Validation, decode, decode_header};
 use serde::Deserialize;
@@ -14,7 +16,9 @@ use tokio::time::Instant;
 
 use super::admission::Admitted;
 use crate::config::JwtConfig;
+use crate::digest::canonical;
 use crate::egress::{EgressError, Reach};
+use crate::message::Json;
 use crate::name::ProfileName;
 use crate::oauth::Web;
 use crate::visible::is_hidden;
@@ -109,6 +113,13 @@ impl Verifier {
         validation.set_required_spec_claims(&["exp", "iss", "aud"]);
         let decoded = decode::<Map<String, Value>>(token, &key, &validation);
         let claims = decoded.map_err(|error| Denial::Invalid(why(&error)))?.claims;
+        if !is_unambiguous(token) {
+            return Err(Denial::Invalid("one of its claims is there twice"));
+        }
+        // The library takes a list of issuers, too, and each of them would have to be asked whether it issued this.
+        if claims.get("iss").and_then(Value::as_str) != Some(&*self.config.issuer) {
+            return Err(Denial::Invalid("it is from another issuer, or from several"));
+        }
         if claims.contains_key("cnf") {
             return Err(Denial::Invalid("it is bound to a key of its holder's, which is not asked for here"));
         }
@@ -202,6 +213,13 @@ fn check_header(header: &Header) -> Result<(), Denial> {
     Ok(())
 }
 
+/// Whether every claim is there once (RFC 7519, section 4): of two, the issuer's other readers may take the other one.
+fn is_unambiguous(token: &[u8]) -> bool {
+    let payload = token.split(|byte| *byte == b'.').nth(1).and_then(|part| URL_SAFE_NO_PAD.decode(part).ok());
+    let claims = payload.and_then(|payload| Json::parse(payload).ok());
+    claims.is_some_and(|claims| canonical(&claims).is_ok())
+}
+
 /// Public keys for signatures. One that cannot be read spoils no other.
 fn usable(raw: RawKeys) -> Arc<[(Jwk, DecodingKey)]> {
     let keys = raw.keys.into_iter().take(MAX_KEYS).filter_map(|key| serde_json::from_value::<Jwk>(key).ok());
@@ -217,6 +235,7 @@ fn why(error: &jsonwebtoken::errors::Error) -> &'static str {
         ErrorKind::ImmatureSignature => "it is not valid yet",
         ErrorKind::InvalidIssuer => "it is from another issuer",
         ErrorKind::InvalidAudience => "it is for somebody else",
+        ErrorKind::Json(_) => "its claims cannot be read, or one is there twice",
         ErrorKind::MissingRequiredClaim(_) => "it lacks one of `exp`, `iss` and `aud`",
         _ => "its signature does not hold",
     }

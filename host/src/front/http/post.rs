@@ -1,13 +1,10 @@
 //! One message by POST, in either era.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use axum::body::{Body, HttpBody as _};
+use axum::body::Body;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::Response;
-use bytes::Bytes;
-use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use tokio::sync::{OnceCell, mpsc};
 
 use super::admission::Admitted;
@@ -18,12 +15,9 @@ use crate::front::protocol::client::{self, Client};
 use crate::front::protocol::contact::OUT_QUEUE;
 use crate::front::protocol::desk::Desk;
 use crate::front::protocol::legacy::Legacy;
-use crate::front::protocol::{Calls, Step, modern};
-use crate::message::{Message, MessageError, Notification, Request, Response as Answered, RpcError};
+use crate::front::protocol::{Step, modern, unknown};
+use crate::message::{Message, Notification, Request, Response as Answered, RpcError};
 use crate::session::{Agent, Era, Transport};
-
-/// How long a body may take to arrive. 64 MiB pass in it at 0.6 MB/s; a sender who dribbles holds a connection no longer.
-const BODY_TIMEOUT: Duration = Duration::from_secs(120);
 
 pub(crate) async fn post(
     shared: &Arc<Shared>,
@@ -33,32 +27,12 @@ pub(crate) async fn post(
 ) -> Result<Response, Refusal> {
     headers::check_content_type(headers)?;
     headers::check_accept(headers)?;
-    let text = read(body, shared.max_body).await?;
+    let text = shared.bodies.read(body, &caller.principal).await?;
     let message = Message::parse(text.clone()).map_err(|error| Refusal::malformed(&text, &error))?;
     if headers::is_modern(headers, &message)? {
         modern_message(shared, caller, headers, message).await
     } else {
         legacy_message(shared, caller, headers, message).await
-    }
-}
-
-async fn read(body: Body, max: usize) -> Result<Bytes, Refusal> {
-    let too_large = |size| Refusal::malformed(&Bytes::new(), &MessageError::TooLarge { size, limit: max });
-    let announced = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
-    if announced > max {
-        return Err(too_large(announced));
-    }
-    match tokio::time::timeout(BODY_TIMEOUT, Limited::new(body, max).collect()).await {
-        Ok(Ok(whole)) => Ok(whole.to_bytes()),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large(max.saturating_add(1))),
-        Ok(Err(_)) => {
-            let message = "the body ended before it was whole";
-            Err(Refusal::new(StatusCode::BAD_REQUEST, RpcError::INVALID_REQUEST, message))
-        }
-        Err(_) => {
-            let message = format!("the body took longer than {} s to arrive", BODY_TIMEOUT.as_secs());
-            Err(Refusal::new(StatusCode::REQUEST_TIMEOUT, RpcError::INVALID_REQUEST, message))
-        }
     }
 }
 
@@ -68,6 +42,14 @@ async fn modern_message(
     headers: &HeaderMap,
     message: Message,
 ) -> Result<Response, Refusal> {
+    let message = match message {
+        // Of another revision are its headers, too.
+        Message::Request(request) if modern::is_removed(&request.method) => {
+            let answer = unknown(request);
+            return Ok(reply::json(reply::modern_status(&answer), answer));
+        }
+        message => message,
+    };
     headers::check_agreement(headers, &message)?;
     match message {
         Message::Request(request) => modern_request(shared, caller, headers, request).await,
@@ -134,7 +116,7 @@ async fn modern_request(
     }
     let (out, said) = mpsc::channel(OUT_QUEUE);
     // Ids need be unique among the requests of one stream only, and this one has a stream of its own.
-    match modern::serve(&desk, &client, request, &out, &Calls::default()) {
+    match modern::serve(&desk, &client, request, &out, &shared.calls.stream()) {
         Step::Work(work) => Ok(reply::work(work, out, said, None, session).await),
         Step::Answer(answer) => Ok(reply::json(reply::modern_status(&answer), answer)),
         Step::Silence => Ok(reply::accepted()),
@@ -147,6 +129,7 @@ async fn legacy_message(
     headers: &HeaderMap,
     message: Message,
 ) -> Result<Response, Refusal> {
+    headers::check_contradiction(headers, &message)?;
     let message = match message {
         Message::Request(request) if request.method == "initialize" => {
             return initialize(shared, caller, request).await;

@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::http::header::{ALLOW, CONTENT_TYPE};
+use axum::http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
@@ -65,6 +65,13 @@ impl Refusal {
     pub(crate) fn because(mut self, reason: &'static str) -> Self {
         self.reason = Some(reason);
         self
+    }
+
+    /// There is no room for it now, and will be soon.
+    pub(crate) fn busy(message: String) -> Self {
+        let mut refusal = Self::new(StatusCode::SERVICE_UNAVAILABLE, RpcError::INTERNAL, message);
+        refusal.header = Some((RETRY_AFTER, HeaderValue::from_static("1")));
+        refusal
     }
 
     pub(crate) fn method_not_allowed(allowed: &'static str) -> Self {

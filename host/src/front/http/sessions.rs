@@ -110,6 +110,12 @@ impl Sessions {
     /// Ends the streams that agents hold open, so that connections can end.
     pub(crate) fn end_streams(&self) {
         self.legacy.lock().values().for_each(|entry| entry.value.end_listening());
+        self.modern.lock().values().filter_map(|entry| entry.value.get()).for_each(Desk::quiet);
+    }
+
+    /// Answers the open calls of legacy sessions with an error that says that they were cut.
+    pub(crate) fn cut(&self) {
+        self.legacy.lock().values().for_each(|entry| entry.value.agent.cut());
     }
 
     /// Ends all sessions.

@@ -21,6 +21,9 @@ const TOKEN: &str = "s3cret";
 const METRICS: &str = "scr4pe";
 const MAX_BODY: usize = 4096;
 
+/// How long a head may take, and a bit.
+const HEAD_DEADLINE: Duration = Duration::from_secs(6);
+
 /// A front that serves on the loopback.
 struct Server {
     address: SocketAddr,
@@ -224,6 +227,28 @@ async fn binding_says_what_is_wrong_and_the_way_out() {
     assert!(matches!(bind(&open("0.0.0.0:0"), Some(TOKEN)).await, Err(FrontError::Exposed(_))));
     assert!(bind(&open("127.0.0.1:0"), None).await.is_ok());
     assert!(matches!(bind(&config("192.0.2.1:1"), Some(TOKEN)).await, Err(FrontError::Listen { .. })));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_head_that_dribbles_is_not_waited_for_either() {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    let server = Server::new().await;
+    for first in ["", "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"] {
+        let mut peer = tokio::net::TcpStream::connect(server.address).await.unwrap();
+        peer.write_all(first.as_bytes()).await.unwrap();
+        if !first.is_empty() {
+            assert!(peer.read(&mut [0; 1024]).await.unwrap() > 0);
+        }
+        // By the clock of this test, which passes when nothing else happens.
+        let begun = tokio::time::Instant::now();
+        while peer.write_all(b"G").await.is_ok() && begun.elapsed() < HEAD_DEADLINE * 2 {
+            let mut end = [0; 1024];
+            if let Ok(Ok(0) | Err(_)) = tokio::time::timeout(Duration::from_secs(1), peer.read(&mut end)).await {
+                break;
+            }
+        }
+        assert!(begun.elapsed() < HEAD_DEADLINE * 2, "after {first:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,22 +1,40 @@
-//! The open calls of one agent: how many there may be, and how one is cancelled.
+//! The open calls of one agent: how one is cancelled, and how all are cut when the broker stops.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures_util::future::BoxFuture;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
+use super::contact::Line;
 use crate::message::{Answer, Id, Json, Response, RpcError};
 
-/// The calls that one connection has open, by the agent's ids.
+/// The calls that are open, by the agent's ids and the stream within which these are unique.
 #[derive(Clone, Default)]
-pub(crate) struct Calls(Arc<Mutex<Open>>);
+pub(crate) struct Calls {
+    shared: Arc<Shared>,
+    stream: u64,
+}
 
-/// What cancels each open call; None where it has been cancelled and has not ended yet.
-type Open = HashMap<Id, Option<oneshot::Sender<()>>>;
+#[derive(Default)]
+struct Shared {
+    open: Mutex<Open>,
+    last_stream: AtomicU64,
+}
+
+/// What ends each open call: sent to, it is cut; dropped, it is cancelled. None where that has happened and the call has not
+/// ended yet.
+type Open = HashMap<(u64, Id), Option<oneshot::Sender<()>>>;
 
 impl Calls {
-    /// Enters a call.
+    /// Returns the same calls for another stream, which has ids of its own.
+    pub(crate) fn stream(&self) -> Self {
+        let stream = self.shared.last_stream.fetch_add(1, Ordering::Relaxed) + 1;
+        Self { shared: self.shared.clone(), stream }
+    }
+
+    /// Enters a call. `line` is told when a source gets it, if one does.
     ///
     /// # Errors
     /// If the agent has a call of that id open already: its answers could not be told apart.
@@ -25,22 +43,24 @@ impl Calls {
         id: Id,
         slot: OwnedSemaphorePermit,
         future: BoxFuture<'static, Answer>,
+        line: Option<Arc<Line>>,
     ) -> Result<Work, RpcError> {
         let mut calls = self.lock();
-        if calls.contains_key(&id) {
-            let message = format!("id {} belongs to a request that is still open", id.as_json());
+        let key = (self.stream, id);
+        if calls.contains_key(&key) {
+            let message = format!("id {} belongs to a request that is still open", key.1.as_json());
             return Err(RpcError::new(RpcError::INVALID_REQUEST, message));
         }
-        let (cancel, cancelled) = oneshot::channel();
-        calls.insert(id.clone(), Some(cancel));
-        Ok(Work { future, cancelled, open: Entry { id, calls: self.clone() }, slot })
+        let (end, ended) = oneshot::channel();
+        calls.insert(key.clone(), Some(end));
+        Ok(Work { future, ended, open: Entry { key, calls: self.clone() }, slot, line })
     }
 
     /// `notifications/cancelled`: drops the call it names, if that is still open.
     pub(crate) fn cancel(&self, params: Option<&Json>) {
         let id = params.and_then(|params| params.get("requestId")).and_then(|id| Id::from_json(id.as_str()).ok());
         if let Some(id) = id
-            && let Some(call) = self.lock().get_mut(&id)
+            && let Some(call) = self.lock().get_mut(&(self.stream, id))
         {
             // Dropping the sender cancels.
             *call = None;
@@ -52,43 +72,65 @@ impl Calls {
         self.lock().values_mut().for_each(|call| *call = None);
     }
 
+    /// Drops every call, of all streams, and answers each with an error that says so.
+    pub(crate) fn cut(&self) {
+        for call in self.lock().values_mut() {
+            // A call that has just ended needs no answer of this kind.
+            let _ = call.take().map(|call| call.send(()));
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, Open> {
         // The map is whole at every point at which a holder could panic.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// A request that takes time. The front drives it, on a task of its own; dropping it cancels.
 pub(crate) struct Work {
     future: BoxFuture<'static, Answer>,
-    cancelled: oneshot::Receiver<()>,
+    ended: oneshot::Receiver<()>,
     open: Entry,
     slot: OwnedSemaphorePermit,
+    line: Option<Arc<Line>>,
 }
 
 impl Work {
     /// The response; None if the agent cancelled, and so expects none.
     pub(crate) async fn run(self) -> Option<Response> {
-        let Self { future, cancelled, open, slot } = self;
+        let Self { future, ended, open, slot, line } = self;
         let answer = tokio::select! {
             biased;
-            _ = cancelled => None,
+            ended = ended => ended.ok().map(|()| cut(line.is_some_and(|line| line.is_handed_over()))),
             answer = future => Some(answer),
         };
-        let response = answer.map(|answer| Response { id: Some(open.id.clone()), answer });
+        let response = answer.map(|answer| Response { id: Some(open.key.1.clone()), answer });
         drop((open, slot));
         response
     }
 }
 
+/// The answer to a call that did not end before the broker had to.
+fn cut(handed_over: bool) -> Answer {
+    let (code, message) = match handed_over {
+        true => {
+            let message = "the broker stopped before the source answered; whether the call had an effect is unknown";
+            ("outcome-unknown", message)
+        }
+        false => ("not-sent", "the broker stopped before the call was sent to its source; it had no effect"),
+    };
+    let error = RpcError::new(RpcError::INTERNAL, message).with_data(serde_json::json!({ "code": code }));
+    Answer::Error(Json::of(&error))
+}
+
 /// Leaves the table with the call, however that ends.
 struct Entry {
-    id: Id,
+    key: (u64, Id),
     calls: Calls,
 }
 
 impl Drop for Entry {
     fn drop(&mut self) {
-        self.calls.lock().remove(&self.id);
+        self.calls.lock().remove(&self.key);
     }
 }

@@ -1,7 +1,7 @@
 //! Reaching the agent while one of its calls is open: progress, and questions that a person answers.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
@@ -29,11 +29,19 @@ pub(crate) struct Line {
     asks: Asks,
     /// Of the agent's request; None for what belongs to no request.
     id: Option<Id>,
+    /// Whether a source may have the call.
+    handed_over: AtomicBool,
 }
 
 impl Line {
     pub(crate) fn new(out: Out, client: &Client, asks: Asks, id: Option<Id>) -> Self {
-        Self { out, era: client.agent.era, elicitation: client.elicitation, asks, id }
+        let handed_over = AtomicBool::new(false);
+        Self { out, era: client.agent.era, elicitation: client.elicitation, asks, id, handed_over }
+    }
+
+    /// Whether a source may have the call.
+    pub(crate) fn is_handed_over(&self) -> bool {
+        self.handed_over.load(Ordering::Relaxed)
     }
 }
 
@@ -46,6 +54,10 @@ impl Contact for Line {
 
     fn request_id(&self) -> Option<Json> {
         Json::parse(self.id.as_ref()?.as_json().to_owned()).ok()
+    }
+
+    fn handed_over(&self) {
+        self.handed_over.store(true, Ordering::Relaxed);
     }
 
     fn elicitation(&self) -> Elicitation {

@@ -49,6 +49,11 @@ impl Desk {
         self.run.attach(contact);
     }
 
+    /// Ends what goes on for ever by itself.
+    pub(crate) fn quiet(&self) {
+        self.run.quiet();
+    }
+
     /// Whether the run has ended, as it does when a source cannot be discovered.
     pub(crate) fn ended(&self) -> bool {
         self.run.ended()
@@ -63,20 +68,28 @@ impl Desk {
     pub(crate) fn serve(&self, era: Era, request: Request, line: Line, calls: &Calls) -> Step {
         let Request { id, method, params } = request;
         let (run, params) = (self.run.clone(), params.unwrap_or_else(Json::empty_object));
+        let line = Arc::new(line);
+        let contact: Arc<dyn Contact> = line.clone();
         let future = async move {
             let answer = match listed_by(&method) {
                 Some(kind) => list(&*run, era, kind, &params).await,
-                None => run.request(&method, params, Arc::new(line)).await,
+                None => run.request(&method, params, contact).await,
             };
             dialect::spoken(era, &method, answer)
         };
-        self.work(id, future, calls)
+        self.work(id, future, calls, Some(line))
     }
 
-    /// Starts something that takes time.
-    pub(crate) fn work(&self, id: Id, future: impl Future<Output = Answer> + Send + 'static, calls: &Calls) -> Step {
+    /// Starts something that takes time. `line` is told when a source gets it, if one does.
+    pub(crate) fn work(
+        &self,
+        id: Id,
+        future: impl Future<Output = Answer> + Send + 'static,
+        calls: &Calls,
+        line: Option<Arc<Line>>,
+    ) -> Step {
         let work = match self.slots.clone().try_acquire_owned() {
-            Ok(slot) => calls.open(id.clone(), slot, future.boxed()),
+            Ok(slot) => calls.open(id.clone(), slot, future.boxed(), line),
             Err(TryAcquireError::NoPermits) => Err(RpcError::new(
                 RpcError::INVALID_REQUEST,
                 format!("{MAX_CALLS} requests of this session are open already; wait for one to end"),

@@ -66,7 +66,7 @@ impl Legacy {
         match request.method.as_str() {
             "ping" => Step::Answer(Response::result(request.id, Json::empty_object())),
             // Of the other era.
-            "server/discover" | "subscriptions/listen" => unknown(request),
+            "server/discover" | "subscriptions/listen" => Step::Answer(unknown(request)),
             "initialize" => {
                 let error = RpcError::new(RpcError::INVALID_REQUEST, "this session is initialised already");
                 Step::Answer(Response::error(Some(request.id), &error))
@@ -114,6 +114,11 @@ impl Legacy {
     /// Cancels the open calls.
     pub(crate) fn cancel_all(&self) {
         self.calls.cancel_all();
+    }
+
+    /// Answers the open calls with an error that says that they were cut.
+    pub(crate) fn cut(&self) {
+        self.calls.cut();
     }
 
     /// Waits for open calls, but no longer than `patience`, then ends the session.

@@ -24,6 +24,11 @@ const REMOVED: [&str; 7] = [
     "tasks/result",
 ];
 
+/// Whether this era has no such method any more.
+pub(crate) fn is_removed(method: &str) -> bool {
+    REMOVED.contains(&method)
+}
+
 /// Answers `server/discover`.
 async fn discover(desk: Desk) -> Answer {
     let offers = desk.offers().await;
@@ -58,10 +63,10 @@ pub(crate) fn refusal() -> RpcError {
 /// Starts a request whose `_meta` was read into `client`, in an open session.
 pub(crate) fn serve(desk: &Desk, client: &Client, request: Request, out: &Out, calls: &Calls) -> Step {
     if request.method == DISCOVER {
-        return desk.work(request.id, discover(desk.clone()), calls);
+        return desk.work(request.id, discover(desk.clone()), calls, None);
     }
-    if REMOVED.contains(&request.method.as_str()) {
-        return unknown(request);
+    if is_removed(&request.method) {
+        return Step::Answer(unknown(request));
     }
     // A server asks nothing by a request of its own in this era, so no answer is ever waited for.
     let line = Line::new(out.clone(), client, Asks::default(), Some(request.id.clone()));

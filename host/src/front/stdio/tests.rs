@@ -264,13 +264,16 @@ async fn a_call_may_end_after_the_agent_has_said_its_last() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_does_not_end_is_dropped_and_the_session_closed() {
+async fn a_call_that_does_not_end_is_cut_and_told_so_and_the_session_closed() {
     let mut peer = Peer::initialized("2025-11-25", json!({})).await;
     peer.request(1, "tools/call", json!({ "name": "slow" })).await;
     peer.events.expect("slow").await;
     tokio::io::AsyncWriteExt::shutdown(&mut peer.input).await.unwrap();
+    let answer = peer.next().await;
+    assert_eq!((&answer["id"], &answer["error"]["data"]["code"]), (&json!(1), &json!("not-sent")), "{answer}");
     peer.events.expect("dropped").await;
     peer.events.expect("close").await;
+    peer.served.await.unwrap().unwrap();
 }
 
 #[tokio::test(start_paused = true)]

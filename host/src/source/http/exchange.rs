@@ -81,7 +81,7 @@ impl Exchange {
                 let what =
                     if other.is_empty() { "no content".to_owned() } else { format!("`{}`", other.escape_debug()) };
                 let why = format!("`{}` answered with {what} instead of JSON or an event stream", self.shared.shown());
-                self.answer(id, RpcError::new(RpcError::INTERNAL, why)).await;
+                self.spoil(id, RpcError::new(RpcError::INTERNAL, why)).await;
             }
         }
     }
@@ -150,6 +150,8 @@ impl Exchange {
 
     /// Delivers the error that the server gave, or one in its place.
     async fn fail(&self, id: &Id, response: HttpResponse) {
+        // What a server refuses for want of another token it has not done (RFC 9110, section 15.5).
+        let refused = matches!(response.status(), StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
         let advice = self.shared.bearer.as_ref().and_then(|bearer| bearer.advice(&response));
         let instead = status::error(&self.shared.source, &self.shared.url, &response, advice.as_deref());
         if advice.is_some() {
@@ -164,7 +166,8 @@ impl Exchange {
             Some(Message::Response(Response { answer: answer @ Answer::Error(_), .. })) => {
                 self.shared.deliver(Ok(Message::Response(Response { id: Some(id.clone()), answer }).into())).await;
             }
-            _ => self.answer(id, instead).await,
+            _ if refused => self.answer(id, instead).await,
+            _ => self.spoil(id, instead).await,
         }
     }
 
@@ -181,12 +184,21 @@ impl Exchange {
             "the answer of `{}` has {size} bytes or more, over the limit of {limit} bytes",
             self.shared.shown()
         );
-        self.answer(id, RpcError::new(RpcError::INTERNAL, why)).await;
+        self.spoil(id, RpcError::new(RpcError::INTERNAL, why)).await;
     }
 
     async fn garbage(&self, id: &Id, what: &str) {
         let why = format!("`{}` answered with something that is no valid answer: {what}", self.shared.shown());
-        self.answer(id, RpcError::new(RpcError::INTERNAL, why)).await;
+        self.spoil(id, RpcError::new(RpcError::INTERNAL, why)).await;
+    }
+
+    /// What came back is no answer of the server's. The outcome of a call is unknown then, as it has left; any other request
+    /// fails with the error.
+    async fn spoil(&self, id: &Id, error: RpcError) {
+        match self.method.as_deref() {
+            Some(method) if !changes_nothing(method) => self.lose(&error.message).await,
+            _ => self.answer(id, error).await,
+        }
     }
 
     async fn answer(&self, id: &Id, error: RpcError) {
@@ -203,6 +215,11 @@ impl Exchange {
             None => tracing::debug!(source = %self.shared.source, reason, "a message may not have arrived"),
         }
     }
+}
+
+/// Whether a request is one of those by which the broker itself learns of a server, which leave nothing to wonder about.
+fn changes_nothing(method: &str) -> bool {
+    matches!(method, "initialize" | "server/discover" | "ping") || method.ends_with("/list")
 }
 
 /// Delivers what the server says on its own, for as long as the connection lasts, if the server offers that at all.

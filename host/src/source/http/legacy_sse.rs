@@ -104,11 +104,19 @@ impl Transport for LegacySse {
         match self.shared.send(outgoing).await {
             Ok(response) if response.status().is_success() => Ok(()),
             Ok(response) => {
-                let status = response.status().as_u16();
-                Err(TransportError::NotSent(format!(
-                    "`{}` refused the message with status {status}",
-                    self.shared.shown()
-                )))
+                let (at, status) = (self.shared.shown(), response.status());
+                match message {
+                    // A failure of the server's own says nothing of what it had done before.
+                    Message::Request(request) if !status.is_client_error() => {
+                        let reason = format!("`{at}` answered with status {}", status.as_u16());
+                        self.shared.deliver(Err(TransportError::Lost { id: request.id.clone(), reason })).await;
+                        Ok(())
+                    }
+                    _ => {
+                        let status = status.as_u16();
+                        Err(TransportError::NotSent(format!("`{at}` refused the message with status {status}")))
+                    }
+                }
             }
             // It may have arrived: the answer comes on the stream, or the caller's time runs out.
             Err(_) if *leaving.borrow() => Ok(()),

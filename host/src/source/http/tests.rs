@@ -102,8 +102,14 @@ async fn next(transport: &HttpTransport) -> String {
     String::from_utf8(transport.receive().await.unwrap().unwrap().message.to_line().to_vec()).unwrap()
 }
 
+/// Why the request before it failed, as an error or as one whose outcome is unknown.
 async fn error_of(transport: &HttpTransport) -> String {
-    match transport.receive().await.unwrap().unwrap().message {
+    let message = match transport.receive().await.unwrap() {
+        Ok(received) => received.message,
+        Err(TransportError::Lost { reason, .. }) => return reason,
+        Err(other) => panic!("{other:?}"),
+    };
+    match message {
         Message::Response(response) => match response.answer {
             Answer::Error(error) => error.get_str("message").unwrap(),
             Answer::Result(_) => panic!("a result"),
@@ -212,6 +218,47 @@ async fn statuses_become_errors_that_say_what_to_do() {
         let error = error_of(&transport).await;
         assert!(error.contains(expected) && !error.contains("s3cret"), "{error}");
     }
+}
+
+#[tokio::test]
+async fn what_is_no_answer_leaves_a_call_unknown_with_its_cause() {
+    let (address, _) = serve(|seen| match seen.body["params"]["name"].as_str().unwrap_or_default() {
+        "page" => ([("content-type", "text/html")], "<html>").into_response(),
+        "nonsense" => ([("content-type", "application/json")], "{").into_response(),
+        "large" => result(seen, json!("x".repeat(20_000))),
+        "theirs" => {
+            let body = json!({"jsonrpc": "2.0", "id": seen.body["id"], "error": {"code": -32000, "message": "theirs"}});
+            (StatusCode::INTERNAL_SERVER_ERROR, json_answer(&body)).into_response()
+        }
+        number => (StatusCode::from_u16(number.parse().unwrap()).unwrap(), "<html>no</html>").into_response(),
+    })
+    .await;
+    let transport = connect_to(address, 10_000);
+    for (name, cause) in [
+        ("500", "status 500 Internal Server Error"),
+        ("502", "status 502 Bad Gateway"),
+        ("429", "status 429 Too Many Requests"),
+        ("page", "`text/html` instead of JSON"),
+        ("nonsense", "no valid answer"),
+        ("large", "over the limit of 10000 bytes"),
+    ] {
+        transport.send(&request(1, "tools/call", json!({"name": name}))).await.unwrap();
+        match transport.receive().await.unwrap() {
+            Err(TransportError::Lost { id, reason }) => {
+                assert!(id == Id::number(1) && reason.contains(cause), "{name}: {reason}");
+            }
+            other => panic!("{name}: {other:?}"),
+        }
+    }
+    // What a server says itself is its answer; and what it refuses for its token it has not done.
+    for (name, said) in [("theirs", "theirs"), ("403", "status 403 Forbidden")] {
+        transport.send(&request(1, "tools/call", json!({"name": name}))).await.unwrap();
+        let answer = next(&transport).await;
+        assert!(answer.contains(said), "{name}: {answer}");
+    }
+    // A request of the broker's own changes nothing.
+    transport.send(&request(1, "tools/list", json!({"name": "500"}))).await.unwrap();
+    assert!(transport.receive().await.unwrap().is_ok());
 }
 
 #[tokio::test]

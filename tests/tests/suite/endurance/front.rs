@@ -1,1 +1,331 @@
-//! Connections, requests and bodies that would take the HTTP front away from everybody else.
+//! Connections, requests and bodies that would take the HTTP front away from everybody else; and how a front ends.
+
+use std::io::{BufRead as _, BufReader, ErrorKind, Read as _, Write as _};
+use std::net::TcpStream;
+use std::sync::Barrier;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use super::sized;
+use crate::agent::{Agent, ERAS, Era, outcome};
+use crate::memory::resident;
+use crate::place::{Place, until};
+use crate::web::{Door, Server};
+
+const CONFIG: &str = r#"
+[serve.callers.ci]
+token = "the-token-of-ci"
+profile = "default"
+[profiles.default]
+approve = "never"
+[profiles.asking]
+approve = "always"
+[sources.far]
+command = ["@source@", "echo"]
+"#;
+
+/// How long an answer is waited for that nobody may delay: less than what hangs beside it keeps hanging.
+const PROMPT: Duration = Duration::from_secs(30);
+
+/// How many connections may wait without a request, and how many requests one caller alone may have.
+const WAITING: usize = 512;
+const REQUESTS: usize = 256;
+const STREAMS: usize = 512;
+
+/// A connection as bytes.
+struct Raw(BufReader<TcpStream>);
+
+impl Raw {
+    fn open(door: &Door) -> Self {
+        let stream = TcpStream::connect(&door.address).unwrap();
+        stream.set_read_timeout(Some(PROMPT)).unwrap();
+        Self(BufReader::new(stream))
+    }
+
+    /// Says something. The other side may have closed.
+    fn say(&mut self, bytes: impl AsRef<[u8]>) {
+        let _ = self.0.get_mut().write_all(bytes.as_ref());
+    }
+
+    /// The head of an answer: the status line, and all of it.
+    fn head(&mut self) -> (String, String) {
+        let mut head = String::new();
+        while !head.ends_with("\r\n\r\n") {
+            assert_ne!(self.0.read_line(&mut head).expect("no answer"), 0, "closed after {head:?}");
+        }
+        (head.lines().next().unwrap().to_owned(), head.to_ascii_lowercase())
+    }
+
+    /// Asks how the broker is, and stays open.
+    fn health(&mut self, door: &Door) {
+        self.say(format!("GET /healthz HTTP/1.1\r\nHost: {}\r\n\r\n", door.address));
+        assert_eq!(self.head().0, "HTTP/1.1 200 OK");
+        let mut body = [0; 3];
+        self.0.read_exact(&mut body).unwrap();
+        assert_eq!(&body, b"ok\n");
+    }
+
+    /// Announces a body of so many bytes, and waits for the word that it may come.
+    fn announce(&mut self, door: &Door, token: &str, bytes: usize) -> (String, String) {
+        self.say(format!(
+            "POST /mcp HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {token}\r\nContent-Type: application/json\r\n\
+             Accept: application/json, text/event-stream\r\nContent-Length: {bytes}\r\nExpect: 100-continue\r\n\r\n",
+            door.address
+        ));
+        self.head()
+    }
+
+    fn is_open(&mut self) -> bool {
+        self.0.get_mut().set_nonblocking(true).unwrap();
+        let read = self.0.get_mut().read(&mut [0]);
+        self.0.get_mut().set_nonblocking(false).unwrap();
+        matches!(read, Err(error) if error.kind() == ErrorKind::WouldBlock)
+    }
+}
+
+fn echo(door: &Door) {
+    let params = json!({ "name": "far__echo", "arguments": { "a": 1 } });
+    let answer = door.modern("tools/call", params).unwrap();
+    assert_eq!(outcome(&answer)["ok"], json!({ "a": 1 }).to_string());
+}
+
+#[test]
+fn idle_connections_take_the_front_from_nobody() {
+    let place = Place::new(CONFIG);
+    let server = Server::start(&place);
+    let door = &server.door;
+    // Some say nothing, some half a head, some rest after a request. All stay, as far as it is theirs to say.
+    let count = sized(WAITING + 60, 10_000);
+    let mut idle: Vec<Raw> = Vec::new();
+    for at in 0..count {
+        let mut raw = Raw::open(door);
+        match at % 3 {
+            0 => {}
+            1 => raw.say(b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nX-Slow: "),
+            _ => raw.health(door),
+        }
+        idle.push(raw);
+        if idle.len() > 2 * WAITING {
+            idle.drain(..WAITING);
+        }
+    }
+    let mut last = Raw::open(door);
+    last.health(door);
+    echo(door);
+    assert!(place.run(&["status"]).out.contains("far"), "the operator is answered");
+    assert!(last.is_open(), "room was made by others");
+    assert!(!idle[0].is_open(), "the oldest made room");
+}
+
+#[test]
+fn one_caller_takes_its_share_of_requests_and_nobody_elses() {
+    let place = Place::new(CONFIG);
+    let server = Server::start(&place);
+    let door = &server.door;
+    let own = std::fs::read_to_string(place.data("token")).unwrap().trim().to_owned();
+    let invited = "HTTP/1.1 100 Continue";
+    let mut open: Vec<Raw> = (0..REQUESTS).map(|_| Raw::open(door)).collect();
+    for raw in &mut open {
+        assert_eq!(raw.announce(door, &own, 10).0, invited);
+    }
+    let (status, head) = Raw::open(door).announce(door, &own, 10);
+    assert_eq!(status, "HTTP/1.1 503 Service Unavailable");
+    assert!(head.contains("retry-after: 1"), "{head}");
+    // Nobody else is hurt.
+    Raw::open(door).health(door);
+    echo(&door.with_token("the-token-of-ci"));
+    drop(open);
+    until("the share is free again", || Raw::open(door).announce(door, &own, 10).0 == invited);
+}
+
+#[test]
+fn streams_do_not_count_against_requests() {
+    let place = Place::new(CONFIG);
+    let server = Server::start(&place);
+    let door = &server.door;
+    // One session has 64 calls open at most; each way in which an agent describes itself makes one.
+    let listen = |at: usize| {
+        let capabilities = json!({ "experimental": { "number": at / 64 } });
+        let wants = json!({ "notifications": { "toolsListChanged": true } });
+        let mut reply = door.say_modern(&capabilities, Some(1), "subscriptions/listen", wants).unwrap();
+        assert_eq!(reply.next().unwrap()["method"], "notifications/subscriptions/acknowledged");
+        reply
+    };
+    let streams: Vec<_> = (0..STREAMS + 20).map(listen).collect();
+    echo(door);
+    Raw::open(door).health(door);
+    // Those for which there was no room among the streams count as requests.
+    let own = std::fs::read_to_string(place.data("token")).unwrap().trim().to_owned();
+    let mut open: Vec<Raw> = (0..REQUESTS - 20).map(|_| Raw::open(door)).collect();
+    for raw in &mut open {
+        assert_eq!(raw.announce(door, &own, 10).0, "HTTP/1.1 100 Continue");
+    }
+    assert_eq!(Raw::open(door).announce(door, &own, 10).0, "HTTP/1.1 503 Service Unavailable");
+    drop(streams);
+}
+
+#[test]
+fn large_bodies_wait_for_room_and_small_ones_for_nothing() {
+    let place = Place::new(&format!("[broker]\nmax-message = \"1MiB\"\n{CONFIG}"));
+    let server = Server::start(&place);
+    let door = &server.door;
+    let own = std::fs::read_to_string(place.data("token")).unwrap().trim().to_owned();
+    let [mut first, mut second, mut third] = [(); 3].map(|()| Raw::open(door));
+    for raw in [&mut first, &mut second] {
+        assert_eq!(raw.announce(door, &own, 1 << 20).0, "HTTP/1.1 100 Continue");
+    }
+    // The answer to the third comes when it has waited for long enough. Meanwhile everybody else is served.
+    let waiting = std::thread::spawn({
+        let (door, own) = (door.clone(), own.clone());
+        move || match third.announce(&door, &own, 1 << 20) {
+            // What is left of it is read, so that a sender who does not wait to be asked gets to read the answer.
+            (status, _) if status.contains("100") => third.head(),
+            refused => refused,
+        }
+    });
+    echo(door);
+    let mut other = Raw::open(door);
+    assert_eq!(other.announce(door, "the-token-of-ci", 1 << 20).0, "HTTP/1.1 100 Continue");
+    assert!(!waiting.is_finished());
+    let (status, head) = waiting.join().unwrap();
+    assert!(status.contains("503") && head.contains("retry-after: 1"), "{head}");
+    drop((first, second));
+    until("there is room again", || Raw::open(door).announce(door, &own, 1 << 20).0 == "HTTP/1.1 100 Continue");
+}
+
+/// The largest message of the test of memory, in bytes; the budget that follows from it; and what the rest of a broker takes
+/// meanwhile.
+const LARGEST: usize = 8 << 20;
+const BUDGET: usize = 4 * LARGEST;
+const REST: usize = 24 << 20;
+
+#[test]
+fn the_memory_of_large_bodies_is_bounded_and_given_back() {
+    let place = Place::new(&format!("[broker]\nmax-message = \"8MiB\"\n{CONFIG}"));
+    let server = Server::start(&place);
+    let (door, pid) = (&server.door, server.running.pid());
+    let own = std::fs::read_to_string(place.data("token")).unwrap().trim().to_owned();
+    echo(door);
+    let (before, _) = resident(pid);
+    let count = sized(20, 100);
+    let [sent, go] = [(); 2].map(|()| Barrier::new(count + 1));
+    let most = std::thread::scope(|scope| {
+        for _ in 0..count {
+            scope.spawn(|| {
+                let mut raw = Raw::open(door);
+                raw.say(format!(
+                    "POST /mcp HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {own}\r\nContent-Type: application/json\r\n\
+                     Content-Length: {LARGEST}\r\n\r\n",
+                    door.address
+                ));
+                raw.say(vec![b' '; LARGEST - 1]);
+                sent.wait();
+                go.wait();
+                raw.say(b" ");
+                let (status, _) = raw.head();
+                assert!(status.contains(" 400 ") || status.contains(" 503 "), "{status}");
+            });
+        }
+        // All have sent all but their last byte: what has room is held, and the rest was read and dropped.
+        sent.wait();
+        let (_, most) = resident(pid);
+        go.wait();
+        most
+    });
+    assert!(most <= before + BUDGET + REST, "{most} bytes, from {before}");
+    echo(door);
+    until("the memory is given back", || resident(pid).0 <= before + REST);
+}
+
+/// The answer to a call that hangs, after the broker was told to end.
+fn cut_over_stdio(place: &Place, era: Era, by_signal: bool) -> Value {
+    let mut agent = Agent::alone(place, era);
+    agent.list();
+    let hanging = agent.send_call("far__hang", &json!({}));
+    until("the source has the call", || place.records_of("call.intent").len() == 1);
+    if by_signal {
+        agent.running.signal(Signal::TERM);
+    } else {
+        agent.running.hang_up();
+    }
+    let answer = agent.answer(hanging, None);
+    assert_eq!(agent.running.ended().0, Some(0));
+    answer
+}
+
+#[test]
+fn a_call_that_is_cut_over_stdio_is_answered_with_what_became_of_it() {
+    for era in ERAS {
+        for by_signal in [true, false] {
+            let place = Place::new(CONFIG);
+            let answer = cut_over_stdio(&place, era, by_signal);
+            assert_eq!(answer["error"]["data"]["code"], "outcome-unknown", "{era:?} {by_signal}: {answer}");
+            assert!(answer["error"]["message"].as_str().unwrap().contains("the broker stopped"), "{answer}");
+            assert_eq!(place.records_of("tool.completed")[0]["body"]["outcome"], "unknown");
+            place.assert_nothing_left();
+        }
+    }
+}
+
+#[test]
+fn a_call_that_waits_for_a_person_when_the_broker_stops_was_not_sent() {
+    let place = Place::new(CONFIG);
+    let mut agent = Agent::of(place.command(&["serve", "--stdio", "--profile", "asking"]), Era::Legacy, json!({}));
+    let waiting = agent.send_call("far__echo", &json!({ "a": 1 }));
+    agent.question();
+    agent.running.signal(Signal::TERM);
+    let answer = agent.answer(waiting, None);
+    assert_eq!(answer["error"]["data"]["code"], "not-sent", "{answer}");
+    assert_eq!(agent.running.ended().0, Some(0));
+    place.assert_nothing_left();
+}
+
+#[test]
+fn a_call_that_is_cut_over_http_is_answered_with_what_became_of_it() {
+    let place = Place::new(CONFIG);
+    let mut server = Server::start(&place);
+    let mut session = server.door.session(&json!({}));
+    let door = server.door.clone();
+    let modern = std::thread::spawn(move || door.modern("tools/call", json!({ "name": "far__hang" })));
+    let legacy = std::thread::spawn(move || session.send("tools/call", json!({ "name": "far__hang" }))?.answer());
+    until("the source has both calls", || place.records_of("call.intent").len() == 2);
+    server.running.signal(Signal::TERM);
+    for answer in [modern, legacy].map(|waiting| waiting.join().unwrap()) {
+        let answer = answer.expect("the connection was dropped without an answer");
+        assert_eq!(answer["error"]["data"]["code"], "outcome-unknown", "{answer}");
+    }
+    assert_eq!(server.running.ended().0, Some(0));
+    place.assert_nothing_left();
+}
+
+#[test]
+fn a_subscription_does_not_delay_the_end_and_is_ended_in_good_order() {
+    let place = Place::new(CONFIG);
+    let mut server = Server::start(&place);
+    let wants = json!({ "notifications": { "toolsListChanged": true } });
+    let mut stream = server.door.send_modern("subscriptions/listen", wants).unwrap();
+    assert_eq!(stream.next().unwrap()["method"], "notifications/subscriptions/acknowledged");
+    server.running.signal(Signal::TERM);
+    let last = stream.answer().unwrap();
+    assert!(last["result"].is_object(), "{last}");
+    assert_eq!(server.running.ended().0, Some(0));
+}
+
+#[test]
+fn a_hang_up_of_the_terminal_ends_no_broker() {
+    let place = Place::new(CONFIG);
+    let server = Server::start(&place);
+    for _ in 0..2 {
+        server.running.signal(Signal::HUP);
+        server.running.says("SIGHUP: the configuration is not reloaded while the broker runs");
+    }
+    echo(&server.door);
+    let mut agent = Agent::alone(&place, Era::Modern);
+    agent.list();
+    agent.running.signal(Signal::HUP);
+    agent.running.says("SIGHUP");
+    assert_eq!(agent.call("far__echo", &json!({ "a": 1 }), None)["ok"], json!({ "a": 1 }).to_string());
+    agent.leave();
+}

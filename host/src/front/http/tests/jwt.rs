@@ -111,6 +111,7 @@ async fn a_token_of_the_issuer_for_us_that_holds_now_counts_and_no_other() {
         (json!({ "nbf": now + 600 }), "not valid yet"),
         (json!({ "iss": "https://evil.example" }), "another issuer"),
         (json!({ "iss": format!("{ISSUER}/") }), "another issuer"),
+        (json!({ "iss": [ISSUER] }), "another issuer"),
         (json!({ "iss": null }), "lacks one of"),
         (json!({ "aud": "https://other.example" }), "for somebody else"),
         (json!({ "aud": null }), "lacks one of"),
@@ -122,6 +123,31 @@ async fn a_token_of_the_issuer_for_us_that_holds_now_counts_and_no_other() {
     ] {
         let Err(Denial::Invalid(why)) = verify(&good(&changes)).await else { panic!("{changes}") };
         assert!(why.contains(expected), "{changes}: {why}");
+    }
+}
+
+#[tokio::test]
+async fn a_claim_that_is_there_twice_voids_a_token() {
+    let issuer = Issuer::new().await;
+    let verifier = Verifier::new(&issuer.config()).unwrap();
+    let head = URL_SAFE_NO_PAD.encode(serde_json::to_vec(&header("one")).unwrap());
+    let claims = claims(&json!({ "act": { "sub": "program" } })).to_string();
+    let verify = async |claims: &str| {
+        let signed = format!("{head}.{}", URL_SAFE_NO_PAD.encode(claims));
+        let key = EncodingKey::from_ec_der(&STANDARD.decode(PRIVATE).unwrap());
+        let signature = jsonwebtoken::crypto::sign(signed.as_bytes(), &key, Algorithm::ES256).unwrap();
+        verifier.verify(format!("{signed}.{signature}").as_bytes(), &profile()).await
+    };
+    assert!(verify(&claims).await.is_ok());
+    for (claim, twice) in [
+        (r#""sub":"anna""#, r#""sub":"root","sub":"anna""#),
+        (r#""sub":"anna""#, r#""sub":"anna","\u0073ub":"root""#),
+        (r#""iss":"#, r#""iss":"https://evil.example","iss":"#),
+        (r#""sub":"program""#, r#""sub":"program","sub":"other""#),
+    ] {
+        assert!(claims.contains(claim), "{claims}");
+        let Err(Denial::Invalid(why)) = verify(&claims.replacen(claim, twice, 1)).await else { panic!("{twice}") };
+        assert!(why.contains("twice"), "{twice}: {why}");
     }
 }
 

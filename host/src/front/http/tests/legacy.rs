@@ -37,6 +37,36 @@ async fn a_session_lives_from_initialize_to_delete() {
 }
 
 #[tokio::test]
+async fn headers_of_a_legacy_request_may_be_absent_and_never_contradict_the_body() {
+    let server = Server::new().await;
+    let session = server.initialize(json!({})).await;
+    let send = async |body: &str, headers: &[(&str, &str)]| {
+        let request = server.post(body.to_owned()).header("mcp-session-id", &session);
+        let request = headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
+        let answer = request.send().await.unwrap();
+        (answer.status().as_u16(), answer.text().await.unwrap())
+    };
+    let echo = call(5, "tools/call", json!({ "name": "echo" }));
+    for good in [&[][..], &[("mcp-method", "tools/call")], &[("mcp-method", "tools/call"), ("mcp-name", "echo")]] {
+        assert_eq!(send(&echo, good).await.0, 200, "{good:?}");
+    }
+    for bad in [("mcp-method", "tools/list"), ("mcp-name", "slow")] {
+        let (status, text) = send(&echo, &[bad]).await;
+        let answer: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!((status, &answer["id"], &answer["error"]["code"]), (400, &json!(5), &json!(-32020)), "{bad:?}");
+    }
+    let note = r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#;
+    let response = r#"{"jsonrpc":"2.0","id":1,"result":{}}"#;
+    for body in [note, response] {
+        assert_eq!(send(body, &[]).await.0, 202);
+        assert_eq!(send(body, &[("mcp-method", "tools/call")]).await.0, 400, "{body}");
+    }
+    let hello = call(0, "initialize", json!({ "protocolVersion": "2025-11-25", "capabilities": {} }));
+    assert_eq!(send(&hello, &[("mcp-method", "tools/call")]).await.0, 400);
+    assert_eq!(*server.rejected.lock().unwrap(), ["mismatch"; 5]);
+}
+
+#[tokio::test]
 async fn a_session_is_bound_to_its_principal() {
     let server = Server::new().await;
     let session = server.initialize(json!({})).await;

@@ -60,6 +60,21 @@ async fn every_request_stands_for_itself() {
 }
 
 #[tokio::test]
+async fn a_method_that_the_revision_has_no_more_is_not_found_whatever_its_headers() {
+    let server = Server::new().await;
+    for method in ["resources/subscribe", "resources/unsubscribe", "logging/setLevel", "tasks/result"] {
+        let body = call(1, method, json!({ "uri": "mem://x", "_meta": meta(&json!({})) }));
+        let bare = server.post(body.clone()).header("mcp-protocol-version", "2026-07-28");
+        let whole = server.post(body).header("mcp-protocol-version", "2026-07-28").header("mcp-method", method);
+        for request in [bare, whole.header("mcp-name", "mem://x")] {
+            let (status, answer) = answer(request).await;
+            assert_eq!((status, &answer["error"]["code"]), (404, &json!(-32601)), "{method}");
+            assert_eq!(answer["id"], 1);
+        }
+    }
+}
+
+#[tokio::test]
 async fn headers_that_disagree_with_the_body_are_refused() {
     let server = Server::new().await;
     let body =

@@ -1,0 +1,231 @@
+//! What a connection is doing, so that the front knows which one to close for want of room.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
+
+use axum::body::{Body, Bytes};
+use http_body::{Body as HttpBody, Frame, SizeHint};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::places::{Place, Places};
+use super::reply::Refusal;
+
+/// A clock that the accept loop moves on, so that a request reads no clock of the system. In ticks.
+#[derive(Clone, Default)]
+pub(super) struct Clock(Arc<AtomicU64>);
+
+impl Clock {
+    pub(super) fn now(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Moves the clock on by one tick and returns the new time.
+    pub(super) fn tick(&self) -> u64 {
+        self.0.fetch_add(1, Ordering::Relaxed) + 1
+    }
+}
+
+/// What a connection is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// The head of a request is on its way, or the first one is waited for.
+    Head,
+    /// The head has come, and its sender is not known yet, or needs not be.
+    Unadmitted,
+    /// A request of an admitted caller is in progress, until its answer has been written.
+    Serving,
+    /// An answer has been written, and no further request has begun.
+    Resting,
+    /// The front closes the connection.
+    Closing,
+}
+
+impl Phase {
+    fn of(word: u64) -> Self {
+        match word & 7 {
+            0 => Self::Head,
+            1 => Self::Unadmitted,
+            2 => Self::Serving,
+            3 => Self::Resting,
+            _ => Self::Closing,
+        }
+    }
+}
+
+/// The phase of one connection and when it began, in one word.
+pub(crate) struct Activity {
+    clock: Clock,
+    word: AtomicU64,
+}
+
+impl Activity {
+    /// Returns the activity of a connection that was just accepted.
+    pub(super) fn new(clock: Clock) -> Arc<Self> {
+        let word = AtomicU64::new(word(Phase::Head, clock.now()));
+        Arc::new(Self { clock, word })
+    }
+
+    /// The phase, and since when it lasts. A written byte begins a rest anew.
+    pub(super) fn now(&self) -> (Phase, u64) {
+        let word = self.word.load(Ordering::Relaxed);
+        (Phase::of(word), word >> 3)
+    }
+
+    /// Marks the connection as closing unless a request is in progress. Returns whether it is closing by this call.
+    pub(super) fn close(&self) -> bool {
+        self.change(|phase| !matches!(phase, Phase::Serving | Phase::Closing), Phase::Closing)
+    }
+
+    /// A request's head has been read.
+    pub(super) fn begin(self: &Arc<Self>) -> InProgress {
+        self.change(|phase| phase != Phase::Closing, Phase::Unadmitted);
+        InProgress { activity: self.clone(), place: None }
+    }
+
+    fn received(&self) {
+        if self.now().0 == Phase::Resting {
+            self.change(|phase| phase == Phase::Resting, Phase::Head);
+        }
+    }
+
+    fn sent(&self) {
+        if self.now().0 == Phase::Resting {
+            self.change(|phase| phase == Phase::Resting, Phase::Resting);
+        }
+    }
+
+    fn change(&self, may: impl Fn(Phase) -> bool, to: Phase) -> bool {
+        let next = word(to, self.clock.now());
+        let update = |now| may(Phase::of(now)).then_some(next);
+        self.word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, update).is_ok()
+    }
+}
+
+fn word(phase: Phase, since: u64) -> u64 {
+    since << 3 | phase as u64
+}
+
+/// A request in progress, with its place among those of its caller.
+pub(crate) struct InProgress {
+    activity: Arc<Activity>,
+    place: Option<Place>,
+}
+
+impl InProgress {
+    /// Counts the request as its caller's.
+    ///
+    /// # Errors
+    /// 503 if the caller has its share in progress already.
+    pub(super) fn admit(&mut self, places: &Arc<Places>, principal: &Arc<str>, what: &str) -> Result<(), Refusal> {
+        let place = places.try_take(principal, 1).ok_or_else(|| {
+            let message = format!("this caller has its share of {what} open already; wait for one to end");
+            Refusal::busy(message)
+        })?;
+        self.place = Some(place);
+        self.activity.change(|phase| phase == Phase::Unadmitted, Phase::Serving);
+        Ok(())
+    }
+
+    /// Counts the request as a stream from now on, and as a request no more. One for which there is no room among the streams
+    /// stays a request: its call is on its way.
+    pub(super) fn streams(&mut self, places: &Arc<Places>) {
+        let place = self.place.as_ref().and_then(|place| places.try_take(place.principal(), 1));
+        if place.is_some() {
+            self.place = place;
+        }
+    }
+
+    /// Returns the body, which holds the place of its request until it ends.
+    pub(super) fn until_end_of(self, body: Body) -> Answering {
+        Answering { body, _request: self }
+    }
+}
+
+impl Drop for InProgress {
+    fn drop(&mut self) {
+        self.activity.change(|phase| phase != Phase::Closing, Phase::Resting);
+    }
+}
+
+/// The body of an answer. Its request is in progress until it is dropped.
+pub(super) struct Answering {
+    body: Body,
+    _request: InProgress,
+}
+
+impl HttpBody for Answering {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// A connection's stream, which notes when bytes pass.
+pub(super) struct Noted<S> {
+    pub(super) stream: S,
+    pub(super) activity: Arc<Activity>,
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Noted<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<std::io::Result<()>> {
+        let before = buffer.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(context, buffer);
+        if buffer.filled().len() > before {
+            self.activity.received();
+        }
+        read
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Noted<S> {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<std::io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write(context, bytes);
+        if written.is_ready() {
+            self.activity.sent();
+        }
+        written
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[std::io::IoSlice<'_>],
+    ) -> Poll<std::io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
+        if written.is_ready() {
+            self.activity.sent();
+        }
+        written
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}

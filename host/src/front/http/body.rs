@@ -1,0 +1,200 @@
+//! Bodies of requests, within a budget of memory for all of them together.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::{Body, HttpBody as _};
+use axum::http::StatusCode;
+use bytes::Bytes;
+use http_body_util::BodyExt as _;
+
+use super::places::{Place, Places};
+use super::reply::Refusal;
+use crate::message::{MessageError, RpcError, make_room};
+
+/// How many of the largest bodies may be held at once, by all callers together: 256 MiB unless the configuration allows larger
+/// messages. By the rule of [`Places`] that is two for one caller, and room beside it for others.
+const LARGEST_AT_ONCE: u64 = 4;
+
+/// From how many bytes on a body counts. Smaller ones are bounded by the number of requests, and wait for nothing.
+const SMALL_BYTES: usize = 64 * 1024;
+
+/// How long a body may take to arrive. 64 MiB pass in it at 0.6 MB/s; a sender who dribbles holds its share no longer.
+const ARRIVAL: Duration = Duration::from_secs(120);
+
+/// How long a body may wait for room. Longer than calls take that need no person; shorter than clients wait.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long what is left of a refused body is read, so that its sender gets to read the answer.
+const LEFTOVER: Duration = Duration::from_secs(30);
+
+/// The memory for the bodies of all requests.
+pub(super) struct Bodies {
+    room: Arc<Places>,
+    /// The largest body, in bytes.
+    max: usize,
+}
+
+/// Why a body was not read.
+enum Unread {
+    TooLarge(usize),
+    NoRoom,
+    Broken,
+}
+
+/// A body and its part of the budget, which is given back with the memory, whoever held on to it.
+struct Held {
+    text: Vec<u8>,
+    _place: Option<Place>,
+}
+
+impl AsRef<[u8]> for Held {
+    fn as_ref(&self) -> &[u8] {
+        &self.text
+    }
+}
+
+impl Bodies {
+    /// Returns the budget for bodies of at most `max` bytes each.
+    pub(super) fn new(max: usize) -> Self {
+        Self { room: Places::new(LARGEST_AT_ONCE.saturating_mul(max as u64)), max }
+    }
+
+    /// Reads a body to its end. Waits for room first, where it is large.
+    ///
+    /// # Errors
+    /// 413 if it is too large, 503 if there is no room, 408 if it does not arrive in time, 400 if it breaks off.
+    pub(super) async fn read(&self, mut body: Body, principal: &Arc<str>) -> Result<Bytes, Refusal> {
+        let read = tokio::time::timeout(ARRIVAL, self.collect(&mut body, principal)).await;
+        match read {
+            Ok(Ok(whole)) => Ok(whole),
+            Ok(Err(Unread::TooLarge(size))) => {
+                Err(Refusal::malformed(&Bytes::new(), &MessageError::TooLarge { size, limit: self.max }))
+            }
+            Ok(Err(Unread::NoRoom)) => {
+                // A connection that is closed while its peer still writes takes the answer with it.
+                let rest = async { while let Some(Ok(_)) = body.frame().await {} };
+                let _ = tokio::time::timeout(LEFTOVER, rest).await;
+                let message = format!(
+                    "there is no room for this body: the bodies of all requests together have {} bytes, and one caller a share",
+                    LARGEST_AT_ONCE.saturating_mul(self.max as u64)
+                );
+                Err(Refusal::busy(message))
+            }
+            Ok(Err(Unread::Broken)) => {
+                let message = "the body ended before it was whole";
+                Err(Refusal::new(StatusCode::BAD_REQUEST, RpcError::INVALID_REQUEST, message))
+            }
+            Err(_) => {
+                let message = format!("the body took longer than {} s to arrive", ARRIVAL.as_secs());
+                Err(Refusal::new(StatusCode::REQUEST_TIMEOUT, RpcError::INVALID_REQUEST, message))
+            }
+        }
+    }
+
+    async fn collect(&self, body: &mut Body, principal: &Arc<str>) -> Result<Bytes, Unread> {
+        let announced = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
+        if announced > self.max {
+            return Err(Unread::TooLarge(announced));
+        }
+        let mut place = None;
+        if announced > SMALL_BYTES {
+            place = Some(self.room(principal, announced).await?);
+        }
+        let mut first = Bytes::new();
+        let mut text = Vec::new();
+        while let Some(frame) = body.frame().await {
+            let Ok(data) = frame.map_err(|_| Unread::Broken)?.into_data() else { continue };
+            let size = first.len().saturating_add(text.len()).saturating_add(data.len());
+            if size > self.max {
+                return Err(Unread::TooLarge(size));
+            }
+            if size > SMALL_BYTES && place.is_none() {
+                // Nothing says how large it becomes, and what has part of its room must not wait for the rest.
+                place = Some(self.room(principal, self.max).await?);
+            }
+            if first.is_empty() && text.is_empty() && place.is_none() {
+                // Most bodies come in one piece, and need no second one.
+                first = data;
+                continue;
+            }
+            if text.is_empty() && announced > SMALL_BYTES {
+                text.reserve_exact(announced);
+            }
+            for piece in [std::mem::take(&mut first), data] {
+                make_room(&mut text, piece.len(), self.max);
+                text.extend_from_slice(&piece);
+            }
+        }
+        if text.is_empty() {
+            return Ok(first);
+        }
+        text.shrink_to_fit();
+        if let Some(place) = &mut place {
+            place.shrink(text.len() as u64);
+        }
+        Ok(Bytes::from_owner(Held { text, _place: place }))
+    }
+
+    async fn room(&self, principal: &Arc<str>, size: usize) -> Result<Place, Unread> {
+        self.room.take(principal, size as u64, PATIENCE).await.ok_or(Unread::NoRoom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use std::convert::Infallible;
+
+    use futures_util::stream;
+
+    use super::*;
+
+    const MAX: usize = 1024 * 1024;
+
+    fn chunked(sizes: &[usize]) -> Body {
+        let chunks: Vec<_> = sizes.iter().map(|size| Ok::<_, Infallible>(vec![b'x'; *size])).collect();
+        Body::from_stream(stream::iter(chunks))
+    }
+
+    #[tokio::test]
+    async fn a_body_arrives_whole_in_however_many_pieces() {
+        let bodies = Bodies::new(MAX);
+        let me: Arc<str> = "token".into();
+        for sizes in [&[][..], &[10], &[10, 20], &[SMALL_BYTES, 1], &[0, MAX - 1, 1]] {
+            let read = bodies.read(chunked(sizes), &me).await.unwrap();
+            assert_eq!(read, vec![b'x'; sizes.iter().sum()], "{sizes:?}");
+        }
+        assert_eq!(bodies.read(Body::from(vec![b'x'; MAX]), &me).await.unwrap().len(), MAX);
+        for over in [Body::from(vec![b'x'; MAX + 1]), chunked(&[MAX, 1])] {
+            assert_eq!(bodies.read(over, &me).await.unwrap_err().status, StatusCode::PAYLOAD_TOO_LARGE);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn bodies_have_a_budget_together_and_what_is_over_waits_and_is_then_refused() {
+        let bodies = Bodies::new(MAX);
+        let [one, other]: [Arc<str>; 2] = ["token:a".into(), "token:b".into()];
+        let large = || Body::from(vec![b'x'; MAX]);
+        let first = bodies.read(large(), &one).await.unwrap();
+        let second = bodies.read(chunked(&[MAX / 2, MAX / 2]), &one).await.unwrap();
+        let refused = bodies.read(large(), &one).await.unwrap_err();
+        assert_eq!(refused.status, StatusCode::SERVICE_UNAVAILABLE);
+        assert!(refused.header.is_some(), "it says when to come back");
+        // Nobody else is hurt, and what is small waits for nothing.
+        assert!(bodies.read(Body::from("{}"), &one).await.is_ok());
+        let theirs = bodies.read(large(), &other).await.unwrap();
+        assert!(bodies.read(large(), &other).await.is_err());
+        // A part of a body keeps the memory of the whole, and so its room.
+        let part = second.slice(..1);
+        drop((second, theirs));
+        assert!(bodies.read(large(), &one).await.is_err());
+        let waiting = bodies.read(large(), &one);
+        let freeing = async {
+            tokio::task::yield_now().await;
+            drop(part);
+        };
+        assert!(futures_util::future::join(waiting, freeing).await.0.is_ok());
+        drop(first);
+    }
+}

@@ -1,0 +1,157 @@
+//! Limits that callers share: requests in progress, streams, bytes of bodies.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+/// A limit that several principals share. A principal may hold as much as is free afterwards.
+///
+/// So a principal alone gets half of the limit, two get a third each, and however many there are, the next finds room.
+/// A fixed share would be too small for the one user of most brokers, or leave no room beside two greedy ones.
+pub(crate) struct Places {
+    limit: u64,
+    held: Mutex<Held>,
+    freed: Notify,
+}
+
+#[derive(Default)]
+struct Held {
+    all: u64,
+    by: HashMap<Arc<str>, u64>,
+}
+
+impl Places {
+    /// Returns a limit of which nothing is held.
+    pub(crate) fn new(limit: u64) -> Arc<Self> {
+        Arc::new(Self { limit, held: Mutex::default(), freed: Notify::new() })
+    }
+
+    /// Takes `count` for a principal, or returns `None` if that is more than its share.
+    pub(crate) fn try_take(self: &Arc<Self>, principal: &Arc<str>, count: u64) -> Option<Place> {
+        let mut held = self.lock();
+        let all = held.all.checked_add(count)?;
+        let free = self.limit.checked_sub(all)?;
+        match held.by.get_mut(principal) {
+            Some(own) if own.saturating_add(count) > free => return None,
+            None if count > free => return None,
+            Some(own) => *own += count,
+            None => {
+                held.by.insert(principal.clone(), count);
+            }
+        }
+        held.all = all;
+        Some(Place { places: self.clone(), principal: principal.clone(), count })
+    }
+
+    /// Takes `count` for a principal, waiting for at most `patience`. Cancellation safe.
+    pub(crate) async fn take(self: &Arc<Self>, principal: &Arc<str>, count: u64, patience: Duration) -> Option<Place> {
+        let taken = async {
+            loop {
+                // Before the attempt, so that nothing freed after it is missed.
+                let mut freed = std::pin::pin!(self.freed.notified());
+                freed.as_mut().enable();
+                if let Some(place) = self.try_take(principal, count) {
+                    return place;
+                }
+                freed.await;
+            }
+        };
+        tokio::time::timeout(patience, taken).await.ok()
+    }
+
+    fn release(&self, principal: &Arc<str>, count: u64) {
+        {
+            let mut held = self.lock();
+            held.all = held.all.saturating_sub(count);
+            if let Some(own) = held.by.get_mut(principal) {
+                *own = own.saturating_sub(count);
+                if *own == 0 {
+                    held.by.remove(principal);
+                }
+            }
+        }
+        self.freed.notify_waiters();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Held> {
+        // The numbers are whole at every point at which a holder could panic.
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A part of a limit, given back when it is dropped.
+pub(crate) struct Place {
+    places: Arc<Places>,
+    principal: Arc<str>,
+    count: u64,
+}
+
+impl Place {
+    /// Gives back all but `count`.
+    pub(crate) fn shrink(&mut self, count: u64) {
+        if let Some(surplus) = self.count.checked_sub(count).filter(|surplus| *surplus > 0) {
+            self.count = count;
+            self.places.release(&self.principal, surplus);
+        }
+    }
+
+    /// The principal that holds it.
+    pub(crate) fn principal(&self) -> &Arc<str> {
+        &self.principal
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.places.release(&self.principal, self.count);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    fn principals() -> [Arc<str>; 2] {
+        ["token:a".into(), "token:b".into()]
+    }
+
+    #[test]
+    fn one_principal_gets_half_and_the_next_always_finds_room() {
+        let places = Places::new(12);
+        let [greedy, other] = principals();
+        let take = |principal: &Arc<str>| std::iter::from_fn(|| places.try_take(principal, 1)).collect::<Vec<_>>();
+        let first = take(&greedy);
+        assert_eq!(first.len(), 6);
+        let second = take(&other);
+        assert_eq!(second.len(), 3);
+        drop(first);
+        assert_eq!(take(&greedy).len(), 4, "as many as are free beside the other's three");
+        drop(second);
+        assert!(places.try_take(&other, 7).is_none(), "one large part counts like many small ones");
+        assert!(places.try_take(&other, 6).is_some());
+        assert!(places.try_take(&other, u64::MAX).is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_given_back_goes_to_whoever_waits_and_the_wait_has_an_end() {
+        let places = Places::new(8);
+        let [one, other] = principals();
+        let mut held = places.try_take(&one, 4).unwrap();
+        let patience = Duration::from_secs(10);
+        assert!(places.take(&one, 1, patience).await.is_none());
+        let waiting = tokio::spawn({
+            let (places, one) = (places.clone(), one.clone());
+            async move { places.take(&one, 2, patience).await.is_some() }
+        });
+        tokio::task::yield_now().await;
+        held.shrink(1);
+        assert!(waiting.await.unwrap());
+        drop(held);
+        assert!(places.try_take(&other, 4).is_some());
+        assert_eq!(places.lock().all, 0);
+        assert!(places.lock().by.is_empty());
+    }
+}
