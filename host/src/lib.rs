@@ -59,6 +59,7 @@
 
 pub mod cell;
 pub mod config;
+mod private;
 pub mod secret;
 
 pub mod broker;
