@@ -16,7 +16,7 @@ use serde_json::json;
 fn component(criterion: &mut Criterion) {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     let cache = tempfile::tempdir().unwrap();
-    let plugins = Plugins::new(Some(cache.path())).unwrap();
+    let plugins = Plugins::new(Some(&cache.path().join("compiled"))).unwrap();
     let caller = Caller {
         principal: "bench".into(),
         profile: "default".parse().unwrap(),
@@ -47,7 +47,7 @@ fn component(criterion: &mut Criterion) {
             (loaded.unwrap(), begin.elapsed())
         };
         let ((loaded, compiled), (_, again)) = (load(&plugins), load(&plugins));
-        let next_start = load(&Plugins::new(Some(cache.path())).unwrap()).1;
+        let next_start = load(&Plugins::new(Some(&cache.path().join("compiled"))).unwrap()).1;
         println!("{name}: compiled in {compiled:?}; a second time {again:?}; at the next start {next_start:?}");
         criterion.bench_function(&format!("component/{name}"), |bencher| {
             bencher.iter(|| match &loaded.kind {

@@ -8,6 +8,7 @@ mod components;
 mod connect;
 mod error;
 mod feed;
+mod loading;
 mod metrics;
 mod operator;
 mod rejected;
@@ -35,7 +36,7 @@ use crate::ledger::{Event, Kind, Ledger, Started};
 use crate::message::RpcError;
 use crate::metrics::{Histogram, OPERATION};
 use crate::name::{ProfileName, SourceName};
-use crate::plugin::{Identity, Origin, PluginError, Plugins};
+use crate::plugin::{Identity, PluginError, Plugins};
 use crate::secret::Secrets;
 use crate::session::{Agent, OngoingOfAll, Session};
 use crate::source::{Client, Onlooker, SourceError};
@@ -98,7 +99,7 @@ impl Broker {
             return Err(BuildError::NoSources);
         }
         let lock = Lock::load(&config.data_dir)?;
-        let plugins = Plugins::with_origin(Some(&config.data_dir.join("cache")), Origin::new(&config.data_dir, &lock))?;
+        let plugins = loading::plugins(&config, &lock)?;
         let (policies, transforms, approvals) = tokio::try_join!(
             all(&config.policies, |c| plugins.policy(c)),
             all(&config.transforms, |c| plugins.transform(c)),
@@ -113,7 +114,7 @@ impl Broker {
         let ledger = Ledger::open(&config.data_dir, started(&config)).await?;
         let notes = ledger.clone();
         let record = move |event| notes.note(event);
-        let cells = Cells::new(launcher, &config.data_dir, config.file.as_deref(), record);
+        let cells = Cells::new(launcher, &config.data_dir, config.own_files(), record);
         let upstreams = match upstreams(&config, &secrets, &plugins, &Arc::new(cells)).await {
             Ok(upstreams) => upstreams,
             Err(error) => {

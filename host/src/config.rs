@@ -7,10 +7,13 @@ mod build;
 mod builder;
 mod callers;
 mod cell;
+mod effects;
 mod error;
+mod find;
 mod group;
 pub mod import;
 mod oauth;
+mod owner;
 mod plugin;
 mod raw;
 mod raw_source;
@@ -25,18 +28,20 @@ mod variable;
 mod wrap;
 
 use std::collections::BTreeMap;
-use std::io::Read as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use build::DATA_DIR;
 pub use builder::Builder;
 pub use callers::{CallerConfig, JwtConfig};
 pub use error::{ConfigError, Problem};
+pub use find::{Found, Standing, real_file, user_trust};
 pub use group::Membership;
 pub use oauth::OAuthConfig;
 pub use plugin::{PluginConfig, PluginRef};
-pub use search::user_data_dir;
+use search::FILE;
+pub use search::{user_config_dir, user_data_dir, user_state_dir};
 pub use share::{BudgetConfig, Places, Rate};
 pub(crate) use source::{OWN_HEADERS, TIMEOUT};
 pub use telemetry::TelemetryConfig;
@@ -48,6 +53,9 @@ use crate::egress::Reach;
 use crate::name::{ProfileName, SourceName};
 use crate::session::Era;
 
+/// The names by which configurations and data folders of brokers are found: no source makes or changes one of them.
+pub(crate) const KEPT_NAMES: [&str; 2] = [FILE, DATA_DIR];
+
 /// The longest file: a thousand times an ordinary one, and parsed in milliseconds.
 pub const MAX_FILE_BYTES: u64 = 1 << 20;
 
@@ -56,8 +64,11 @@ pub const MAX_FILE_BYTES: u64 = 1 << 20;
 pub struct Config {
     /// The file it came from; None for a configuration made in memory.
     pub file: Option<PathBuf>,
-    /// Ledger, lock, caches, sockets. Created 0700.
+    /// Ledger, lock, packages, sockets. Created 0700.
     pub data_dir: PathBuf,
+    /// The state folder of the user, with compiled code. No file names it: [`Config::load`] takes [`user_state_dir`]. None means
+    /// that compiled code is kept in memory only.
+    pub state_dir: Option<PathBuf>,
     /// The HTTP front.
     pub serve: ServeConfig,
     /// Where spans go; None means that there are none.
@@ -82,22 +93,12 @@ pub struct Config {
 
 impl Config {
     /// Reads the named file, or else `./portcullis.toml`, or else `portcullis/portcullis.toml` in `$XDG_CONFIG_HOME` or
-    /// `~/.config`.
+    /// `~/.config`. What is merely found in the working directory counts only if the user has trusted it.
     ///
     /// # Errors
-    /// No file, one that cannot be read or is over [`MAX_FILE_BYTES`], or anything that [`Config::parse`] refuses.
+    /// As for [`Found::look`] and [`Found::counted`].
     pub fn load(path: Option<&Path>) -> Result<Self, ConfigError> {
-        let file = match path {
-            Some(path) => path.to_owned(),
-            None => search::candidates().into_iter().find(|path| path.is_file()).ok_or_else(|| {
-                let places: Vec<_> = search::candidates().iter().map(|path| path.display().to_string()).collect();
-                ConfigError::missing(
-                    format!("there is no configuration: looked for {}", places.join(" and ")),
-                    "write one, name one with `--config FILE`, or run `portcullis wrap -- COMMAND`, which needs none",
-                )
-            })?,
-        };
-        Self::parse(&read(&file)?, &file)
+        Found::look(path)?.counted()
     }
 
     /// Parses the text of a file. `file` is what messages name, and what paths are relative to; it is not opened.
@@ -118,7 +119,13 @@ impl Config {
     /// # Errors
     /// [`ConfigError`] with every problem found, or without a home folder.
     pub fn for_wrap(wrap: &Wrap) -> Result<Self, ConfigError> {
-        wrap::config(wrap)
+        Ok(Self { state_dir: user_state_dir(), ..wrap::config(wrap)? })
+    }
+
+    /// The files and folders of the broker and of its user that no source is given.
+    pub(crate) fn own_files(&self) -> Vec<PathBuf> {
+        let here = [Some(self.data_dir.clone()), self.file.clone(), self.state_dir.clone()];
+        here.into_iter().chain([user_data_dir(), user_state_dir(), user_config_dir()]).flatten().collect()
     }
 }
 
@@ -126,22 +133,6 @@ impl Config {
 #[must_use]
 pub fn schema() -> serde_json::Value {
     schemars::schema_for!(raw::RawConfig).to_value()
-}
-
-fn read(file: &Path) -> Result<String, ConfigError> {
-    let mut bytes = Vec::new();
-    let open = std::fs::File::open(file);
-    open.and_then(|open| open.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes))
-        .map_err(|error| unreadable(file, &error))?;
-    let shown = || crate::visible::visible(&file.to_string_lossy()).into_owned();
-    if bytes.len() as u64 > MAX_FILE_BYTES {
-        let message = format!("{} is longer than {MAX_FILE_BYTES} bytes", shown());
-        return Err(ConfigError::without_place(message, "a configuration is a short text: is this the right file?"));
-    }
-    String::from_utf8(bytes).map_err(|error| {
-        let place = error.utf8_error().valid_up_to();
-        ConfigError::without_place(format!("{} is not UTF-8 at byte {place}", shown()), "save it as UTF-8")
-    })
 }
 
 fn unreadable(file: &Path, error: &std::io::Error) -> ConfigError {

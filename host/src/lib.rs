@@ -59,7 +59,9 @@
 
 pub mod cell;
 pub mod config;
+mod private;
 pub mod secret;
+pub mod trust;
 
 pub mod broker;
 pub mod control;

@@ -191,8 +191,8 @@ pub enum Scope {
 }
 
 impl Plugins {
-    /// Starts the engine and its clock. Compiled code is kept in `cache_dir`, which is created, and made private if it is not;
-    /// without a folder every load compiles.
+    /// Starts the engine and its clock. Compiled code is kept in `cache_dir`, which is created private, and must be this
+    /// user's alone if it is there; without a folder every load compiles.
     ///
     /// # Errors
     /// [`PluginError::Engine`], and [`PluginError::Cache`] for a folder that is not ours alone.

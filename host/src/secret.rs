@@ -6,13 +6,14 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use secrecy::zeroize::Zeroizing;
 use secrecy::{ExposeSecret, SecretString};
 
 use crate::config::Value;
+use crate::private::{self, NotPrivate};
 
 /// The file in the data folder.
 const FILE: &str = "secrets.json";
@@ -176,7 +177,7 @@ impl Secrets {
 
     fn check_folder(&self) -> Result<(), SecretError> {
         match std::fs::metadata(&self.folder) {
-            Ok(metadata) => check_private(&self.folder, &metadata, 0o700),
+            Ok(metadata) => Ok(private::check(&self.folder, &metadata, private::FOLDER_MODE)?),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
             Err(error) => Err(io(&self.folder, error)),
         }
@@ -211,15 +212,7 @@ impl Secrets {
 
 /// A file of the data folder, opened and found private; None if there is none.
 pub(crate) fn open_private(path: &Path) -> Result<Option<File>, SecretError> {
-    let no_follow = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
-    let file = match File::options().read(true).custom_flags(no_follow).open(path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(io(path, error)),
-    };
-    let metadata = file.metadata().map_err(|error| io(path, error))?;
-    check_private(path, &metadata, 0o600)?;
-    Ok(Some(file))
+    Ok(private::open(path)?)
 }
 
 /// A whole new private file in the place of the old one: a reader sees one or the other.
@@ -244,13 +237,17 @@ pub(crate) fn lock_private(path: &Path) -> Result<File, SecretError> {
     Ok(file)
 }
 
-fn check_private(path: &Path, metadata: &std::fs::Metadata, wanted: u32) -> Result<(), SecretError> {
-    let path = path.display().to_string();
-    if metadata.uid() != rustix::process::geteuid().as_raw() {
-        return Err(SecretError::Owner(path));
+impl From<NotPrivate> for SecretError {
+    fn from(error: NotPrivate) -> Self {
+        match error {
+            NotPrivate::Open { path, mode, wanted } => Self::Open { path, mode, wanted },
+            NotPrivate::Owner { path, .. } => Self::Owner(path),
+            NotPrivate::Io { path, error } => Self::Io { path, error },
+            NotPrivate::Link(ref path) | NotPrivate::Kind(ref path, _) => {
+                Self::Io { path: path.clone(), error: std::io::Error::other(error.to_string()) }
+            }
+        }
     }
-    let mode = metadata.mode() & 0o7777;
-    if mode & 0o077 == 0 { Ok(()) } else { Err(SecretError::Open { path, mode, wanted }) }
 }
 
 pub(crate) fn io(path: &Path, error: std::io::Error) -> SecretError {

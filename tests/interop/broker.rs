@@ -1,5 +1,6 @@
 //! A place with things to work on, and `portcullis` at work in it.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 use std::time::Duration;
@@ -76,7 +77,11 @@ impl Place {
     /// `portcullis` with these arguments, in this place.
     pub(crate) fn portcullis(&self, arguments: &[&str]) -> Command {
         let mut command = self.command(&installed::portcullis());
-        command.args(arguments);
+        // Named: what only lies in the folder would have to be trusted whenever a test changes it.
+        let file = self.path().join("portcullis.toml");
+        // Whatever the umask of whoever runs the tests is.
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o644)).unwrap();
+        command.arg("--config").arg(file).args(arguments);
         command
     }
 

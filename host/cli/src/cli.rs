@@ -6,7 +6,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::command::{
     approvals, audit, call, check, completions, demo, import, lock, login, logs, plugin, restart, schema, secret,
-    serve, status, tools, wrap,
+    serve, status, tools, trust, wrap,
 };
 
 /// A deny-by-default broker for the Model Context Protocol.
@@ -32,7 +32,7 @@ pub(crate) struct Cli {
 /// What every command takes.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Global {
-    /// The configuration [default: ./portcullis.toml, then the user's configuration folder]
+    /// The configuration [default: ./portcullis.toml if you trust it, then the user's configuration folder]
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 
@@ -42,9 +42,9 @@ pub(crate) struct Global {
 }
 
 impl Global {
-    /// The configuration that the arguments name.
+    /// The configuration that the arguments name, or one that was found and counts. On a terminal it is asked about.
     pub(crate) fn load(&self) -> Result<portcullis::config::Config, portcullis::config::ConfigError> {
-        portcullis::config::Config::load(self.config.as_deref())
+        trust::counted(portcullis::config::Found::look(self.config.as_deref())?)
     }
 }
 
@@ -55,6 +55,7 @@ pub(crate) enum Command {
     Wrap(wrap::Args),
     Check(check::Args),
     Tools(tools::Args),
+    Trust(trust::Args),
     Call(call::Args),
     Status(status::Args),
     Restart(restart::Args),

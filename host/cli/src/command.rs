@@ -17,6 +17,7 @@ pub(crate) mod secret;
 pub(crate) mod serve;
 pub(crate) mod status;
 pub(crate) mod tools;
+pub(crate) mod trust;
 pub(crate) mod wrap;
 
 use std::process::ExitCode;
@@ -32,6 +33,7 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Wrap(args) => wrap::run(&args, &global),
         Command::Check(args) => check::run(&args, &global),
         Command::Tools(args) => tools::run(&args, &global),
+        Command::Trust(args) => trust::run(&args, &global),
         Command::Call(args) => call::run(&args, &global),
         Command::Status(args) => status::run(&args, &global),
         Command::Restart(args) => restart::run(&args, &global),

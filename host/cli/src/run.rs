@@ -22,6 +22,9 @@ pub(crate) fn block_on<T>(future: impl Future<Output = anyhow::Result<T>>) -> an
 
 /// Builds a broker whose process sources are launched through this very program.
 pub(crate) async fn broker(config: Config) -> anyhow::Result<Broker> {
+    if config.state_dir.is_none() {
+        tracing::warn!("no home is known, so compiled plugins are not kept: set HOME or XDG_STATE_HOME");
+    }
     Ok(Broker::build(config, Launcher::SelfExec).await?)
 }
 

@@ -4,6 +4,7 @@ use crate::catalog::{FilterError, LockError};
 use crate::ledger::LedgerError;
 use crate::name::SourceName;
 use crate::plugin::PluginError;
+use crate::private::NotPrivate;
 use crate::secret::SecretError;
 use crate::source::SourceError;
 
@@ -44,6 +45,23 @@ pub enum BuildError {
         source_name: SourceName,
         /// What is wrong.
         error: SourceError,
+    },
+    /// A folder of the broker is not this user's alone.
+    #[error(transparent)]
+    Private(#[from] NotPrivate),
+    /// A source may write what the broker loads or writes.
+    #[error("{what} {} lies in {}, which source `{source_name}` may write: {way_out}, or grant smaller folders", .file.display(), .folder.display())]
+    Writable {
+        /// What the file is for.
+        what: &'static str,
+        /// The file.
+        file: std::path::PathBuf,
+        /// The source with the grant.
+        source_name: SourceName,
+        /// The granted folder or file.
+        folder: std::path::PathBuf,
+        /// What to do.
+        way_out: &'static str,
     },
     /// Spans cannot be exported as configured.
     #[error("`[telemetry]`: {0}")]

@@ -34,8 +34,10 @@ pub(super) struct Feeds {
 /// Loads the configured sinks under names that are stable across restarts.
 pub(super) async fn load(plugins: &Plugins, config: &Config) -> Result<Vec<(String, Sink)>, PluginError> {
     let mut sinks = Vec::with_capacity(config.sinks.len());
+    // A sink's file is opened without following links, and the data folder may stand behind one.
+    let data_dir = config.data_dir.canonicalize().unwrap_or_else(|_| config.data_dir.clone());
     for (index, sink) in config.sinks.iter().enumerate() {
-        let file = default_sink_file(&config.data_dir, index);
+        let file = default_sink_file(&data_dir, index);
         sinks.push((format!("sink-{}", index + 1), plugins.sink(sink, &file).await?));
     }
     Ok(sinks)

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use portcullis_jail::{Ready, Tier};
@@ -11,6 +11,7 @@ use serde_json::json;
 
 use super::package::{Installed, Installer, Package, Phase};
 use super::plan::Setting;
+use super::report::texts;
 use super::{CellError, Cells, Grant, Plan, Profile, Report};
 use crate::catalog::LockedPackage;
 use crate::config::{Endpoint, SourceConfig};
@@ -58,14 +59,15 @@ impl Described {
     pub fn to_json(&self) -> serde_json::Value {
         let Self { grant, profile, report, package } = self;
         json!({
-            "program": profile.program,
+            "program": profile.program.to_string_lossy(),
             "runtime": profile.runtime.as_str(),
             "found": profile.notes,
-            "needs": profile.read,
-            "read": grant.read,
-            "write": grant.write,
+            "needs": texts(&profile.read),
+            "read": texts(&grant.read),
+            "write": texts(&grant.write),
+            "kept": texts(&grant.kept),
             "network": grant.network,
-            "directory": grant.directory,
+            "directory": grant.directory.as_deref().map(Path::to_string_lossy),
             "limits": grant.limits,
             "package": package,
             "harmless": self.is_harmless(),

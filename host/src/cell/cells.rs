@@ -27,7 +27,7 @@ pub(crate) struct Cells {
     #[cfg(feature = "process")]
     pub(crate) launcher: Launcher,
     pub(crate) data_dir: PathBuf,
-    /// Files that no source is given: data folders and the configuration.
+    /// Files that no source is given: the broker's folders, the user's, and the configuration.
     pub(crate) own: Vec<PathBuf>,
     record: Record,
     /// Probed when the first source starts.
@@ -36,15 +36,13 @@ pub(crate) struct Cells {
 }
 
 impl Cells {
-    /// `file` is the configuration, and `record` takes what happens to the ledger.
+    /// `own` are files that no source is given, and `record` takes what happens to the ledger.
     pub(crate) fn new(
         launcher: Launcher,
         data_dir: &Path,
-        file: Option<&Path>,
+        own: Vec<PathBuf>,
         record: impl Fn(Event) + Send + Sync + 'static,
     ) -> Self {
-        let user = crate::config::user_data_dir();
-        let own = [Some(data_dir.to_owned()), file.map(Path::to_owned), user].into_iter().flatten().collect();
         #[cfg(not(feature = "process"))]
         let _ = launcher;
         Self {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::Grant;
-use super::report::{Aspect, Strength, size};
+use super::report::{Aspect, Strength, size, texts};
 use crate::digest::Digest;
 use crate::plugin::Opened;
 
@@ -89,8 +89,9 @@ impl Enclosed {
             "digest": digest,
             "kind": kind,
             "imports": imports,
-            "read": grant.read,
-            "write": grant.write,
+            "read": texts(&grant.read),
+            "write": texts(&grant.write),
+            "kept": texts(&grant.kept),
             "network": grant.network,
             "limits": {
                 "memory": grant.limits.memory,

@@ -8,7 +8,7 @@ use super::CellError;
 #[cfg(feature = "process")]
 use super::Profile;
 use super::trace::trace;
-use crate::config::{CellConfig, Endpoint, SourceConfig};
+use crate::config::{CellConfig, Endpoint, KEPT_NAMES, SourceConfig};
 use crate::plugin::limits::SOURCE_MEMORY_BYTES;
 
 /// Folders that every cell has of its own, and that a grant would put the machine's in place of.
@@ -25,6 +25,8 @@ pub struct Grant {
     pub read: Vec<PathBuf>,
     /// Files and folders it may read and write; the same holds.
     pub write: Vec<PathBuf>,
+    /// Configurations and data folders of brokers at the top of what it may write: it may read them.
+    pub kept: Vec<PathBuf>,
     /// `host:port` it may reach.
     pub network: Vec<String>,
     /// Where it starts; None means its private home.
@@ -42,6 +44,7 @@ impl Grant {
         Self {
             read: Vec::new(),
             write: Vec::new(),
+            kept: Vec::new(),
             network: Vec::new(),
             directory: None,
             limits: Limits::default(),
@@ -53,7 +56,8 @@ impl Grant {
     ///
     /// # Errors
     /// [`CellError::Path`] for a path that is missing, leads through a link, is neither file nor folder, lies within another
-    /// granted path, would replace a folder that the cell has of its own, or would open the broker's own files.
+    /// granted path, would replace a folder that the cell has of its own, would open the broker's own files, or would let the
+    /// source write a configuration or data folder of any broker.
     pub fn of(source: &SourceConfig, own: &[PathBuf]) -> Result<Self, CellError> {
         let CellConfig { read, write, network, memory, processes, cpu, files, tmp, dangerous_allow_reduced, .. } =
             &source.cell;
@@ -79,6 +83,7 @@ impl Grant {
         Ok(Self {
             read: read.clone(),
             write: write.clone(),
+            kept: write.iter().map(|path| kept_in(path)).collect::<Result<Vec<_>, _>>()?.concat(),
             network: network.clone(),
             directory: None,
             limits: Limits {
@@ -156,6 +161,23 @@ fn apart_from(key: &'static str, path: &Path, own: &[PathBuf]) -> Result<(), Cel
         reason: format!("would open the broker's own {} to the source", file.display()),
         way_out: "name smaller folders, or keep configuration and `data-dir` elsewhere".to_owned(),
     })
+}
+
+/// The configuration and the data folder that stand at the top of a folder that may be written. One that is granted itself, and
+/// a link under such a name, which would be followed by whoever looks for a configuration, are refused.
+fn kept_in(path: &Path) -> Result<Vec<PathBuf>, CellError> {
+    let refuse =
+        |reason: String, way_out: String| CellError::Path { key: "write", path: path.to_owned(), reason, way_out };
+    if let Some(name) = KEPT_NAMES.into_iter().find(|name| path.components().any(|part| part.as_os_str() == *name)) {
+        let reason = format!("is or lies in `{name}`, by which brokers find what they trust");
+        return Err(refuse(reason, "grant another folder".to_owned()));
+    }
+    let there = KEPT_NAMES.into_iter().map(|name| path.join(name)).filter_map(|name| {
+        let about = std::fs::symlink_metadata(&name).ok()?;
+        let link = || refuse(format!("holds the link {}", name.display()), format!("run `rm '{}'`", name.display()));
+        Some(if about.is_symlink() { Err(link()) } else { Ok(name) })
+    });
+    there.collect()
 }
 
 /// No path lies within another: which of two grants holds for a file would depend on the order of mounts.

@@ -143,6 +143,8 @@ fn view(grant: &Grant, profile: &Profile) -> (Vec<Mount>, Vec<(PathBuf, PathBuf)
             view.push(Mount { path: path.clone(), access });
         }
     }
+    // In a reduced cell nothing can be taken out of a folder that may be written.
+    view.extend(grant.kept.iter().map(Mount::read));
     links.extend(profile.links.clone());
     links.retain(|(link, _)| !view.iter().any(|mount| link.starts_with(&mount.path)));
     (view, links)

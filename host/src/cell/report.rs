@@ -1,9 +1,17 @@
 //! The isolation report: what is enforced on a source, by what, and what is not. It promises no more than the mechanism does.
 
+use std::borrow::Cow;
+use std::path::PathBuf;
+
 use portcullis_jail::{Enforced, Tier};
 use serde::{Serialize, Serializer};
 
 use super::Grant;
+
+/// Paths as text: what is no UTF-8 in them is replaced, as JSON has no other text.
+pub(super) fn texts<'a>(paths: impl IntoIterator<Item = &'a PathBuf>) -> Vec<Cow<'a, str>> {
+    paths.into_iter().map(|path| path.to_string_lossy()).collect()
+}
 
 /// How far something is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]

@@ -17,7 +17,7 @@ use crate::message::MAX_MESSAGE_BYTES;
 use crate::name::{ProfileName, SourceName};
 
 /// The data folder beside the file.
-const DATA_DIR: &str = ".portcullis";
+pub(super) const DATA_DIR: &str = ".portcullis";
 
 /// Where `portcullis serve` listens unless told otherwise.
 const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 8765);
@@ -83,6 +83,7 @@ pub(super) fn build(raw: &RawConfig, file: Option<PathBuf>, base: &Path) -> Resu
         profiles,
         sources,
         data_dir,
+        state_dir: None,
         file,
     };
     let counts = [

@@ -14,13 +14,14 @@ use super::{Config, build, value};
 pub struct Builder {
     tables: serde_json::Map<String, Data>,
     base: std::path::PathBuf,
+    state_dir: Option<std::path::PathBuf>,
 }
 
 impl Config {
     /// A configuration without a file. `folder` takes the data folder, `.portcullis`, unless `[broker]` says otherwise, and
     /// relative paths are relative to it. Without more it has no source, and no broker is built of that.
     pub fn builder(folder: impl AsRef<Path>) -> Builder {
-        Builder { tables: serde_json::Map::new(), base: folder.as_ref().to_owned() }
+        Builder { tables: serde_json::Map::new(), base: folder.as_ref().to_owned(), state_dir: None }
     }
 }
 
@@ -72,6 +73,13 @@ impl Builder {
         self
     }
 
+    /// The folder that keeps compiled code from one start to the next, such as [`user_state_dir`](super::user_state_dir). It must
+    /// be private, and no folder that a source may write: what lies in it is loaded as code. Without one, each start compiles.
+    pub fn state_dir(mut self, folder: impl AsRef<Path>) -> Self {
+        self.state_dir = Some(folder.as_ref().to_owned());
+        self
+    }
+
     /// What holds, or everything that does not.
     ///
     /// # Errors
@@ -84,7 +92,8 @@ impl Builder {
         let raw = toml::from_str(&text).map_err(|error| unreadable(error.message().to_owned()))?;
         let base = std::path::absolute(&self.base)
             .map_err(|error| unreadable(format!("folder {}: {error}", self.base.display())))?;
-        build::build(&raw, None, &value::normal(&base)).map_err(refuse)
+        let config = build::build(&raw, None, &value::normal(&base)).map_err(refuse)?;
+        Ok(Config { state_dir: self.state_dir, ..config })
     }
 
     fn named(mut self, kind: &str, name: &str, table: Data) -> Self {

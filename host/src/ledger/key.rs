@@ -1,7 +1,7 @@
 //! The key of fingerprints.
 
 use std::fs::{self, Permissions};
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
@@ -10,9 +10,13 @@ use sha2::Sha256;
 
 use super::LedgerError;
 use crate::digest::hex;
+use crate::private;
 
 /// The key's length in bytes: that of the hash, as RFC 2104 advises.
 const KEY_BYTES: usize = 32;
+
+/// The most that is read of the file, so that the error about a wrong one names its size.
+const MAX_BYTES: u64 = 1 << 20;
 
 /// `<data-dir>/ledger.key`, ready to use.
 pub(super) struct Key(Hmac<Sha256>);
@@ -21,10 +25,14 @@ impl Key {
     /// Reads the key, or makes one. Brokers that start at the same time end up with the same.
     pub(super) fn open(data_dir: &Path) -> Result<Self, LedgerError> {
         let path = data_dir.join("ledger.key");
-        if !path.exists() {
+        if fs::symlink_metadata(&path).is_err() {
             create(data_dir, &path)?;
         }
-        let bytes = fs::read(&path).map_err(|error| LedgerError::file("read", &path, error))?;
+        let file = private::open(&path).map_err(|error| LedgerError::file("use", &path, error))?;
+        let file = file.ok_or_else(|| LedgerError::file("read", &path, "it was removed just now"))?;
+        let mut bytes = Vec::with_capacity(KEY_BYTES);
+        let read = file.take(MAX_BYTES).read_to_end(&mut bytes);
+        read.map_err(|error| LedgerError::file("read", &path, error))?;
         if bytes.len() != KEY_BYTES {
             let cause = format!(
                 "it holds {} bytes instead of {KEY_BYTES}; restore it, or remove it and lose the link \
@@ -54,5 +62,31 @@ fn create(data_dir: &Path, path: &Path) -> Result<(), LedgerError> {
     match file.persist_noclobber(path) {
         Err(error) if error.error.kind() != std::io::ErrorKind::AlreadyExists => Err(failed(&error.error)),
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    #[test]
+    fn a_key_of_the_ledger_that_others_may_read_or_that_is_a_link_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("ledger.key");
+        let refused = || Key::open(dir.path()).map(drop).unwrap_err().to_string();
+        Key::open(dir.path()).map(drop).unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o640)).unwrap();
+        assert!(refused().contains("chmod 600"), "{}", refused());
+        fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
+        if rustix::process::geteuid().is_root() {
+            std::os::unix::fs::chown(&path, Some(4242), None).unwrap();
+            assert!(refused().contains("another user (uid 4242)"), "{}", refused());
+            std::os::unix::fs::chown(&path, Some(0), None).unwrap();
+        }
+        let elsewhere = dir.path().join("elsewhere");
+        fs::rename(&path, &elsewhere).unwrap();
+        std::os::unix::fs::symlink(&elsewhere, &path).unwrap();
+        assert!(refused().contains("symbolic link"), "{}", refused());
     }
 }

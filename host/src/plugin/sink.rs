@@ -1,9 +1,8 @@
 //! A sink: an audit plugin and the file that its lines go to.
 
 use std::fmt;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,14 +29,22 @@ struct Out {
 
 impl Sink {
     pub(super) fn open(identity: Identity, path: &Path, stock: Stock<SinkWorld>) -> Result<Self, PluginError> {
-        let file = OpenOptions::new().append(true).create(true).mode(0o600).open(path);
-        let path = path.display().to_string();
-        let file = file.map_err(|error| PluginError::File {
-            plugin: identity.name.clone(),
-            file: path.clone(),
-            reason: error.to_string(),
+        let opened = open(path);
+        let file = path.display().to_string();
+        let opened = opened.map_err(|error| {
+            // What the system says of a link is that there are too many.
+            let really = path.parent().and_then(|folder| folder.canonicalize().ok()).zip(path.file_name());
+            let really = really.map(|(folder, name)| folder.join(name)).filter(|really| really != path);
+            let reason = match really {
+                _ if path.is_symlink() => {
+                    "it is a symbolic link, which is not followed: name the file itself".to_owned()
+                }
+                Some(really) => format!("there is a symbolic link in it: write {}", really.display()),
+                None => error.to_string(),
+            };
+            PluginError::File { plugin: identity.name.clone(), file: file.clone(), reason }
         })?;
-        let out = Arc::new(Out { path, file, torn: AtomicBool::new(false) });
+        let out = Arc::new(Out { path: file, file: opened, torn: AtomicBool::new(false) });
         Ok(Self { identity: Arc::new(identity), stock, out })
     }
 
@@ -62,6 +69,28 @@ impl Sink {
         let written = tokio::task::spawn_blocking(move || out.append(lines)).await;
         written.map_err(|error| failed(&error))?.map_err(|error| failed(&error))
     }
+}
+
+/// Opens the file to append to it, and makes it for this user alone. No link is followed, in no part of the path: whoever could
+/// change one would decide what is written where.
+#[cfg(target_os = "linux")]
+fn open(path: &Path) -> io::Result<File> {
+    use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
+
+    let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOCTTY;
+    Ok(openat2(CWD, path, flags, Mode::RUSR | Mode::WUSR, ResolveFlags::NO_SYMLINKS)?.into())
+}
+
+/// The same where no system call refuses links in the whole path: it is looked for them.
+#[cfg(not(target_os = "linux"))]
+fn open(path: &Path) -> io::Result<File> {
+    use std::os::unix::fs::OpenOptionsExt as _;
+
+    if path.parent().map(Path::canonicalize).transpose()?.as_deref() != path.parent() {
+        return Err(io::Error::other("there is a link in the path"));
+    }
+    let no_follow = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
+    File::options().append(true).create(true).mode(0o600).custom_flags(no_follow).open(path)
 }
 
 impl fmt::Debug for Sink {

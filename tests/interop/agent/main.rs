@@ -53,7 +53,12 @@ const MAX_LOGINS: u32 = 2;
 fn portcullis(place: &Path, arguments: &[&str]) -> Child {
     let program = std::env::current_exe().unwrap().ancestors().nth(2).unwrap().join("portcullis");
     let mut command = Command::new(program);
-    command.args(arguments).current_dir(place).stdin(Stdio::piped()).stdout(Stdio::piped());
+    command
+        .args(["--config", "portcullis.toml"])
+        .args(arguments)
+        .current_dir(place)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped());
     if arguments.contains(&"login") {
         command.stderr(Stdio::piped());
     }

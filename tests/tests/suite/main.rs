@@ -40,5 +40,6 @@ mod soak;
 mod sources;
 mod storage;
 mod together;
+mod trust;
 mod vendor;
 mod web;

@@ -1,12 +1,15 @@
 //! A folder with a configuration, the commands that run in it, and what they may leave behind.
 
 use std::fs;
-use std::os::unix::fs::FileTypeExt as _;
+use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
+use portcullis::config::{Config, real_file};
+use portcullis::digest::Digest;
+use portcullis::trust::Trust;
 use portcullis_test_support::{guest, program};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -43,8 +46,27 @@ impl Place {
         place
     }
 
+    /// Writes the configuration, and trusts it as its user would.
     pub(crate) fn configure(&self, config: &str) {
-        fs::write(self.path("portcullis.toml"), self.filled(config)).unwrap();
+        let file = self.write_configuration(config);
+        let text = fs::read_to_string(&file).unwrap();
+        // One that cannot be read is refused for that.
+        if let Ok(config) = Config::parse(&text, &file) {
+            Trust::new(&self.state()).keep(&real_file(&file), Digest::of(text.as_bytes()), config.effects()).unwrap();
+        }
+    }
+
+    /// Writes the configuration, and leaves open whether it is trusted.
+    pub(crate) fn write_configuration(&self, config: &str) -> PathBuf {
+        let file = self.path("portcullis.toml");
+        fs::write(&file, self.filled(config)).unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
+        file
+    }
+
+    /// The state folder of the user of this place.
+    pub(crate) fn state(&self) -> PathBuf {
+        self.path("home/.local/state/portcullis")
     }
 
     fn filled(&self, text: &str) -> String {

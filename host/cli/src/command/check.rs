@@ -48,8 +48,8 @@ pub(crate) fn run(_: &Args, global: &Global) -> anyhow::Result<ExitCode> {
             }));
         }
         let report = json!({
-            "configuration": config.file,
-            "dataDir": config.data_dir,
+            "configuration": config.file.as_deref().map(|file| file.to_string_lossy()),
+            "dataDir": config.data_dir.to_string_lossy(),
             "plugins": broker.plugins().into_iter().map(|(role, id)| {
                 json!({ "role": role, "plugin": id.name, "digest": id.digest })
             }).collect::<Vec<_>>(),

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 
 use crate::cli::Global;
+use crate::command::trust;
 use crate::output;
 
 /// More than any client writes; the library refuses less.
@@ -15,8 +16,8 @@ const MAX_BYTES: u64 = 4 << 20;
 /// Turn another client's mcpServers JSON into a portcullis.toml
 ///
 /// Reads what Claude Desktop, Claude Code, Cursor and VS Code write, and mcp_servers.json. The configuration is printed;
-/// nothing is started and no file is written. Values that look like secrets are left out: the commands that set them, and
-/// everything else to look at, go to standard error.
+/// nothing is started. Where standard output is a file portcullis.toml, that is trusted as it was written. Values that look
+/// like secrets are left out: the commands that set them, and everything else to look at, go to standard error.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -40,6 +41,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     output::text(&imported.toml)?;
+    trust::keep_printed(&imported.toml);
     for note in &imported.notes {
         output::note(&format!("note: {note}"));
     }

@@ -122,6 +122,33 @@ fn secrets_stand_on_no_command_line_and_in_no_environment_outside() {
 }
 
 #[test]
+fn what_may_be_read_within_what_may_be_written_is_neither_changed_nor_moved_nor_removed() {
+    each(|who| {
+        let folder = who.folder();
+        let at = |name: &str| folder.path().join(name);
+        fs::create_dir(at("kept")).unwrap();
+        fs::write(at("kept/lock"), "as it was").unwrap();
+        fs::write(at("kept.toml"), "as it was").unwrap();
+        let mut launch = shell(
+            "cd \"$0\"; for name in kept.toml kept/lock; do echo no > $name; rm -f $name; ln -f $name other; done; \
+             mv kept.toml moved; mv kept moved; rmdir kept; echo no > kept/new; echo no > new; mv new kept.toml; \
+             cat kept.toml kept/lock; cat new",
+        );
+        launch.arguments.push(folder.path().into());
+        launch.cell.view.push(Mount::write(folder.path()));
+        launch.cell.view.extend([Mount::read(at("kept.toml")), Mount::read(at("kept"))]);
+        let (said, _) = output(&launch);
+        assert!(said.contains("as it wasas it was"), "{said}");
+        for kept in ["kept.toml", "kept/lock"] {
+            assert_eq!(fs::read_to_string(at(kept)).unwrap(), "as it was", "{kept}: {said}");
+        }
+        let left: Vec<_> = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert!(left.iter().all(|name| ["kept", "kept.toml", "new"].iter().any(|known| name == known)), "{left:?}");
+        assert!(!at("kept/new").exists());
+    });
+}
+
+#[test]
 fn what_is_granted_can_be_used_as_its_owner_could_and_no_more() {
     each(|who| {
         let folder = who.folder();

@@ -82,6 +82,21 @@ fn paths_that_are_not_what_they_seem_are_refused_with_the_reason_and_the_way_out
 }
 
 #[test]
+fn configurations_and_data_folders_of_other_brokers_are_kept_from_whoever_may_write_around_them() {
+    let place = Place::new();
+    assert_eq!(place.grant("cell.write = [\"out\"]").unwrap().kept, Vec::<PathBuf>::new());
+    std::fs::create_dir_all(place.at("out/.portcullis/run")).unwrap();
+    std::fs::write(place.at("out/portcullis.toml"), "").unwrap();
+    let kept = [place.at("out/portcullis.toml"), place.at("out/.portcullis")];
+    assert_eq!(place.grant("cell.write = [\"out\"]").unwrap().kept, kept);
+    place.refused("cell.write = [\"out/.portcullis/run\"]", "lies in `.portcullis`", "grant another folder");
+    place.refused("cell.write = [\"out/portcullis.toml\"]", "is or lies in `portcullis.toml`", "grant another folder");
+    std::fs::remove_file(place.at("out/portcullis.toml")).unwrap();
+    symlink("elsewhere", place.at("out/portcullis.toml")).unwrap();
+    place.refused("cell.write = [\"out\"]", "holds the link", "rm '");
+}
+
+#[test]
 fn overlapping_paths_are_refused() {
     let place = Place::new();
     for more in [

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use portcullis_jail::{Limits, Tier};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use serde_json::json;
 use tokio::sync::OnceCell;
 use url::Url;
@@ -58,7 +58,12 @@ pub struct Phase {
     /// The only hosts that the installer reached.
     pub registry: Vec<String>,
     /// Where it is installed, and read from.
+    #[serde(serialize_with = "as_text")]
     pub folder: PathBuf,
+}
+
+fn as_text<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&path.to_string_lossy())
 }
 
 /// An installed package, ready to run.

@@ -71,6 +71,18 @@ fn a_cell_holds_the_system_the_program_and_the_grant_and_nothing_else() {
 }
 
 #[test]
+fn a_configuration_in_a_folder_that_may_be_written_is_mounted_to_be_read() {
+    let mut grant = Grant::nothing();
+    grant.write = vec!["/srv/work".into()];
+    grant.kept = vec!["/srv/work/.portcullis".into(), "/srv/work/portcullis.toml".into()];
+    let plan = plan(&grant, &profile(&[]), Tier::Full);
+    assert_eq!(access(&plan, "/srv/work"), Some(Access::Write));
+    for kept in ["/srv/work/.portcullis", "/srv/work/portcullis.toml"] {
+        assert_eq!(access(&plan, kept), Some(Access::Read), "{kept}");
+    }
+}
+
+#[test]
 fn the_environment_is_the_brokers_four_and_what_is_listed() {
     let listed = [("KEY".to_owned(), "value".to_owned()), ("LANG".to_owned(), "fr_FR".to_owned())];
     let grant = Grant::nothing();

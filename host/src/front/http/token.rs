@@ -12,6 +12,7 @@ use subtle::ConstantTimeEq as _;
 
 use crate::config::Config;
 use crate::name::ProfileName;
+use crate::private;
 use crate::secret::{SecretError, Secrets};
 
 /// Whoever holds the broker's own token; a named caller is this, a colon and the name.
@@ -37,7 +38,7 @@ pub enum TokenError {
     #[error("`metrics-token` under [serve] is the token of a caller too; give it one of its own")]
     Metrics,
     /// The generated token cannot be kept or read.
-    #[error("{path}: {error}; remove the file to get a new token")]
+    #[error("the token in {path} cannot be used: {error}; remove the file to get a new token")]
     File {
         /// The file.
         path: PathBuf,
@@ -134,9 +135,8 @@ fn is(token: &SecretString, given: &[u8]) -> bool {
 }
 
 fn generated(path: &Path) -> std::io::Result<SecretString> {
-    match std::fs::File::open(path) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-        file => return read(file?),
+    if let Some(file) = open(path)? {
+        return read(file);
     }
     let mut bytes = [0; TOKEN_BYTES];
     getrandom::fill(&mut bytes).map_err(std::io::Error::other)?;
@@ -147,14 +147,16 @@ fn generated(path: &Path) -> std::io::Result<SecretString> {
     file.as_file().sync_all()?;
     match file.persist_noclobber(path) {
         Err(error) if error.error.kind() != std::io::ErrorKind::AlreadyExists => Err(error.error),
-        _ => read(std::fs::File::open(path)?),
+        _ => read(open(path)?.ok_or(std::io::ErrorKind::NotFound)?),
     }
 }
 
+/// The file, if it is this user's alone and no link.
+fn open(path: &Path) -> std::io::Result<Option<std::fs::File>> {
+    private::open(path).map_err(std::io::Error::other)
+}
+
 fn read(file: std::fs::File) -> std::io::Result<SecretString> {
-    if file.metadata()?.permissions().mode() & 0o077 != 0 {
-        return Err(std::io::Error::other("others can read it: run `chmod 600` on it, or better make a new one"));
-    }
     let mut token = String::new();
     file.take(MAX_BYTES).read_to_string(&mut token)?;
     match token.trim() {
@@ -179,6 +181,15 @@ mod tests {
         assert_eq!(generated(&path).unwrap().expose_secret(), made.expose_secret());
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
         assert!(generated(&path).unwrap_err().to_string().contains("chmod 600"));
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        if rustix::process::geteuid().is_root() {
+            std::os::unix::fs::chown(&path, Some(4242), None).unwrap();
+            assert!(generated(&path).unwrap_err().to_string().contains("another user (uid 4242)"));
+        }
+        let elsewhere = dir.path().join("elsewhere");
+        std::fs::rename(&path, &elsewhere).unwrap();
+        std::os::unix::fs::symlink(&elsewhere, &path).unwrap();
+        assert!(generated(&path).unwrap_err().to_string().contains("symbolic link"), "a link is not followed");
         std::fs::remove_file(&path).unwrap();
         // Brokers that start together have one token.
         let together: Vec<_> = (0..8)

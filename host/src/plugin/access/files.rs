@@ -13,6 +13,7 @@ use wasmtime_wasi::p2::bindings::filesystem::types::{
 use wasmtime_wasi::{FsPerms, WasiCtxBuilder};
 
 use super::super::guest::State;
+use crate::config::KEPT_NAMES;
 
 /// The interface as wasmtime defines it. What a component imports of another release of 0.2 is found there too.
 const TYPES: &str = "wasi:filesystem/types@0.2.12";
@@ -42,27 +43,121 @@ pub(super) fn preopen(builder: &mut WasiCtxBuilder, path: &Path, rights: FsPerms
     Ok(())
 }
 
-/// Defines `open-at` anew: what is neither a file nor a folder is not opened. A pipe would wait for whoever opens its other end,
-/// and a thread of the broker with it, which nothing can end.
+/// Defines anew what opens and changes files. What is neither a file nor a folder is not opened: a pipe would wait for whoever
+/// opens its other end, and a thread of the broker with it, which nothing can end. And no component makes or changes what a broker
+/// finds by its name: a configuration or a data folder.
 pub(super) fn link(linker: &mut Linker<State>) -> wasmtime::Result<()> {
     linker.allow_shadowing(true);
-    linker.instance(TYPES)?.func_wrap_async("[method]descriptor.open-at", |mut store, parameters| {
+    let mut types = linker.instance(TYPES)?;
+    types.func_wrap_async("[method]descriptor.open-at", |mut store, parameters| {
         Box::new(async move {
             let opened = open_at(&mut store, parameters).await;
-            Ok((match opened {
-                Ok(opened) => Ok(opened),
-                Err(error) => Err(store.data_mut().filesystem().convert_error_code(error)?),
-            },))
+            answer(&mut store, opened)
         })
-    })
+    })?;
+    types.func_wrap_async("[method]descriptor.create-directory-at", |mut store, (folder, path): OneName| {
+        Box::new(async move {
+            let made = match changeable([&path]) {
+                Ok(()) => store.data_mut().filesystem().create_directory_at(folder, path).await,
+                refused => refused,
+            };
+            answer(&mut store, made)
+        })
+    })?;
+    types.func_wrap_async("[method]descriptor.remove-directory-at", |mut store, (folder, path): OneName| {
+        Box::new(async move {
+            let removed = match changeable([&path]) {
+                Ok(()) => store.data_mut().filesystem().remove_directory_at(folder, path).await,
+                refused => refused,
+            };
+            answer(&mut store, removed)
+        })
+    })?;
+    types.func_wrap_async("[method]descriptor.unlink-file-at", |mut store, (folder, path): OneName| {
+        Box::new(async move {
+            let removed = match changeable([&path]) {
+                Ok(()) => store.data_mut().filesystem().unlink_file_at(folder, path).await,
+                refused => refused,
+            };
+            answer(&mut store, removed)
+        })
+    })?;
+    types.func_wrap_async(
+        "[method]descriptor.rename-at",
+        |mut store, (folder, path, other, name): (Resource<Descriptor>, String, Resource<Descriptor>, String)| {
+            Box::new(async move {
+                let renamed = match changeable([&path, &name]) {
+                    Ok(()) => store.data_mut().filesystem().rename_at(folder, path, other, name).await,
+                    refused => refused,
+                };
+                answer(&mut store, renamed)
+            })
+        },
+    )?;
+    types.func_wrap_async(
+        "[method]descriptor.symlink-at",
+        |mut store, (folder, target, name): (Resource<Descriptor>, String, String)| {
+            Box::new(async move {
+                let linked = match changeable([&target, &name]) {
+                    Ok(()) => store.data_mut().filesystem().symlink_at(folder, target, name).await,
+                    refused => refused,
+                };
+                answer(&mut store, linked)
+            })
+        },
+    )?;
+    types.func_wrap_async(
+        "[method]descriptor.link-at",
+        |mut store,
+         (folder, follow, path, other, name): (
+            Resource<Descriptor>,
+            PathFlags,
+            String,
+            Resource<Descriptor>,
+            String,
+        )| {
+            Box::new(async move {
+                let linked = match changeable([&path, &name]) {
+                    Ok(()) => store.data_mut().filesystem().link_at(folder, follow, path, other, name).await,
+                    refused => refused,
+                };
+                answer(&mut store, linked)
+            })
+        },
+    )
 }
 
+type OneName = (Resource<Descriptor>, String);
+
 type Parameters = (Resource<Descriptor>, PathFlags, String, OpenFlags, DescriptorFlags);
+
+fn answer<T>(
+    store: &mut StoreContextMut<'_, State>,
+    done: Result<T, FsError>,
+) -> wasmtime::Result<(Result<T, ErrorCode>,)> {
+    Ok((match done {
+        Ok(done) => Ok(done),
+        Err(error) => Err(store.data_mut().filesystem().convert_error_code(error)?),
+    },))
+}
+
+/// Refuses paths that name a configuration or a data folder, or lead through one.
+fn changeable<const N: usize>(paths: [&String; N]) -> Result<(), FsError> {
+    let names = |path: &&String, name: &str| path.split('/').any(|part| part.eq_ignore_ascii_case(name));
+    let kept = paths.iter().any(|path| KEPT_NAMES.iter().any(|name| names(path, name)));
+    if kept { Err(ErrorCode::NotPermitted.into()) } else { Ok(()) }
+}
 
 async fn open_at(
     store: &mut StoreContextMut<'_, State>,
     (folder, follow, path, how, rights): Parameters,
 ) -> Result<Resource<Descriptor>, FsError> {
+    // Whoever has opened a folder makes things in it by their own names.
+    let changes =
+        how != OpenFlags::empty() || rights.intersects(DescriptorFlags::WRITE | DescriptorFlags::MUTATE_DIRECTORY);
+    if changes {
+        changeable([&path])?;
+    }
     let mut files = store.data_mut().filesystem();
     let again = Resource::new_borrow(folder.rep());
     match files.stat_at(again, follow, path.clone()).await {
@@ -73,6 +168,10 @@ async fn open_at(
             ) =>
         {
             Err(ErrorCode::NotPermitted.into())
+        }
+        Ok(about) if about.type_ == DescriptorType::Directory => {
+            changeable([&path])?;
+            files.open_at(folder, follow, path, how, rights).await
         }
         // What is not there may be made, and what cannot be looked at cannot be opened either.
         _ => files.open_at(folder, follow, path, how, rights).await,

@@ -1,13 +1,12 @@
 //! The cache of what this broker compiled.
 //!
 //! Each entry is one file: a tag, then the code. The tag is an HMAC over the entry's name and the code, under a key that stands
-//! beside the entries and that only this user can read. The name is derived from the digest of the `.wasm` and from the
+//! beside the entries and that only this user can read. The folder is the user's, never a project's. The name is derived from the digest of the `.wasm` and from the
 //! engine's compatibility hash.
 
-use std::fs::{self, DirBuilder, File};
+use std::fs;
 use std::hash::{Hash as _, Hasher};
 use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use hmac::{Hmac, KeyInit as _, Mac as _};
@@ -17,6 +16,7 @@ use wasmtime::component::Component;
 
 use super::Authentic;
 use crate::digest::Digest;
+use crate::private::{self, NotPrivate};
 
 /// Bytes of entries kept; the oldest go first. A tool in Rust has half a megabyte, one in Python 40: there is room for thousands
 /// of the one and dozens of the other.
@@ -35,15 +35,11 @@ pub(crate) struct Cache {
 
 impl Cache {
     /// Opens the folder, and makes it and its key if need be.
-    pub(crate) fn open(folder: &Path) -> io::Result<Self> {
-        DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-        let metadata = fs::symlink_metadata(folder)?;
-        if !metadata.is_dir() || metadata.uid() != rustix::process::geteuid().as_raw() {
-            return Err(io::Error::other("it must be a folder that belongs to the user who runs the broker"));
-        }
-        if metadata.permissions().mode() & 0o077 != 0 {
-            fs::set_permissions(folder, fs::Permissions::from_mode(0o700))?;
-        }
+    ///
+    /// # Errors
+    /// [`NotPrivate`], also for a folder or key that is not this user's alone.
+    pub(crate) fn open(folder: &Path) -> Result<Self, NotPrivate> {
+        private::folder(folder)?;
         Ok(Self { folder: folder.to_owned(), key: key(folder)? })
     }
 
@@ -110,29 +106,32 @@ impl Cache {
 }
 
 /// Reads the key, or makes one. Of several brokers that start at once, one wins and all use its key.
-fn key(folder: &Path) -> io::Result<[u8; KEY_BYTES]> {
+fn key(folder: &Path) -> Result<[u8; KEY_BYTES], NotPrivate> {
     let path = folder.join("key");
-    if !path.exists() {
-        let mut key = [0; KEY_BYTES];
-        getrandom::fill(&mut key).map_err(|error| io::Error::other(error.to_string()))?;
-        // Made 0600 by tempfile, and complete before it has its name.
-        let mut file = tempfile::NamedTempFile::new_in(folder)?;
-        file.write_all(&key)?;
-        file.as_file().sync_data()?;
-        if let Err(error) = file.persist_noclobber(&path)
-            && error.error.kind() != io::ErrorKind::AlreadyExists
-        {
-            return Err(error.error);
+    let failed = |error: io::Error| NotPrivate::Io { path: path.display().to_string(), error };
+    let file = match private::open(&path)? {
+        Some(file) => file,
+        None => {
+            make_key(folder, &path).map_err(failed)?;
+            private::open(&path)?.ok_or_else(|| failed(io::ErrorKind::NotFound.into()))?
         }
-    }
-    let file = File::open(&path)?;
-    if file.metadata()?.permissions().mode() & 0o077 != 0 {
-        return Err(io::Error::other(format!("others can read {}: remove it, and a new one is made", path.display())));
-    }
+    };
     let mut key = Vec::with_capacity(KEY_BYTES);
-    file.take(2 * KEY_BYTES as u64).read_to_end(&mut key)?;
-    key.try_into()
-        .map_err(|_| io::Error::other(format!("{} is damaged: remove it, and a new one is made", path.display())))
+    file.take(2 * KEY_BYTES as u64).read_to_end(&mut key).map_err(failed)?;
+    key.try_into().map_err(|_| failed(io::Error::other("it is damaged: remove it, and a new one is made")))
+}
+
+fn make_key(folder: &Path, path: &Path) -> io::Result<()> {
+    let mut key = [0; KEY_BYTES];
+    getrandom::fill(&mut key).map_err(|error| io::Error::other(error.to_string()))?;
+    // Made 0600 by tempfile, and complete before it has its name.
+    let mut file = tempfile::NamedTempFile::new_in(folder)?;
+    file.write_all(&key)?;
+    file.as_file().sync_data()?;
+    match file.persist_noclobber(path) {
+        Err(error) if error.error.kind() != io::ErrorKind::AlreadyExists => Err(error.error),
+        _ => Ok(()),
+    }
 }
 
 /// The name of the entry: 64 hexadecimal digits.
@@ -155,6 +154,7 @@ fn name(engine: &Engine, wasm: &Digest) -> String {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
+    use std::fs::File;
     use std::time::{Duration, SystemTime};
 
     use super::*;

@@ -192,25 +192,27 @@ async fn compiled_code_is_private_and_an_altered_entry_is_made_again() {
 #[tokio::test]
 async fn plugins_that_are_the_same_have_their_code_in_common() {
     let parent = tempfile::tempdir().unwrap();
-    let host = Plugins::new(Some(parent.path())).unwrap();
+    let folder = parent.path().join("compiled");
+    let host = Plugins::new(Some(&folder)).unwrap();
     let policy = async |settings| drop(host.policy(&entry("plain", settings)).await.unwrap());
     policy(json!({})).await;
-    let [path] = entries(parent.path()).try_into().unwrap();
+    let [path] = entries(&folder).try_into().unwrap();
     fs::remove_file(&path).unwrap();
     policy(json!({})).await;
-    assert!(entries(parent.path()).is_empty(), "it was loaded or compiled again");
+    assert!(entries(&folder).is_empty(), "it was loaded or compiled again");
     policy(json!({ "other": 1 })).await;
-    assert_eq!(entries(parent.path()).len(), 1, "settings are part of what is loaded");
+    assert_eq!(entries(&folder).len(), 1, "settings are part of what is loaded");
 }
 
 #[tokio::test]
 async fn an_entry_under_another_name_is_not_loaded() {
     let parent = tempfile::tempdir().unwrap();
-    let host = Plugins::new(Some(parent.path())).unwrap();
+    let folder = parent.path().join("compiled");
+    let host = Plugins::new(Some(&folder)).unwrap();
     host.policy(&entry("plain", json!({}))).await.unwrap();
-    let [plain] = entries(parent.path()).try_into().unwrap();
+    let [plain] = entries(&folder).try_into().unwrap();
     host.policy(&entry("loop", json!({}))).await.unwrap();
-    let other = entries(parent.path()).into_iter().find(|path| *path != plain).unwrap();
+    let other = entries(&folder).into_iter().find(|path| *path != plain).unwrap();
     fs::copy(&plain, &other).unwrap();
     let policy = host.policy(&entry("loop", json!({}))).await.unwrap();
     assert_eq!(policy.check(&view("{}")).await.unwrap_err().code, FailureCode::Deadline);
@@ -218,11 +220,17 @@ async fn an_entry_under_another_name_is_not_loaded() {
 
 #[test]
 fn a_key_that_others_can_read_is_refused() {
-    let folder = tempfile::tempdir().unwrap();
-    Plugins::new(Some(folder.path())).map(drop).unwrap();
-    fs::set_permissions(folder.path().join("key"), fs::Permissions::from_mode(0o644)).unwrap();
-    let error = Plugins::new(Some(folder.path())).map(drop).unwrap_err().to_string();
-    assert!(error.contains("others can read"), "{error}");
+    let parent = tempfile::tempdir().unwrap();
+    let folder = parent.path().join("compiled");
+    let open = || Plugins::new(Some(&folder)).map(drop);
+    open().unwrap();
+    fs::set_permissions(folder.join("key"), fs::Permissions::from_mode(0o644)).unwrap();
+    let error = open().unwrap_err().to_string();
+    assert!(error.contains("chmod 600"), "{error}");
+    fs::set_permissions(folder.join("key"), fs::Permissions::from_mode(0o600)).unwrap();
+    fs::set_permissions(&folder, fs::Permissions::from_mode(0o755)).unwrap();
+    let error = open().unwrap_err().to_string();
+    assert!(error.contains("chmod 700"), "{error}");
 }
 
 #[tokio::test]
@@ -247,7 +255,7 @@ async fn the_built_in_plugins_fit_their_worlds_and_need_no_grant() {
 #[tokio::test]
 async fn more_sources_than_there_are_slots_start_and_answer() {
     let folder = tempfile::tempdir().unwrap();
-    let host = Plugins::new(Some(folder.path())).unwrap();
+    let host = Plugins::new(Some(&folder.path().join("compiled"))).unwrap();
     let calculator = PluginRef::Builtin("calculator".into());
     let mut sources = Vec::new();
     for _ in 0..limits::TOOL_SLOTS + 16 {

@@ -91,6 +91,24 @@ async fn a_sink_whose_file_cannot_be_opened_is_refused() {
     assert!(error.to_string().contains(&format!("cannot write to {}", file.display())), "{error}");
 }
 
+#[tokio::test]
+async fn a_sink_follows_no_link_to_its_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    std::fs::create_dir(at("real")).unwrap();
+    std::fs::write(at("real/victim"), "").unwrap();
+    std::os::unix::fs::symlink("real", at("linked")).unwrap();
+    std::os::unix::fs::symlink("real/victim", at("audit.jsonl")).unwrap();
+    for (file, way_out) in [
+        (at("audit.jsonl"), "name the file itself".to_owned()),
+        (at("linked/new.jsonl"), format!("write {}", at("real/new.jsonl").display())),
+    ] {
+        let error = plugins().sink(&entry("scribe", json!({})), &file).await.map(drop).unwrap_err().to_string();
+        assert!(error.contains(&way_out), "{error}");
+    }
+    assert!(!at("real/new.jsonl").exists());
+}
+
 async fn counter(state: bool) -> Tools {
     let settings = json!({ "state": state });
     tools(plugins(), &PluginRef::Path(guest("counter")), &settings).await.unwrap()

@@ -145,6 +145,31 @@ async fn tools_on_a_standard_library_have_what_is_granted_and_nothing_else() {
 }
 
 #[tokio::test]
+async fn a_component_neither_makes_nor_changes_a_configuration_in_what_it_may_write() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir_all(dir.path().join("inner/.portcullis")).unwrap();
+    std::fs::write(dir.path().join("inner/portcullis.toml"), "as it was").unwrap();
+    let mut access = Access::default();
+    access.grant.write.push(dir.path().to_owned());
+    let source = explorer(access).await;
+    let call = async |tool: &str, path: &str| {
+        let arguments = json!({ "path": dir.path().join(path), "text": "planted" });
+        let Outcome::Answered(answer) = source.call(permit(tool, arguments), &nobody(), silent()).await else {
+            panic!()
+        };
+        text(&answer)
+    };
+    for path in ["portcullis.toml", "Portcullis.TOML", "inner/portcullis.toml", ".portcullis", "inner/.portcullis/lock"]
+    {
+        let (is_error, said) = call("write", path).await;
+        assert!(is_error && said.contains("os error 63"), "{path}: {said}");
+        assert!(!dir.path().join(path).exists() || path == "inner/portcullis.toml", "{path}");
+    }
+    assert_eq!(call("read", "inner/portcullis.toml").await, (false, "as it was".into()));
+    assert_eq!(call("write", "portcullis.txt").await, (false, "written".into()));
+}
+
+#[tokio::test]
 async fn a_link_that_takes_the_place_of_a_granted_folder_leads_nowhere() {
     let dir = tempfile::tempdir().unwrap();
     let (open, secret) = (dir.path().join("open"), dir.path().join("secret"));

@@ -3,9 +3,9 @@
 //! All of it is read, so that the source never waits, but only so much is written: a source must not fill the disk.
 
 use std::collections::VecDeque;
-use std::fs::{File, OpenOptions};
+use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use tokio::io::AsyncRead;
 
 use super::lines::{Line, Lines};
+use crate::private;
 use crate::visible::visible;
 
 /// Bytes kept for the obituary: a stack trace's last lines.
@@ -146,14 +147,22 @@ impl Log {
     fn rotate(&mut self) {
         // If the rename fails the file below is truncated all the same: the bound holds, the older lines are lost.
         let _ = std::fs::rename(&self.path, self.path.with_extension("log.1"));
-        self.file = OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(&self.path).ok();
+        self.file = options().write(true).truncate(true).open(&self.path).ok();
         self.size = 0;
     }
 }
 
 fn append_to(path: &Path) -> Option<File> {
-    std::fs::create_dir_all(path.parent()?).ok()?;
-    OpenOptions::new().create(true).append(true).mode(0o600).open(path).ok()
+    DirBuilder::new().recursive(true).mode(private::FOLDER_MODE).create(path.parent()?).ok()?;
+    options().append(true).open(path).ok()
+}
+
+/// A log is made private, and a link in its place is not followed.
+fn options() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    let no_follow = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
+    options.create(true).mode(private::FILE_MODE).custom_flags(no_follow);
+    options
 }
 
 #[cfg(test)]

@@ -1,0 +1,187 @@
+//! `portcullis trust`
+
+use std::fmt::Write as _;
+use std::io::{BufRead as _, IsTerminal as _};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::bail;
+use portcullis::config::{Config, ConfigError, Found, Standing, real_file, user_trust};
+use portcullis::digest::Digest;
+use portcullis::trust::Trusted;
+use serde_json::json;
+
+use crate::cli::Global;
+use crate::output::{self, BAD, BOLD, visible};
+
+/// The file that is found where no other is named.
+const FILE: &str = "portcullis.toml";
+
+/// Trust a configuration that lies in a folder, after a look at what it does
+///
+/// A portcullis.toml that is found in the working directory counts only as far as you trust it: with this command, or when a
+/// command asks. What it would start, reach, read and write is shown, as a difference to what you trusted before. Any change of
+/// the file has to be trusted anew. What --config names, and what stands in your own configuration folder, counts without.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  portcullis trust                        # shows ./portcullis.toml, and asks
+  portcullis trust --yes                  # in a script: shows it, and does not ask
+  portcullis trust --list
+  portcullis trust --revoke ~/work/portcullis.toml")]
+pub(crate) struct Args {
+    /// The configuration [default: ./portcullis.toml]
+    file: Option<PathBuf>,
+
+    /// Trust it without asking
+    #[arg(long)]
+    yes: bool,
+
+    /// Print what is trusted
+    #[arg(long, conflicts_with_all = ["file", "yes", "revoke"])]
+    list: bool,
+
+    /// Trust it no longer
+    #[arg(long, conflicts_with = "yes")]
+    revoke: bool,
+}
+
+pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
+    if args.list {
+        return list(global).map(|()| ExitCode::SUCCESS);
+    }
+    let file = args.file.clone().or_else(|| global.config.clone()).unwrap_or_else(|| FILE.into());
+    if args.revoke {
+        return revoke(&file);
+    }
+    let found = Found::look(Some(&file))?;
+    let before = found.trusted()?;
+    let shown = visible(&found.file().to_string_lossy()).into_owned();
+    if before.as_ref().is_some_and(|before| before.digest == found.digest()) {
+        output::note(&format!("{shown} is trusted already"));
+        return Ok(ExitCode::SUCCESS);
+    }
+    output::note(&described(&found, before.as_ref()));
+    if !args.yes {
+        if !terminal() {
+            bail!(
+                "nobody can be asked whether {shown} is trusted: run `portcullis trust --yes '{shown}'` after a look at it"
+            );
+        }
+        if !agreed()? {
+            bail!("{shown} is not trusted");
+        }
+    }
+    found.accept()?;
+    output::note(&format!("{shown} is trusted as it is now"));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The configuration that a command is to use, if it counts. On a terminal a person is asked about one that was found here.
+pub(crate) fn counted(found: Found) -> Result<Config, ConfigError> {
+    let before = match found.standing()? {
+        Standing::Unknown if terminal() => None,
+        Standing::Changed(before) if terminal() => Some(before),
+        _ => return found.counted(),
+    };
+    output::note(&described(&found, before.as_ref()));
+    match agreed() {
+        Ok(true) => found.accept(),
+        // Said as where nobody can be asked.
+        _ => found.counted(),
+    }
+}
+
+/// Trusts the file that this command has just printed to, if standard output is one and holds that text and nothing else.
+pub(crate) fn keep_printed(text: &str) {
+    let Some(file) = std::fs::read_link("/proc/self/fd/1").ok().filter(|file| file.is_file()) else { return };
+    if file.file_name().is_none_or(|name| name != FILE) {
+        return;
+    }
+    let kept = match Found::look(Some(&file)) {
+        // Something else stands in it, before or behind what was printed.
+        Ok(found) if found.digest() != Digest::of(text.as_bytes()) => return,
+        found => found.and_then(Found::accept),
+    };
+    let shown = visible(&file.to_string_lossy()).into_owned();
+    match kept {
+        Ok(_) => output::note(&format!("{shown} is trusted as it was written")),
+        Err(error) => output::note(&format!("{shown} is not trusted yet: {error}")),
+    }
+}
+
+fn terminal() -> bool {
+    std::io::stdin().is_terminal() && std::io::stderr().is_terminal()
+}
+
+/// What a configuration would do, as a difference to what was trusted before. Safe to show.
+fn described(found: &Found, before: Option<&Trusted>) -> String {
+    let shown = visible(&found.file().to_string_lossy()).into_owned();
+    let now = found.config().effects();
+    let mut text = match before {
+        None => format!("{BOLD}{shown}{BOLD:#} is not trusted yet. It would do this:\n"),
+        Some(before) => {
+            format!("{BOLD}{shown}{BOLD:#} is not what you trusted on {}. This is different:\n", visible(&before.at))
+        }
+    };
+    let known: &[String] = before.map_or(&[], |before| &before.effects);
+    let mut differs = false;
+    for line in known.iter().filter(|line| !now.contains(line)) {
+        differs = true;
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "  - {}", visible(line));
+    }
+    for line in now.iter().filter(|line| !known.contains(line)) {
+        differs = true;
+        let _ = writeln!(text, "  {BAD}+{BAD:#} {line}");
+    }
+    if !differs {
+        text.push_str("  nothing that it starts, reaches, reads or writes, but something else in the file\n");
+    }
+    let data = &found.config().data_dir;
+    if before.is_none() && data.exists() {
+        let data = visible(&data.to_string_lossy()).into_owned();
+        let _ =
+            writeln!(text, "  {BAD}!{BAD:#} {data} is there already: what was accepted and remembered in it counts");
+    }
+    text.trim_end().to_owned()
+}
+
+fn agreed() -> std::io::Result<bool> {
+    output::note("Do you trust it? Type `yes` or `no`:");
+    let mut answer = String::new();
+    std::io::stdin().lock().read_line(&mut answer)?;
+    Ok(matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
+}
+
+fn list(global: &Global) -> anyhow::Result<()> {
+    let all = user_trust()?.list()?;
+    let state = |trusted: &Trusted| match std::fs::read(&trusted.path) {
+        Ok(bytes) if Digest::of(&bytes) == trusted.digest => "as trusted",
+        Ok(_) => "changed",
+        Err(_) => "gone",
+    };
+    if global.json {
+        let all = all.iter().map(|trusted| {
+            json!({ "path": trusted.path, "digest": trusted.digest, "at": trusted.at, "state": state(trusted) })
+        });
+        return output::json(&json!({ "trusted": all.collect::<Vec<_>>() }));
+    }
+    if all.is_empty() {
+        output::note("no configuration is trusted: trust one with `portcullis trust FILE`");
+    }
+    all.iter().try_for_each(|trusted| {
+        let (path, at) = (visible(&trusted.path), visible(&trusted.at));
+        output::text(&format!("{path}  {}  since {at}  {}\n", state(trusted), trusted.digest))
+    })
+}
+
+fn revoke(file: &Path) -> anyhow::Result<ExitCode> {
+    let file = real_file(file);
+    let shown = visible(&file.to_string_lossy()).into_owned();
+    if !user_trust()?.revoke(&file)? {
+        bail!("{shown} is not trusted: `portcullis trust --list` shows what is");
+    }
+    output::note(&format!("{shown} is trusted no longer"));
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,191 @@
+//! Finding the configuration, and whether it counts.
+//!
+//! A file counts that a person named, or that stands in the user's own configuration folder. One that merely lies in the folder
+//! where a command is run counts only as far as the user has trusted what stands in it.
+
+use std::fs::File;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use super::error::ConfigError;
+use super::{Config, MAX_FILE_BYTES, owner, search, unreadable};
+use crate::digest::Digest;
+use crate::trust::{Trust, Trusted};
+use crate::visible::visible;
+
+/// A configuration that was read, before it counts.
+#[derive(Debug, Clone)]
+pub struct Found {
+    config: Config,
+    /// The file under the real name of its folder.
+    file: PathBuf,
+    digest: Digest,
+    /// Neither named nor in the user's own configuration folder.
+    lies_here: bool,
+}
+
+/// Whether a configuration counts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Standing {
+    /// It was named, is the user's own, or is what the user has trusted.
+    Counts,
+    /// The user has never trusted this file.
+    Unknown,
+    /// It is not what the user has trusted.
+    Changed(Trusted),
+}
+
+impl Found {
+    /// Reads the named file, or else `./portcullis.toml`, or else `portcullis/portcullis.toml` in `$XDG_CONFIG_HOME` or
+    /// `~/.config`.
+    ///
+    /// # Errors
+    /// No file; one that cannot be read, that another user owns or may write, or that is over
+    /// [`MAX_FILE_BYTES`](super::MAX_FILE_BYTES); or anything that [`Config::parse`] refuses.
+    pub fn look(path: Option<&Path>) -> Result<Self, ConfigError> {
+        let named = |path: &Path| Ok((path.to_owned(), false));
+        let (written, lies_here) = path.map_or_else(search_for_one, named)?;
+        let text = read(&written)?;
+        let mut config = Config::parse(&text, &written)?;
+        config.state_dir = search::user_state_dir();
+        let file = real_file(config.file.as_deref().unwrap_or(&written));
+        Ok(Self { config, file, digest: Digest::of(text.as_bytes()), lies_here })
+    }
+
+    /// Whether it counts.
+    ///
+    /// # Errors
+    /// If that cannot be found out, as no home is known or the state folder is not the user's alone.
+    pub fn standing(&self) -> Result<Standing, ConfigError> {
+        if !self.lies_here {
+            return Ok(Standing::Counts);
+        }
+        let trusted = self.trust()?.of(&self.file).map_err(unusable)?;
+        Ok(match trusted {
+            None => Standing::Unknown,
+            Some(trusted) if trusted.digest == self.digest => Standing::Counts,
+            Some(trusted) => Standing::Changed(trusted),
+        })
+    }
+
+    /// What the user has trusted of this file, whatever it holds now.
+    ///
+    /// # Errors
+    /// As for [`Found::standing`].
+    pub fn trusted(&self) -> Result<Option<Trusted>, ConfigError> {
+        self.trust()?.of(&self.file).map_err(unusable)
+    }
+
+    /// The configuration, if it counts.
+    ///
+    /// # Errors
+    /// [`ConfigError`] that says how to look at it and trust it.
+    pub fn counted(self) -> Result<Config, ConfigError> {
+        let shown = visible(&self.file.to_string_lossy()).into_owned();
+        let message = match self.standing()? {
+            Standing::Counts => return Ok(self.config),
+            Standing::Unknown => {
+                format!("{shown} was found in this folder and is not trusted, so nothing of it counts")
+            }
+            Standing::Changed(_) => {
+                format!("{shown} was found in this folder and is not what you trusted, so nothing of it counts")
+            }
+        };
+        let help = format!(
+            "`portcullis trust '{shown}'` shows what it starts, reaches, reads and writes, and asks; \
+             `portcullis --config '{shown}' …` names the file instead"
+        );
+        Err(ConfigError::without_place(message, help))
+    }
+
+    /// Remembers that the user trusts it as it was read, and gives the configuration.
+    ///
+    /// # Errors
+    /// If that cannot be kept.
+    pub fn accept(self) -> Result<Config, ConfigError> {
+        self.trust()?.keep(&self.file, self.digest, self.config.effects()).map_err(unusable)?;
+        Ok(self.config)
+    }
+
+    /// The configuration, whether it counts or not: to be shown, not to be used.
+    #[must_use]
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// The file under the real name of its folder, as it is remembered.
+    #[must_use]
+    pub fn file(&self) -> &Path {
+        &self.file
+    }
+
+    /// Digest of the bytes that were read.
+    #[must_use]
+    pub fn digest(&self) -> Digest {
+        self.digest
+    }
+
+    fn trust(&self) -> Result<Trust, ConfigError> {
+        trust(self.config.state_dir.as_deref())
+    }
+}
+
+/// What the user of this program has trusted.
+///
+/// # Errors
+/// If no home is known.
+pub fn user_trust() -> Result<Trust, ConfigError> {
+    trust(search::user_state_dir().as_deref())
+}
+
+fn trust(state_dir: Option<&Path>) -> Result<Trust, ConfigError> {
+    let without = || {
+        let message = "there is no home folder that says which configurations you trust";
+        ConfigError::without_place(message, "set HOME or XDG_STATE_HOME, or name the file with `--config FILE`")
+    };
+    Ok(Trust::new(state_dir.ok_or_else(without)?))
+}
+
+fn unusable(error: crate::trust::TrustError) -> ConfigError {
+    ConfigError::without_place(error.to_string(), "or name the file with `--config FILE`")
+}
+
+/// A file that nobody named, and whether it lies in the working directory without being the user's own.
+fn search_for_one() -> Result<(PathBuf, bool), ConfigError> {
+    let candidates = search::candidates();
+    let Some(file) = candidates.iter().find(|path| path.is_file()) else {
+        let places: Vec<_> = candidates.iter().map(|path| path.display().to_string()).collect();
+        return Err(ConfigError::missing(
+            format!("there is no configuration: looked for {}", places.join(" and ")),
+            "write one, name one with `--config FILE`, or run `portcullis wrap -- COMMAND`, which needs none",
+        ));
+    };
+    let own = search::user_config_dir().map(|folder| real_file(&folder.join(search::FILE)));
+    let lies_here = own.is_none_or(|own| own != real_file(file));
+    Ok((file.clone(), lies_here))
+}
+
+/// The absolute path of a file, with the real name of its folder: one file has one name, however it is reached.
+#[must_use]
+pub fn real_file(file: &Path) -> PathBuf {
+    let file = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
+    let folder = file.parent().and_then(|folder| folder.canonicalize().ok());
+    folder.zip(file.file_name()).map_or_else(|| file.clone(), |(folder, name)| folder.join(name))
+}
+
+/// The text of a configuration that nobody but its user could have written.
+fn read(file: &Path) -> Result<String, ConfigError> {
+    let mut bytes = Vec::new();
+    let opened = File::open(file).map_err(|error| unreadable(file, &error))?;
+    owner::check(file, &opened)?;
+    opened.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes).map_err(|error| unreadable(file, &error))?;
+    let shown = || visible(&file.to_string_lossy()).into_owned();
+    if bytes.len() as u64 > MAX_FILE_BYTES {
+        let message = format!("{} is longer than {MAX_FILE_BYTES} bytes", shown());
+        return Err(ConfigError::without_place(message, "a configuration is a short text: is this the right file?"));
+    }
+    String::from_utf8(bytes).map_err(|error| {
+        let place = error.utf8_error().valid_up_to();
+        ConfigError::without_place(format!("{} is not UTF-8 at byte {place}", shown()), "save it as UTF-8")
+    })
+}

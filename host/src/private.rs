@@ -1,0 +1,202 @@
+//! Files and folders that belong to the user who runs the broker, and to nobody else.
+//!
+//! What others may write is refused and not repaired: they may have written already.
+
+use std::fs::{DirBuilder, File, Metadata, Permissions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::path::Path;
+
+use rustix::fs::OFlags;
+
+/// The mode of private folders.
+pub(crate) const FOLDER_MODE: u32 = 0o700;
+
+/// The mode of private files.
+pub(crate) const FILE_MODE: u32 = 0o600;
+
+/// Why a file or folder is not this user's alone, and the command that helps.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NotPrivate {
+    /// Others may read or write it.
+    #[error(
+        "{path} is open to other users (mode {mode:o}): run `chmod {wanted:o} '{path}'`, and replace what they may have read"
+    )]
+    Open {
+        /// The file or folder.
+        path: String,
+        /// The mode that it has.
+        mode: u32,
+        /// The mode that it should have.
+        wanted: u32,
+    },
+    /// It belongs to somebody else.
+    #[error(
+        "{path} belongs to another user (uid {owner}): run `portcullis` as that user, or remove it with `rm -r '{path}'`"
+    )]
+    Owner {
+        /// The file or folder.
+        path: String,
+        /// To whom it belongs.
+        owner: u32,
+    },
+    /// It is a symbolic link.
+    #[error(
+        "{0} is a symbolic link, which is not followed here: run `rm '{0}'`, and put what it leads to in its place"
+    )]
+    Link(String),
+    /// It is a file in the place of a folder, or something else in the place of a file.
+    #[error("{0} is no {1}: remove it with `rm -r '{0}'`")]
+    Kind(String, &'static str),
+    /// The system refuses it.
+    #[error("{path}: {error}")]
+    Io {
+        /// The file or folder.
+        path: String,
+        /// What the system says.
+        error: io::Error,
+    },
+}
+
+impl NotPrivate {
+    fn io(path: &Path, error: io::Error) -> Self {
+        Self::Io { path: path.display().to_string(), error }
+    }
+}
+
+/// Makes a folder with mode 0700 if it is missing, and checks that it is private.
+///
+/// # Errors
+/// [`NotPrivate`]; a folder that is there is left as it is.
+pub(crate) fn folder(path: &Path) -> Result<(), NotPrivate> {
+    if !check_folder(path)? {
+        let made = DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(path);
+        made.map_err(|error| NotPrivate::io(path, error))?;
+        check_folder(path)?;
+    }
+    Ok(())
+}
+
+/// Checks that a folder is private: this user's own, closed to everybody else, and no link. Says whether it is there.
+///
+/// # Errors
+/// [`NotPrivate`]
+pub(crate) fn check_folder(path: &Path) -> Result<bool, NotPrivate> {
+    let metadata = match std::fs::symlink_metadata(path) {
+        Ok(metadata) => metadata,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        Err(error) => return Err(NotPrivate::io(path, error)),
+    };
+    if metadata.is_symlink() {
+        return Err(NotPrivate::Link(path.display().to_string()));
+    }
+    if !metadata.is_dir() {
+        return Err(NotPrivate::Kind(path.display().to_string(), "folder"));
+    }
+    check(path, &metadata, FOLDER_MODE).map(|()| true)
+}
+
+/// Checks a folder that earlier versions made with mode 0755 within a private one: it is made private, unless others could write
+/// into it. One that is missing stays so.
+///
+/// # Errors
+/// [`NotPrivate`]
+pub(crate) fn narrow_folder(path: &Path) -> Result<(), NotPrivate> {
+    match check_folder(path) {
+        Err(NotPrivate::Open { mode, .. }) if mode & 0o022 == 0 => {
+            let narrowed = std::fs::set_permissions(path, Permissions::from_mode(FOLDER_MODE));
+            narrowed.map_err(|error| NotPrivate::io(path, error))
+        }
+        checked => checked.map(drop),
+    }
+}
+
+/// Opens a file to read it, without following a link in its place, and checks that it is private. None if there is none.
+///
+/// # Errors
+/// [`NotPrivate`]
+pub(crate) fn open(path: &Path) -> Result<Option<File>, NotPrivate> {
+    // A pipe in its place must not be waited for.
+    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
+    let file = match File::options().read(true).custom_flags(flags).open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) if error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error()) => {
+            return Err(NotPrivate::Link(path.display().to_string()));
+        }
+        Err(error) => return Err(NotPrivate::io(path, error)),
+    };
+    let metadata = file.metadata().map_err(|error| NotPrivate::io(path, error))?;
+    if !metadata.is_file() {
+        return Err(NotPrivate::Kind(path.display().to_string(), "file"));
+    }
+    check(path, &metadata, FILE_MODE)?;
+    Ok(Some(file))
+}
+
+/// Checks owner and mode of what was opened or looked at.
+///
+/// # Errors
+/// [`NotPrivate::Owner`] and [`NotPrivate::Open`].
+pub(crate) fn check(path: &Path, metadata: &Metadata, wanted: u32) -> Result<(), NotPrivate> {
+    let path = path.display().to_string();
+    if metadata.uid() != rustix::process::geteuid().as_raw() {
+        return Err(NotPrivate::Owner { path, owner: metadata.uid() });
+    }
+    let mode = metadata.mode() & 0o7777;
+    if mode & 0o077 == 0 { Ok(()) } else { Err(NotPrivate::Open { path, mode, wanted }) }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn a_folder_that_is_open_a_link_or_somebody_elses_is_refused_with_the_command_to_run() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a/state");
+        assert!(!check_folder(&path).unwrap());
+        folder(&path).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o700);
+        fs::set_permissions(&path, Permissions::from_mode(0o750)).unwrap();
+        let refused = |path: &Path| folder(path).unwrap_err().to_string();
+        assert!(refused(&path).contains(&format!("chmod 700 '{}'", path.display())), "{}", refused(&path));
+        narrow_folder(&path).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o700);
+        fs::set_permissions(&path, Permissions::from_mode(0o770)).unwrap();
+        assert!(narrow_folder(&path).unwrap_err().to_string().contains("chmod 700"), "others could write into it");
+        fs::set_permissions(&path, Permissions::from_mode(0o700)).unwrap();
+        let link = dir.path().join("link");
+        symlink(&path, &link).unwrap();
+        assert!(refused(&link).contains(&format!("rm '{}'", link.display())), "{}", refused(&link));
+        let file = dir.path().join("file");
+        fs::write(&file, "").unwrap();
+        assert!(refused(&file).contains("is no folder"), "{}", refused(&file));
+        if rustix::process::geteuid().is_root() {
+            std::os::unix::fs::chown(&path, Some(4242), None).unwrap();
+            assert!(refused(&path).contains("another user (uid 4242)"), "{}", refused(&path));
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_open_a_link_or_a_pipe_is_refused_and_a_private_one_is_opened() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        let refused = |name: &str| open(&at(name)).unwrap_err().to_string();
+        assert!(open(&at("absent")).unwrap().is_none());
+        fs::write(at("key"), "").unwrap();
+        fs::set_permissions(at("key"), Permissions::from_mode(0o640)).unwrap();
+        assert!(refused("key").contains("chmod 600"), "{}", refused("key"));
+        fs::set_permissions(at("key"), Permissions::from_mode(0o600)).unwrap();
+        assert!(open(&at("key")).unwrap().is_some());
+        symlink(at("key"), at("link")).unwrap();
+        assert!(refused("link").contains("symbolic link"), "{}", refused("link"));
+        rustix::fs::mkfifoat(rustix::fs::CWD, at("pipe"), rustix::fs::Mode::RUSR).unwrap();
+        assert!(refused("pipe").contains("is no file"), "{}", refused("pipe"));
+    }
+}

@@ -1,0 +1,272 @@
+//! Which configurations count, and that nothing beside one is ever loaded as code.
+
+use std::ffi::OsStr;
+use std::fs::{self, Permissions};
+use std::io::Write as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use portcullis_test_support::{guest, program};
+use serde_json::Value;
+
+use crate::place::{Place, Ran, finish};
+
+const CALC: &str = "[sources.calc]\ncomponent = \"builtin:calculator\"\n";
+const FILES: &str = "[sources.files]\ncommand = [\"@source@\", \"plain\"]\ncell.write = [\"open\"]\n";
+
+/// A place whose user has never seen its configuration.
+fn untrusted(config: &str) -> Place {
+    let place = Place::new("");
+    place.write_configuration(config);
+    fs::remove_dir_all(place.state()).unwrap();
+    place
+}
+
+#[track_caller]
+fn fails(ran: &Ran, parts: &[&str]) {
+    assert_eq!((ran.code, &*ran.out), (Some(1), ""), "{}", ran.err);
+    // Messages are broken into lines.
+    let said = ran.err.split_whitespace().filter(|word| *word != "│").collect::<Vec<_>>().join(" ");
+    for part in parts {
+        assert!(said.contains(part), "{part:?} is not in {said}");
+    }
+}
+
+#[track_caller]
+fn works(ran: &Ran) {
+    assert_eq!(ran.code, Some(0), "{}{}", ran.out, ran.err);
+}
+
+#[test]
+fn a_configuration_that_lies_in_a_folder_counts_as_far_as_it_is_trusted_and_no_further() {
+    let place = untrusted(&format!("{CALC}{FILES}"));
+    for command in [&["tools"][..], &["serve", "--stdio"], &["secret", "list"], &["status"]] {
+        fails(&place.run(command), &["is not trusted", "portcullis trust", "--config"]);
+    }
+    assert!(!place.data("").exists(), "nothing was started and nothing written");
+    fails(&place.run(&["trust"]), &["source files: starts", "nobody can be asked", "portcullis trust --yes"]);
+    fails(&place.run(&["tools"]), &["is not trusted"]);
+    works(&place.run(&["--config", "portcullis.toml", "tools"]));
+
+    let ran = place.run(&["trust", "--yes"]);
+    works(&ran);
+    assert!(ran.err.contains("+ source calc: runs the component builtin:calculator"), "{}", ran.err);
+    works(&place.run(&["tools"]));
+    let listed: Value = serde_json::from_str(&place.run(&["trust", "--list", "--json"]).out).unwrap();
+    assert_eq!(listed["trusted"][0]["state"], "as trusted", "{listed}");
+
+    // One byte more, which does nothing; then another source.
+    place.write_configuration(&format!("{CALC}{FILES}#\n"));
+    fails(&place.run(&["tools"]), &["is not what you trusted", "portcullis trust"]);
+    assert!(place.run(&["trust", "--list"]).out.contains("changed"));
+    place.write_configuration(&format!("{CALC}[sources.more]\nurl = \"https://example.com/mcp\"\n"));
+    let ran = place.run(&["trust", "--yes"]);
+    works(&ran);
+    assert!(ran.err.contains("+ source more: reaches https://example.com/mcp"), "{}", ran.err);
+    assert!(ran.err.contains("- source files: starts") && !ran.err.contains("source calc"), "{}", ran.err);
+
+    works(&place.run(&["trust", "--revoke"]));
+    fails(&place.run(&["status"]), &["is not trusted"]);
+    fails(&place.run(&["trust", "--revoke"]), &["is not trusted", "--list"]);
+}
+
+#[test]
+fn on_a_terminal_the_first_use_and_each_change_show_what_it_does_and_ask() {
+    let place = untrusted(CALC);
+    let ask = |answer: &str| {
+        // The one program that everybody has who has a terminal, and that makes one.
+        let mut command = Command::new("script");
+        let line = format!("{} tools", program("portcullis").display());
+        command.args(["--quiet", "--return", "--command", &line, "/dev/null"]);
+        place.settle(&mut command);
+        command.stdin(Stdio::piped());
+        let child = command.spawn().unwrap();
+        writeln!(child.stdin.as_ref().unwrap(), "{answer}").unwrap();
+        let ended = child.wait_with_output().unwrap();
+        (ended.status.code(), String::from_utf8(ended.stdout).unwrap())
+    };
+    let (code, said) = ask("no");
+    assert!(code == Some(1) && said.contains("Do you trust it?") && said.contains("is not trusted"), "{said}");
+    assert!(
+        said.contains("source calc: runs the component builtin:calculator") && !said.contains("calc__add"),
+        "{said}"
+    );
+    let (code, said) = ask("yes");
+    assert!(code == Some(0) && said.contains("calc__add"), "{said}");
+    works(&place.run(&["tools"]));
+    place.write_configuration(&format!("{CALC}priority = 60\n"));
+    let (code, said) = ask("no");
+    assert!(code == Some(1) && said.contains("is not what you trusted"), "{said}");
+    assert!(said.contains("nothing that it starts, reaches, reads or writes"), "{said}");
+}
+
+#[test]
+fn the_users_own_configuration_counts_without_being_asked_about() {
+    let place = untrusted(CALC);
+    let own = place.path("home/.config/portcullis");
+    fs::create_dir_all(&own).unwrap();
+    fs::rename(place.path("portcullis.toml"), own.join("portcullis.toml")).unwrap();
+    works(&place.run(&["tools"]));
+    let mut there = place.command(&["tools"]);
+    there.current_dir(&own);
+    works(&finish(there));
+}
+
+#[test]
+fn without_a_home_a_configuration_is_named() {
+    let place = Place::new(CALC);
+    let without = |arguments: &[&str]| {
+        let mut command = place.command(arguments);
+        command.env_remove("HOME");
+        finish(command)
+    };
+    fails(&without(&["tools"]), &["no home folder", "XDG_STATE_HOME", "--config FILE"]);
+    works(&without(&["--config", "portcullis.toml", "tools"]));
+}
+
+#[test]
+fn what_import_writes_is_trusted_as_it_was_written_and_no_longer() {
+    let place = Place::new("");
+    fs::remove_file(place.path("portcullis.toml")).unwrap();
+    let program = program("portcullis-test-source");
+    let client = serde_json::json!({ "mcpServers": { "plain": { "command": program, "args": ["plain"] } } });
+    fs::write(place.path("mcp.json"), client.to_string()).unwrap();
+    let import = |file: fs::File| {
+        file.set_permissions(Permissions::from_mode(0o644)).unwrap();
+        let mut command = place.command(&["import", "mcp.json"]);
+        command.stdout(file);
+        works(&finish(command));
+    };
+    import(fs::File::create(place.path("portcullis.toml")).unwrap());
+    works(&place.run(&["tools"]));
+    // What stood there before is not what was written.
+    place.write_configuration(CALC);
+    import(fs::File::options().append(true).open(place.path("portcullis.toml")).unwrap());
+    fails(&place.run(&["tools"]), &["is not what you trusted"]);
+}
+
+#[test]
+fn a_configuration_that_others_may_write_counts_for_nobody_also_where_it_is_named() {
+    let place = Place::new(CALC);
+    fs::set_permissions(place.path("portcullis.toml"), Permissions::from_mode(0o646)).unwrap();
+    for arguments in [&["tools"][..], &["--config", "portcullis.toml", "tools"], &["trust", "--yes"]] {
+        fails(&place.run(arguments), &["can be written by other users", "chmod go-w"]);
+    }
+}
+
+#[test]
+fn nothing_that_lies_beside_a_configuration_is_loaded_as_code() {
+    let names = |folder: &Path| {
+        let mut names: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        names
+    };
+    // A key that somebody else knows, where brokers of old kept theirs: whatever bore its tag was loaded.
+    let place = Place::new(CALC);
+    let planted = place.data("cache");
+    fs::create_dir_all(&planted).unwrap();
+    fs::write(planted.join("key"), [7; 32]).unwrap();
+    for (path, mode) in [(place.data(""), 0o700), (planted.clone(), 0o700), (planted.join("key"), 0o600)] {
+        fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+    }
+    works(&place.run(&["tools"]));
+    assert_eq!(names(&planted), ["key"], "nothing is kept there, and nothing is taken from there");
+    let own = place.state().join("compiled");
+    assert_ne!(fs::read(own.join("key")).unwrap(), [7; 32]);
+
+    // One cache for all data folders of a user.
+    let before = names(&own);
+    assert!(before.len() > 1, "the key and what was compiled");
+    let other = Place::new(CALC);
+    let mut command = other.command(&["--config", "portcullis.toml", "tools"]);
+    command.env("HOME", place.path("home"));
+    works(&finish(command));
+    assert_eq!(names(&own), before, "nothing had to be compiled again");
+    assert!(!other.state().join("compiled").exists() && !other.data("cache").exists());
+}
+
+#[test]
+fn a_state_folder_that_others_could_write_stops_the_start_with_the_command_to_run() {
+    let place = Place::new(CALC);
+    fs::set_permissions(place.state(), Permissions::from_mode(0o770)).unwrap();
+    for arguments in [&["tools"][..], &["--config", "portcullis.toml", "tools"]] {
+        fails(&place.run(arguments), &["is open to other users", "chmod 700"]);
+    }
+    fs::set_permissions(place.state(), Permissions::from_mode(0o700)).unwrap();
+    fs::rename(place.state(), place.path("home/moved")).unwrap();
+    symlink(place.path("home/moved"), place.state()).unwrap();
+    fails(&place.run(&["--config", "portcullis.toml", "tools"]), &["is a symbolic link"]);
+}
+
+#[test]
+fn logs_that_others_could_write_or_that_are_a_link_stop_the_start() {
+    let place = Place::new(CALC);
+    works(&place.run(&["tools"]));
+    let logs = place.data("logs");
+    fs::create_dir_all(&logs).unwrap();
+    fs::set_permissions(&logs, Permissions::from_mode(0o777)).unwrap();
+    fails(&place.run(&["tools"]), &["is open to other users", "chmod 700"]);
+    fs::remove_dir(&logs).unwrap();
+    symlink(place.path("open"), &logs).unwrap();
+    fails(&place.run(&["tools"]), &["logs is a symbolic link"]);
+}
+
+#[test]
+fn what_the_broker_loads_or_writes_is_in_no_folder_that_a_source_may_write() {
+    let place = Place::new("");
+    fs::copy(guest("plain"), place.path("open/policy.wasm")).unwrap();
+    for (more, what) in [
+        ("[[sinks]]\nplugin = \"builtin:jsonl\"\nfile = \"open/audit.jsonl\"\n", "the sink's file"),
+        ("[[policies]]\nplugin = \"open/policy.wasm\"\n", "the plugin"),
+        ("[sources.other]\ncomponent = \"open/policy.wasm\"\n", "the plugin"),
+    ] {
+        place.configure(&format!("{FILES}{more}"));
+        fails(&place.run(&["check"]), &[what, "which source `files` may write"]);
+    }
+    // Another name for the same folder.
+    symlink("open", place.path("linked")).unwrap();
+    place.configure(&format!("{FILES}[[policies]]\nplugin = \"linked/policy.wasm\"\n"));
+    fails(&place.run(&["check"]), &["which source `files` may write", "lock accept --components"]);
+    // Other bytes than those that were accepted are refused.
+    works(&place.run(&["lock", "accept", "--components"]));
+    works(&place.run(&["check"]));
+}
+
+#[test]
+fn a_program_neither_changes_nor_removes_a_configuration_at_the_top_of_what_it_may_write() {
+    let place = Place::new(
+        "[sources.files]\n\
+         command = [\"/bin/sh\", \"-c\", \"cd @dir@/open; touch new; for kept in portcullis.toml .portcullis/lock; do \
+         echo planted > $kept; rm -f $kept; done; mv .portcullis moved; mv new portcullis.toml; exec @source@ plain\"]\n\
+         cell = { read = [\"@source@\"], write = [\"open\"] }\n",
+    );
+    fs::create_dir(place.path("open/.portcullis")).unwrap();
+    let kept = [place.path("open/portcullis.toml"), place.path("open/.portcullis/lock")];
+    for file in &kept {
+        fs::write(file, "as it was").unwrap();
+    }
+    let ran = place.run(&["check", "--json"]);
+    works(&ran);
+    for file in &kept {
+        assert_eq!(fs::read_to_string(file).unwrap(), "as it was", "{}", file.display());
+    }
+    assert!(place.path("open/new").exists() && !place.path("open/moved").exists(), "it could write everything else");
+    let report: Value = serde_json::from_str(&ran.out).unwrap();
+    assert_eq!(report["sources"][0]["cell"]["kept"].as_array().unwrap().len(), 2, "{report}");
+}
+
+#[test]
+fn a_folder_whose_name_is_no_text_is_checked_like_any_other() {
+    let around = tempfile::tempdir().unwrap();
+    let odd = around.path().join(OsStr::from_bytes(b"odd \xff"));
+    fs::create_dir(&odd).unwrap();
+    let place = Place::beneath(&odd, "[sources.notes]\ncomponent = \"builtin:filesystem\"\ncell.write = [\"open\"]\n");
+    let ran = place.run(&["check", "--json"]);
+    assert!(!ran.err.contains("panicked"), "{}", ran.err);
+    works(&ran);
+    let report: Value = serde_json::from_str(&ran.out).unwrap();
+    assert!(report["dataDir"].as_str().unwrap().contains("odd \u{fffd}"), "{report}");
+    works(&place.run(&["check"]));
+}
