@@ -269,10 +269,12 @@ impl<D: Dial> Supervised<D> {
         client: &Arc<dyn Client>,
         work: impl for<'a> Fn(&'a Connection, Option<Discovery>) -> BoxFuture<'a, Result<T, SourceError>>,
     ) -> Result<T, SourceError> {
-        let (connection, said) = self.connect(client, Patience::Look).await?;
+        // Where no session waits, somebody wants to know what comes of the next attempt.
+        let patience = if client.session().is_some() { Patience::Look } else { Patience::Attempt };
+        let (connection, said) = self.connect(client, patience).await?;
         match work(&connection, said).await {
             Err(_) if !connection.link.is_open() => {
-                let (connection, said) = self.connect(client, Patience::Look).await?;
+                let (connection, said) = self.connect(client, patience).await?;
                 work(&connection, said).await
             }
             done => done,

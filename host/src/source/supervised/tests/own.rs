@@ -71,7 +71,7 @@ async fn sessions_that_only_look_have_no_connection_of_their_own() {
     let sessions: Vec<_> = (0..1000).map(|_| plain()).collect();
     for session in &sessions {
         assert_eq!(bench.source.discover(session).await.unwrap().tools.items.len(), 1);
-        bench.source.list(session, Kind::Resource).await.unwrap();
+        bench.source.list(session, Kind::Tool).await.unwrap();
     }
     assert_eq!(tried(&bench), 2, "the others look over one for all");
     assert_eq!(text(bench.call(&sessions[0]).await), "ok");
