@@ -67,16 +67,23 @@ async fn a_call_that_is_dropped_undecided_is_recorded() {
 
 #[tokio::test]
 async fn an_intent_whose_caller_goes_away_has_an_outcome() {
-    let bench = Bench::new().await;
-    let contact: Arc<dyn Contact> = Arc::new(Agent(Elicitation::None));
-    let traffic = Traffic::default();
-    let around = around(&bench, &contact, &traffic, None);
-    let mut admitting = Box::pin(bench.gate.admit(bench.call(CALL), &around));
-    assert!(admitting.as_mut().now_or_never().is_none(), "the intent is on its way to the disk");
-    drop(admitting);
-    let completed = bench.recorded("tool.completed").await;
-    assert_eq!(bench.recorded("call.intent").await.len(), 1);
-    assert_eq!(completed[0]["body"]["outcome"], "not-sent");
+    // A writer that is quick, or a test that was put to sleep, is answered before it asks a second time.
+    for _ in 0..100 {
+        let bench = Bench::new().await;
+        let contact: Arc<dyn Contact> = Arc::new(Agent(Elicitation::None));
+        let traffic = Traffic::default();
+        let around = around(&bench, &contact, &traffic, None);
+        let mut admitting = Box::pin(bench.gate.admit(bench.call(CALL), &around));
+        if admitting.as_mut().now_or_never().is_some() {
+            continue;
+        }
+        drop(admitting);
+        let completed = bench.recorded("tool.completed").await;
+        assert_eq!(bench.recorded("call.intent").await.len(), 1);
+        assert_eq!(completed[0]["body"]["outcome"], "not-sent");
+        return;
+    }
+    panic!("no intent was ever seen on its way to the disk");
 }
 
 #[tokio::test]

@@ -90,9 +90,10 @@ pub(super) async fn capture(input: impl AsyncRead + Unpin, path: PathBuf, secret
     }
 }
 
-/// Without anything that a terminal or a log reader would obey.
+/// Returns a line without anything that a terminal or a log reader would obey. Tabs stay: they move nothing but what follows.
 pub(in crate::source) fn escape(text: &str) -> String {
-    visible(text.trim_end_matches('\r')).into_owned()
+    let parts: Vec<_> = text.trim_end_matches('\r').split('\t').map(visible).collect();
+    parts.join("\t")
 }
 
 /// A file that neither grows nor fills without bound. Whatever cannot be written is dropped: a log must not stop a source.
