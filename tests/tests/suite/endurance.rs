@@ -8,7 +8,6 @@ mod ledger;
 mod sources;
 
 /// Returns the small size, or the large one where `PORTCULLIS_SOAK` is set.
-#[allow(dead_code, reason = "used as soon as the first of these suites has a test")]
 pub(crate) fn sized(small: usize, large: usize) -> usize {
     if std::env::var_os("PORTCULLIS_SOAK").is_some() { large } else { small }
 }
