@@ -48,7 +48,7 @@ async fn restart(inner: &Inner, source: &str, by: &str) -> Result<Value, String>
     })?;
     tracing::warn!(source, by, "a source is restarted");
     let restarted = upstream.restart(&format!("restarted by {by}"), RESTART_PATIENCE).await;
-    let status = restarted.map_err(|error| format!("source `{source}` does not come back: {error}"))?;
+    let status = restarted.map_err(|error| format!("source `{source}`: {error}"))?;
     Ok(json!({ "source": source, "state": status.as_str() }))
 }
 

@@ -290,12 +290,15 @@ impl<D: Dial> Supervised<D> {
         let core = &self.core;
         let mut waited: Option<(Arc<Line>, u64)> = None;
         loop {
-            let (line, whom) = core.line_for(client, patience)?;
+            let line = core.line_for(client, patience);
             if waited.is_none()
                 && !(patience == Patience::Look && line.is_doubted())
                 && let Some(connection) = line.open()
             {
                 return Ok((connection, None));
+            }
+            if line.open().is_none() {
+                core.place(&line)?;
             }
             let mut news = line.news();
             let seen = match &waited {
@@ -303,7 +306,10 @@ impl<D: Dial> Supervised<D> {
                 Some((before, seen)) if Arc::ptr_eq(before, &line) => *seen,
                 _ => line.failures(),
             };
-            let start = || tokio::spawn(drive(Arc::clone(core), Arc::clone(&line), Begin::Attempt(whom)));
+            let start = || {
+                let begin = Begin::Attempt(core.made_for(client, &line));
+                tokio::spawn(drive(Arc::clone(core), Arc::clone(&line), begin))
+            };
             match line.want(patience, seen, start) {
                 Wanted::Open(connection, discovery) => return Ok((connection, discovery)),
                 Wanted::Refused(error) => return Err(error),

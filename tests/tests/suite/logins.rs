@@ -113,7 +113,7 @@ fn wants_login(request: &str, port: u16) -> (String, String) {
         "/authorize" => {
             let given = |name: &str| path.split(['?', '&']).find_map(|pair| pair.strip_prefix(name)).unwrap();
             let back = given("redirect_uri=").replace("%3A", ":").replace("%2F", "/");
-            (format!("302 Found\r\nLocation: {back}?code=c0de&state={}", given("state=")), String::new())
+            (format!("302 Found\r\nLocation: {back}?code=the-c0de&state={}", given("state=")), String::new())
         }
         "/token" => ok(&json!({ "access_token": "issued-s3cret", "token_type": "Bearer", "expires_in": 3600 })),
         "/mcp" if request.to_ascii_lowercase().contains("authorization: bearer issued-s3cret\r\n") => mcp(request),
@@ -168,7 +168,7 @@ fn a_login_from_the_first_refusal_to_a_call_and_out_again() {
     server.running.signal(Signal::TERM);
     let (_, said) = server.running.ended();
     let told = [checked.out, refused.err, said, format!("{:?}", place.records())].concat();
-    assert!(!told.contains("issued-s3cret") && !told.contains("c0de"), "{told}");
+    assert!(!told.contains("issued-s3cret") && !told.contains("the-c0de"), "{told}");
 }
 
 #[test]

@@ -156,6 +156,8 @@ async fn what_is_no_ledger_of_ours_is_refused_by_name() {
 
     let key = folder();
     std::fs::write(key.path().join("ledger.key"), "short").unwrap();
+    let private = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+    std::fs::set_permissions(key.path().join("ledger.key"), private).unwrap();
     let error = Ledger::open(key.path(), started()).await.unwrap_err();
     assert!(error.to_string().contains("5 bytes instead of 32"), "{error}");
 

@@ -162,7 +162,7 @@ mod tests {
     #[test]
     fn the_oldest_entries_go_until_the_rest_has_room() {
         let folder = tempfile::tempdir().unwrap();
-        let cache = Cache::open(folder.path()).unwrap();
+        let cache = Cache::open(&folder.path().join("compiled")).unwrap();
         for (age, name) in ["newest", "middle", "oldest"].into_iter().enumerate() {
             let file = File::create(cache.path(name)).unwrap();
             file.set_len(1000).unwrap();
@@ -174,6 +174,6 @@ mod tests {
         cache.drop_oldest(2999).unwrap();
         assert_eq!(left(), [true, true, false]);
         cache.drop_oldest(0).unwrap();
-        assert_eq!((left(), folder.path().join("key").exists()), ([false; 3], true));
+        assert_eq!((left(), folder.path().join("compiled/key").exists()), ([false; 3], true));
     }
 }

@@ -188,30 +188,27 @@ impl<D: Dial> Core<D> {
 }
 
 impl<D: Dial> Core<D> {
-    /// The line that a client uses for this, as far as is known, and who the connection is made for if there is none. Who
-    /// declares nothing and only looks is content with the shared line: nothing is kept of a look.
-    pub(super) fn line_for(
-        self: &Arc<Self>,
-        client: &Arc<dyn Client>,
-        patience: Patience,
-    ) -> Result<(Arc<Line>, Option<Weak<dyn Client>>), SourceError> {
-        let whom = Some(Arc::downgrade(client));
-        if !self.cannot_share(client) {
-            let line = self.shared_line_for(client);
-            line.audience.join(client);
-            return Ok((line, whom));
+    /// The line that a client uses for this, as far as is known. Who declares nothing and only looks is content with a shared line:
+    /// nothing is kept of a look.
+    pub(super) fn line_for(&self, client: &Arc<dyn Client>, patience: Patience) -> Arc<Line> {
+        if self.cannot_share(client)
+            && !self.only_looks(client, patience)
+            && let Some(line) = self.own_line(client)
+        {
+            return line;
         }
-        let looks = patience == Patience::Look && client.capabilities() == Json::empty_object();
-        if looks && !self.has_own(client) {
-            let line = self.shared_line_for(client);
-            line.audience.join(client);
-            return Ok((line, None));
-        }
-        let Some(line) = self.own_line(client) else { return Ok((self.shared_line_for(client), whom)) };
-        if line.open().is_none() {
-            self.place(&line)?;
-        }
-        Ok((line, whom))
+        let line = self.shared_line_for(client);
+        line.audience.join(client);
+        line
+    }
+
+    /// For whom a connection is made on a line: for the client who wants it, or for nobody if it is to be shared by all who look.
+    pub(super) fn made_for(&self, client: &Arc<dyn Client>, line: &Line) -> Option<Weak<dyn Client>> {
+        (!line.is_shared() || !self.cannot_share(client)).then(|| Arc::downgrade(client))
+    }
+
+    fn only_looks(&self, client: &Arc<dyn Client>, patience: Patience) -> bool {
+        patience == Patience::Look && client.capabilities() == Json::empty_object() && !self.has_own(client)
     }
 
     /// Gives a line of a session a place, for which another may have to go.
