@@ -41,8 +41,7 @@ impl Lists {
 
     /// The sources whose list of a kind is old. They count as asked from now on.
     fn take_stale(&self, kind: Kind) -> HashSet<SourceName> {
-        let taken = self.stale().extract_if(|(of, _)| *of == kind).map(|(_, source)| source).collect();
-        taken
+        self.stale().extract_if(|(of, _)| *of == kind).map(|(_, source)| source).collect()
     }
 
     fn stale(&self) -> MutexGuard<'_, HashSet<(Kind, SourceName)>> {

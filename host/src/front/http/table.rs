@@ -28,6 +28,9 @@ pub(super) struct Entry<V> {
     used: Mutex<Instant>,
 }
 
+/// An entry that is in use, and those that had to go for it.
+pub(super) type Entered<V> = (InUse<V>, Vec<Arc<Entry<V>>>);
+
 impl<K: Hash + Eq + Clone, V> Table<K, V> {
     pub(super) fn new(idle: Duration, principal: Whose<K, V>) -> Self {
         Self { entries: Mutex::default(), idle, principal }
@@ -41,12 +44,7 @@ impl<K: Hash + Eq + Clone, V> Table<K, V> {
     }
 
     /// The entry of that key, made for this principal if there is none; and whatever had to go for it.
-    pub(super) fn entry(
-        &self,
-        key: K,
-        principal: &Arc<str>,
-        make: impl FnOnce() -> V,
-    ) -> Result<(InUse<V>, Vec<Arc<Entry<V>>>), Refusal> {
+    pub(super) fn entry(&self, key: K, principal: &Arc<str>, make: impl FnOnce() -> V) -> Result<Entered<V>, Refusal> {
         let mut entries = self.lock();
         if let Some(entry) = entries.get(&key) {
             return Ok((InUse(Arc::clone(entry)), Vec::new()));

@@ -21,14 +21,14 @@ pub(super) struct Held {
 }
 
 impl Held {
-    /// Whether nothing would be missed.
-    pub(super) fn is_empty(&self) -> bool {
-        self.level.is_none() && !self.must_stay()
-    }
-
     /// Whether the session waits for something that only this very connection can bring.
     pub(super) fn must_stay(&self) -> bool {
         self.tasks || !self.followed.is_empty()
+    }
+
+    /// The connection has ended, and what cannot be told to another with it.
+    pub(super) fn end(&mut self) {
+        self.tasks = false;
     }
 
     /// The requests that tell a new connection what the one before it knew.
@@ -42,9 +42,14 @@ impl Held {
         let uri = || Some((params.get_str("uri")?, params.get("uri")?));
         match method {
             "logging/setLevel" => self.level = params.get("level"),
-            SUBSCRIBE if self.followed.len() < MAX_FOLLOWED => self.followed.extend(uri()),
+            SUBSCRIBE => {
+                let room = MAX_FOLLOWED.saturating_sub(self.followed.len());
+                self.followed.extend(uri().into_iter().take(room));
+            }
             UNSUBSCRIBE => {
-                uri().map(|(uri, _)| self.followed.remove(&uri));
+                if let Some((uri, _)) = uri() {
+                    self.followed.remove(&uri);
+                }
             }
             _ => self.tasks = true,
         }

@@ -40,7 +40,9 @@ impl Known {
     pub(super) fn insert(&mut self, declared: Json, changes: u64, discovery: Discovery) {
         if self.0.len() >= MAX_KNOWN && !self.0.contains_key(&declared) {
             let oldest = self.0.iter().min_by_key(|(_, entry)| entry.at).map(|(declared, _)| declared.clone());
-            oldest.map(|declared| self.0.remove(&declared));
+            if let Some(oldest) = oldest {
+                self.0.remove(&oldest);
+            }
         }
         self.0.insert(declared, Entry { discovery, at: Instant::now(), changes });
     }

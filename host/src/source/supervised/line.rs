@@ -89,7 +89,7 @@ pub(super) struct Owner {
     pub(super) client: Weak<dyn Client>,
 }
 
-/// How much a line is missed if it has to go: the less the earlier it goes. First those that hold nothing for their session, and
+/// How much a line is missed if it has to go: the less the earlier it goes. First those that their session waits for nothing from, and
 /// of those the ones without a connection, and then whichever was not used for the longest time.
 pub(super) type Worth = (bool, Option<Instant>);
 
@@ -154,7 +154,7 @@ impl Line {
     /// How much it is missed if it goes now. None if it is in use.
     pub(super) fn worth(&self) -> Option<Worth> {
         let kept = self.kept();
-        let holds = !kept.held.is_empty();
+        let holds = kept.held.must_stay();
         match (&kept.connection, kept.machine.status()) {
             (Some(connection), _) => Some((holds, Some(connection.link.unused_since()?))),
             (None, Status::BackingOff | Status::Failed) => Some((holds, None)),
@@ -283,6 +283,7 @@ impl Line {
     pub(super) fn ended(&self, event: Event, cause: &str) {
         let mut kept = self.kept();
         (kept.connection, kept.discovery) = (None, None);
+        kept.held.end();
         self.note(&mut kept, event, cause);
         // One that is made again at once has not failed.
         if matches!(kept.machine.status(), Status::BackingOff | Status::Failed) {
