@@ -277,6 +277,21 @@ fn status_tells_how_sources_are_and_a_watch_tells_each_change() {
     agent.leave();
 }
 
+/// The answer to a request during which the agent is told that its tools have changed, in whichever order.
+fn answered_and_told(agent: &Agent, id: u64) -> Value {
+    let (mut answer, mut told) = (None, false);
+    loop {
+        let message = agent.next().unwrap();
+        told |= message["method"] == "notifications/tools/list_changed";
+        if message["id"] == id {
+            answer = Some(message);
+        }
+        if let Some(answer) = answer.take_if(|_| told) {
+            return answer;
+        }
+    }
+}
+
 #[test]
 fn a_live_source_changes_what_its_session_sees_and_says_what_is_gone() {
     for (discovery, follows) in [("live", true), ("snapshot", false)] {
@@ -286,11 +301,8 @@ fn a_live_source_changes_what_its_session_sees_and_says_what_is_gone() {
         assert_eq!(agent.list(), json!({ "tools": ["files__echo", "files__number-1"] }));
         // The source says that its tools have changed, and then answers.
         let id = agent.send_call("files__echo", &json!({ "n": 1 }));
-        assert_eq!(outcome(&agent.answer(id, None))["ok"], r#"{"n":1}"#, "what is under way goes on");
-        if follows {
-            let told = agent.next().unwrap();
-            assert_eq!(told["method"], "notifications/tools/list_changed", "{told}");
-        }
+        let answer = if follows { answered_and_told(&agent, id) } else { agent.answer(id, None) };
+        assert_eq!(outcome(&answer)["ok"], r#"{"n":1}"#, "what is under way goes on");
         let seen = if follows { "files__number-2" } else { "files__number-1" };
         assert_eq!(agent.list(), json!({ "tools": ["files__echo", seen] }));
         if follows {
@@ -316,9 +328,8 @@ fn a_live_source_that_does_not_list_keeps_no_change_of_another_from_the_agent() 
     let mut agent = Agent::alone(&place, Era::Legacy);
     let before = json!({ "tools": ["files__echo", "files__number-1", "slow__echo"] });
     assert_eq!(agent.list(), before);
-    assert_eq!(echo(&mut agent), json!({ "ok": 1 }));
-    let told = agent.next().unwrap();
-    assert_eq!(told["method"], "notifications/tools/list_changed", "{told}");
+    let id = agent.send_call("files__echo", &json!({ "n": 1 }));
+    assert_eq!(outcome(&answered_and_told(&agent, id))["ok"], r#"{"n":1}"#);
     assert_eq!(agent.list(), json!({ "tools": ["files__echo", "files__number-2", "slow__echo"] }));
     agent.leave();
     place.assert_nothing_left();

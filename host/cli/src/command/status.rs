@@ -111,8 +111,8 @@ fn print(broker: &Value) -> anyhow::Result<()> {
         broker["asks"],
         text(&broker["config"]),
     ))?;
-    if let Some(reason) = broker["refusing"]["reason"].as_str() {
-        let lost = &broker["refusing"]["lost"];
+    if let Some(reason) = broker.pointer("/refusing/reason").and_then(Value::as_str) {
+        let lost = broker.pointer("/refusing/lost").unwrap_or(&Value::Null);
         output::text(&format!("  {BAD}calls are refused{BAD:#}: {}  {lost} records lost\n", visible(reason)))?;
     }
     for source in broker["sources"].as_array().into_iter().flatten() {
