@@ -92,6 +92,7 @@ fn view() -> View {
         item: Arc::new(tool),
         risk: Risk::Risky,
         attempt: None,
+        dropped: Vec::new(),
         arguments: Json::of(&json!({ "text": "x".repeat(1000) })),
         params: Json::empty_object(),
     };
