@@ -86,8 +86,8 @@ impl Faults {
                     std::thread::sleep(LOOK);
                 }
                 let mut capabilities = json!({ "tools": { "listChanged": true } });
-                if self.has("logs") {
-                    capabilities["logging"] = json!({});
+                if let Some(all) = capabilities.as_object_mut().filter(|_| self.has("logs")) {
+                    all.insert("logging".to_owned(), json!({}));
                 }
                 Reaction::Say(vec![answer(json!({
                     "protocolVersion": params.get("protocolVersion"),
