@@ -1,6 +1,6 @@
 //! The broker's upstream side as the conformance suite's client: an agent that calls every tool of the suite's server by way
 //! of `portcullis serve --stdio`, and a person who logs in with `portcullis login` where the broker says so. The suite starts
-//! this with the server's URL; the exit code says whether all was answered.
+//! this with the server's URL, and `SUITE_ERA` says which era that speaks; the exit code says whether all was answered.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -29,9 +29,10 @@ fn main() {
         Value::Null => format!("client-metadata = {}", json!(CLIENT_METADATA)),
         id => format!("client-id = {id}, client-secret = {}, issuer = {}", context["client_secret"], context["issuer"]),
     };
+    let era = std::env::var("SUITE_ERA").expect("the era that the suite's server speaks");
     let configuration = format!(
         "[profiles.default]\napprove = \"never\"\nsampling = true\n\
-         [sources.suite]\nurl = {}\noauth = {{ {oauth} }}\n\
+         [sources.suite]\nurl = {}\nera = \"{era}\"\noauth = {{ {oauth} }}\n\
          dangerous-allow-private = true\nnames = \"plain\"\ntimeout = \"20s\"\n",
         json!(url)
     );
