@@ -148,9 +148,17 @@ async fn agree_on_newest(shared: &Shared, deadlines: &Deadlines) -> Result<Agree
     }
 }
 
+/// Asks a source for the modern era alone. One that refuses our version and names it among its own is asked once more.
 async fn discover(shared: &Shared, deadline: Duration) -> Result<Agreed, SourceError> {
-    let dressed = |_| dress(&Json::empty_object(), &Hop::quiet(Era::Modern), None);
-    match shared.request(DISCOVER, dressed, None, deadline).await {
+    let ask = || {
+        let dressed = |_| dress(&Json::empty_object(), &Hop::quiet(Era::Modern), None);
+        shared.request(DISCOVER, dressed, None, deadline)
+    };
+    let answer = match ask().await {
+        Ok(Answer::Error(error)) if offers_modern(&error) => ask().await,
+        answer => answer,
+    };
+    match answer {
         Ok(Answer::Result(result)) if speaks_modern(&result) => Ok(modern(&result)),
         Ok(Answer::Result(_)) => {
             let why =
