@@ -114,7 +114,7 @@ fn terminal() -> bool {
     std::io::stdin().is_terminal() && std::io::stderr().is_terminal()
 }
 
-/// What a configuration would do, as a difference to what was trusted before. Safe to show.
+/// Returns the effects of a configuration as a difference to those that were trusted before, safe to show.
 fn described(found: &Found, before: Option<&Trusted>) -> String {
     let shown = visible(&found.file().to_string_lossy()).into_owned();
     let now = found.config().effects();

@@ -18,7 +18,7 @@ const HELD: [&str; 4] = ["RssAnon:", "RssShmem:", "VmSwap:", "VmPTE:"];
 /// The same in `/proc/PID/smaps_rollup`, where pages that several processes share count for each in part.
 const SHARED_OUT: [&str; 3] = ["Pss_Anon:", "Pss_Shmem:", "SwapPss:"];
 
-/// What is wrong with the memory of a cell.
+/// A finding about the memory of a cell, for which the cell is ended.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Excess {
     /// All processes together hold so many bytes, which are more than allowed.
@@ -57,7 +57,7 @@ impl Watcher {
     }
 }
 
-/// What all processes hold, and who of them could not be asked.
+/// The memory of all processes together, and the processes that could not be asked.
 #[derive(Default)]
 struct Sum {
     held: u64,
@@ -93,7 +93,7 @@ fn of_process(folder: &Path, held: impl Fn(&Path) -> Option<u64>) -> Option<u64>
     (!lives).then_some(0)
 }
 
-/// Whether a thread has ended or is about to, and so has given up its memory if it shows none. A thread that is not there any
+/// Returns whether a thread has ended or is about to, and so has given up its memory if it shows none. A thread that is not there any
 /// more counts as living while its process has others: it may have handed over to one of them.
 fn ends(thread: &Path) -> bool {
     /// `PF_EXITING` of the kernel's `sched.h`.
@@ -106,7 +106,7 @@ fn ends(thread: &Path) -> bool {
     matches!(state, "Z" | "X") || flags & EXITING != 0
 }
 
-/// Whether the process of a thread still has others.
+/// Returns whether the process of a thread still has other threads.
 fn has_threads(thread: &Path) -> bool {
     thread.parent().is_some_and(|task| numbered(task).next().is_some())
 }

@@ -224,7 +224,7 @@ fn kinds_but(kept: [i32; 2]) -> impl Iterator<Item = i32> {
     (0..=KIND).filter(move |kind| !kept.contains(kind))
 }
 
-/// Whether a socket of this kind is asked for, with whatever flags.
+/// Matches a request for a socket of this kind, with whatever flags.
 fn is_kind(kind: i32) -> io::Result<SeccompCondition> {
     let bits = SeccompCmpOp::MaskedEq(u64::from(KIND.unsigned_abs()));
     condition(1, SeccompCmpArgLen::Dword, bits, kind.unsigned_abs())
