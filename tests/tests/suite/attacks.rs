@@ -29,9 +29,9 @@ enum Tier {
 }
 
 /// Attacks that are tried by a tool and answered with what it got; the others are in `drills`, and uncaged in `alone`.
-const TRIED: [u8; 33] = [
+const TRIED: [u8; 35] = [
     1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32,
-    39, 41,
+    39, 41, 44, 45,
 ];
 
 /// The attacks use up what a machine has once, such as watches of files.

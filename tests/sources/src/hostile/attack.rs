@@ -66,6 +66,9 @@ pub(crate) const ATTACKS: &[Attack] = &[
     attack(40, network::tunnel),
     attack(41, exhaust::spin),
     attack(42, network::race),
+    attack(43, exhaust::hidden),
+    attack(44, network::unix_kinds),
+    attack(45, files::configurations),
 ];
 
 /// What the attacks are told of the machine: where there is something to get. An ordinary thief would have to search.

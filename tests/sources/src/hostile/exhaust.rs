@@ -39,7 +39,7 @@ pub(crate) fn memory(bait: &Bait<'_>) -> Vec<Probe> {
     match bait.text("hoard") {
         "" => {}
         "read-only" => return vec![Probe::of("made read-only", in_child(|| read_only(most)))],
-        _ => return vec![Probe::of("of many processes", many(most))],
+        _ => return vec![Probe::of("of many processes", many(most, "whole"))],
     }
     let mapped = |flags: i32| move || each(most, || take_memory(8 * MEBIBYTE, flags));
     // In files of 64 MiB, so that it is no limit of a single file that is met.
@@ -86,12 +86,18 @@ fn read_only(most: u64) -> io::Result<i64> {
     Ok(0)
 }
 
+/// Memory of processes whose first thread has ended: of such a one the kernel says at first sight that it has none.
+pub(crate) fn hidden(bait: &Bait<'_>) -> Vec<Probe> {
+    vec![Probe::of("of processes without a first thread", many(bait.number("memory"), "headless"))]
+}
+
 /// Four processes, none of which has more than it may.
-fn many(most: u64) -> io::Result<i64> {
+fn many(most: u64, how: &str) -> io::Result<i64> {
     let half = usize::try_from(most).unwrap_or_default() * MEBIBYTE / 2;
     let start = || {
         let mut command = Command::new(std::env::current_exe()?);
-        let child = command.args(["hoarder", &half.to_string()]).stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
+        let child =
+            command.args(["hoarder", &half.to_string(), how]).stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
         child.map(Ended)
     };
     let mut children = (0..4).map(|_| start()).collect::<io::Result<Vec<_>>>()?;
@@ -112,16 +118,36 @@ impl Drop for Ended {
     }
 }
 
-/// One of them: takes, says so, and waits for its end.
+/// One of them: takes, says so, and waits for its end, in its first thread or in another that the first leaves alone.
 pub(crate) fn hoarder() -> ! {
     let bytes = std::env::args().nth(2).and_then(|bytes| bytes.parse().ok()).unwrap_or_default();
     if take_memory(bytes, libc::MAP_PRIVATE).is_err() {
         std::process::exit(1);
     }
+    if std::env::args().nth(3).as_deref() == Some("headless") {
+        std::thread::spawn(|| {
+            while first_thread_lives() {
+                std::thread::yield_now();
+            }
+            say_taken()
+        });
+        // Ends this thread and no other.
+        let _ = call(libc::SYS_exit, [0_i32.into()]);
+    }
+    say_taken()
+}
+
+fn say_taken() -> ! {
     println!("taken");
     loop {
         std::thread::park();
     }
+}
+
+/// Whether the first thread of this process has not ended yet.
+fn first_thread_lives() -> bool {
+    let status = fs::read_to_string(format!("/proc/{}/status", std::process::id())).unwrap_or_default();
+    status.lines().any(|line| line.starts_with("State:") && !line.contains("zombie"))
 }
 
 pub(crate) fn descriptors(bait: &Bait<'_>) -> Vec<Probe> {

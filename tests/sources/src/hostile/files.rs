@@ -3,6 +3,7 @@
 use std::ffi::CString;
 use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
@@ -107,6 +108,34 @@ pub(crate) fn links(bait: &Bait<'_>) -> Vec<Probe> {
 
 pub(crate) fn caches(bait: &Bait<'_>) -> Vec<Probe> {
     bait.texts("caches").map(|path| Probe::of(shown(bait, path), append(Path::new(path).join("poison")))).collect()
+}
+
+/// What brokers find by its name, at the top of a folder that it may write. What could be done is undone, but for the last.
+pub(crate) fn configurations(bait: &Bait<'_>) -> Vec<Probe> {
+    let out = bait.path("out");
+    let (file, data) = (out.join("portcullis.toml"), out.join(".portcullis"));
+    let (beside, aside) = (out.join("beside"), out.join("aside"));
+    let replaced = |path: &Path| {
+        // A file takes the place of another, and a folder that of one: exchanged, as the old one is not empty.
+        if path.is_dir() { fs::create_dir_all(&beside) } else { fs::write(&beside, "# was here\n") }?;
+        let [old, new] = [path, &*beside].map(|path| CString::new(path.as_os_str().as_bytes()).unwrap_or_default());
+        let here = Word::from(libc::AT_FDCWD);
+        let exchange = || {
+            let flags = libc::RENAME_EXCHANGE;
+            call(libc::SYS_renameat2, [here, (&*new).into(), here, (&*old).into(), flags.into()])
+        };
+        let done = exchange().and_then(|_| exchange()).map(drop);
+        let _ = fs::remove_file(&beside).or_else(|_| fs::remove_dir_all(&beside));
+        done
+    };
+    let moved = |path: &Path| fs::rename(path, &aside).and_then(|()| fs::rename(&aside, path));
+    let either = |what: &str, [file, data]: [io::Result<()>; 2]| Probe::of(what, file.or(data));
+    vec![
+        either("changing it", [append(&file), append(data.join("trust"))]),
+        either("exchanging it", [replaced(&file), replaced(&data)]),
+        either("moving it", [moved(&file), moved(&data)]),
+        either("removing it", [fs::remove_file(&file), fs::remove_dir_all(&data)]),
+    ]
 }
 
 /// What `plant` makes, and [`shared`] looks for.

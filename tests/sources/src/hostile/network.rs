@@ -183,6 +183,32 @@ pub(crate) fn families(bait: &Bait<'_>) -> Vec<Probe> {
     probes
 }
 
+/// Unix sockets of every kind that a number could name: single ones, and pairs of which an end could be connected anew.
+pub(crate) fn unix_kinds(bait: &Bait<'_>) -> Vec<Probe> {
+    let pair = |kind: i32| {
+        let mut ends = [-1_i32; 2];
+        call(libc::SYS_socketpair, [libc::AF_UNIX.into(), kind.into(), 0_i32.into(), (&mut ends).into()])?;
+        ends.map(|end| call(libc::SYS_close, [end.into()])).into_iter().collect::<io::Result<Vec<_>>>()
+    };
+    let single = |kind: i32| {
+        let made = call(libc::SYS_socket, [libc::AF_UNIX.into(), kind.into(), 0_i32.into()])?;
+        call(libc::SYS_close, [i32::try_from(made).unwrap_or(-1).into()])
+    };
+    let all = || (0..16).flat_map(|kind| [0, libc::SOCK_CLOEXEC, libc::SOCK_NONBLOCK].map(|flags| (kind, flags)));
+    let in_order = |kind: i32| [libc::SOCK_STREAM, libc::SOCK_SEQPACKET].contains(&kind);
+    let singles: Vec<_> = all().filter(|(kind, flags)| single(kind | flags).is_ok()).collect();
+    let (usual, others): (Vec<_>, Vec<_>) =
+        all().filter(|(kind, flags)| pair(kind | flags).is_ok()).partition(|(kind, _)| in_order(*kind));
+    let mut probes = vec![
+        Probe::new("single ones", !singles.is_empty(), format!("{singles:?}")),
+        Probe::new("pairs of datagrams", !others.is_empty(), format!("{others:?}")),
+    ];
+    if bait.caged() {
+        probes.push(Probe::new("NOT pairs of streams and of packets", usual.len() != 6, format!("{usual:?}")));
+    }
+    probes
+}
+
 /// Opens a tunnel and keeps it, also beyond the call, and in a child beyond its own end.
 pub(crate) fn tunnel(bait: &Bait<'_>) -> Vec<Probe> {
     let opened = connect(bait.text("tunnel")).and_then(|mut stream| {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use super::drills::{end, peer};
+use super::drills::{end, hoards, peer};
 use super::ground::Ground;
 use super::table::{NOTHING, Row, Rows};
 use super::{Tier, agent, attack, ordinary, say_loudly, tool};
@@ -35,6 +35,7 @@ pub(super) fn all(rows: &mut Rows) {
     rows.set(40, TIER, bites(tunnel()));
     // What it does is recorded by nobody at all.
     rows.set(42, TIER, "bites");
+    rows.set(43, TIER, bites(hoards(TIER, 43, "").is_some()));
 }
 
 fn bites(it_does: bool) -> &'static str {

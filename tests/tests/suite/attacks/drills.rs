@@ -42,8 +42,9 @@ fn caged(tier: Tier, rows: &mut Rows) {
     // What a link leads to is opened in one tier as in the other.
     rows.set(19, tier, &links_in_paths(tier));
     for hoard in ["read-only", "many"] {
-        hoards(tier, hoard).into_iter().for_each(|leak| rows.also(29, tier, &leak));
+        hoards(tier, 29, hoard).into_iter().for_each(|leak| rows.also(29, tier, &leak));
     }
+    rows.set(43, tier, hoards(tier, 43, "").as_deref().unwrap_or(NOTHING));
     let ground = Ground::new(tier);
     let left = daemons(&ground, &mut agent(&ground), GRACE);
     rows.set(33, tier, if left.is_empty() { NOTHING } else { "daemons live on" });
@@ -73,12 +74,12 @@ fn links_in_paths(tier: Tier) -> String {
 
 /// A source that takes more than all its processes may have together, where none of them alone meets a limit. None if it was
 /// ended for it.
-fn hoards(tier: Tier, how: &str) -> Option<String> {
+pub(super) fn hoards(tier: Tier, number: u8, how: &str) -> Option<String> {
     let ground = Ground::new(tier);
     let mut agent = agent(&ground);
     let mut bait = ground.bait(agent.running.pid());
     bait["hoard"] = how.into();
-    let answer = agent.call(&tool(tier, 29), &bait, None);
+    let answer = agent.call(&tool(tier, number), &bait, None);
     agent.leave();
     let text = answer["ok"].as_str()?;
     let probes: serde_json::Value = serde_json::from_str(text).unwrap();

@@ -230,7 +230,9 @@ fn cell(tier: Tier) -> &'static str {
 }
 
 fn lay_out(place: &Place, tier: Tier) {
-    for folder in ["bin", "broker", "given", "out", "home/.ssh", "home/.aws", "home/.npm/_cacache", "home/.cache/uv"] {
+    for folder in
+        ["bin", "broker", "given", "out/.portcullis", "home/.ssh", "home/.aws", "home/.npm/_cacache", "home/.cache/uv"]
+    {
         fs::create_dir_all(place.path(folder)).unwrap();
     }
     // The user's own program, which the user may change; the broker is somebody else's.
@@ -245,6 +247,9 @@ fn lay_out(place: &Place, tier: Tier) {
         fs::write(place.path(rc), RC).unwrap();
     }
     fs::write(place.path("given/readme"), "for the source\n").unwrap();
+    // Of other brokers, for whom the folder that the source may write is a project.
+    fs::write(place.path("out/portcullis.toml"), "").unwrap();
+    fs::write(place.path("out/.portcullis/trust"), "").unwrap();
     if tier == Tier::Uncaged {
         fs::create_dir_all(place.data("sources/other")).unwrap();
         fs::write(place.data("ledger.sqlite"), "SQLite").unwrap();

@@ -122,7 +122,7 @@ fn parse(table: &str) -> BTreeMap<u8, [Option<String>; 3]> {
     rows.collect()
 }
 
-const TITLES: [(u8, &str); 42] = [
+const TITLES: [(u8, &str); 45] = [
     (1, "dumps its environment"),
     (2, "reads the environment of other processes"),
     (3, "uses descriptors that it inherited"),
@@ -165,4 +165,7 @@ const TITLES: [(u8, &str); 42] = [
     (40, "keeps a tunnel open after its end"),
     (41, "spins"),
     (42, "races the recorder of what it does"),
+    (43, "hides memory behind first threads that have ended"),
+    (44, "makes Unix sockets of every kind, single and in pairs"),
+    (45, "changes a broker's configuration in a folder that it may write"),
 ];
