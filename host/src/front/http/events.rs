@@ -35,10 +35,16 @@ pub(crate) fn plain(first: Option<Message>, said: mpsc::Receiver<Message>, held:
     response(first.chain(rest))
 }
 
-/// What a reader gets, each event with its id. `primed` streams begin with an event that has nothing but an id, so that one
-/// that breaks before it said anything can be taken up too (2025-11-25). `held` as for [`plain`].
+/// When an agent should come back for a stream that broke, in milliseconds.
+const RETRY_MILLIS: u32 = 1_000;
+
+/// What a reader gets, each event with its id. `primed` streams begin with an event that has nothing but an id, and says when to
+/// come back, so that one that breaks before it said anything can be taken up too (2025-11-25). `held` as for [`plain`].
 pub(crate) fn resumable(reader: Reader, primed: bool, held: impl Send + 'static) -> Response {
-    let prime = primed.then(|| vec![Bytes::from(format!("id: {}\ndata:\n\n", reader.position()))]);
+    let prime = primed.then(|| {
+        let id = reader.position();
+        vec![Bytes::from(format!("id: {id}\nretry: {RETRY_MILLIS}\ndata:\n\n"))]
+    });
     let rest = stream::unfold((reader, held), |(mut reader, held)| async move {
         let pieces = match timeout(KEEP_ALIVE, reader.next()).await {
             Ok(next) => next.map(|(id, message)| event(Some(id), &message))?,

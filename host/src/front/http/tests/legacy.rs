@@ -152,7 +152,7 @@ async fn an_answer_that_was_missed_is_had_later() {
     // The first event of a stream tells where it begins, so that one that says nothing yet can be taken up too.
     let mut stream = get(None).await.unwrap();
     let first = stream.chunk().await.unwrap().unwrap();
-    assert_eq!(std::str::from_utf8(&first).unwrap(), "id: 1-0\ndata:\n\n");
+    assert_eq!(std::str::from_utf8(&first).unwrap(), "id: 1-0\nretry: 1000\ndata:\n\n");
     // Whoever comes back takes it from whoever held it, and it stays one.
     let resumed = get(Some("1-0")).await.unwrap();
     assert_eq!(stream.chunk().await.unwrap(), None);
@@ -212,7 +212,7 @@ async fn one_stream_may_be_held_open_and_ends_with_the_front() {
         (stream.status().as_u16(), &stream.headers()["content-type"]),
         (200, &"text/event-stream".parse().unwrap())
     );
-    assert_eq!(stream.chunk().await.unwrap().unwrap(), "id: 1-0\ndata:\n\n");
+    assert_eq!(stream.chunk().await.unwrap().unwrap(), "id: 1-0\nretry: 1000\ndata:\n\n");
     assert_eq!(get().await.unwrap().status(), 409);
     let missing = server.request(reqwest::Method::GET).send().await.unwrap();
     assert_eq!(missing.status(), 400);
