@@ -120,14 +120,19 @@ impl Session {
                 }
             };
             let round = Round { about: request.about(), questions, then: Then::Again(state) };
-            if self.agent.era == Era::Modern {
+            let modern = self.agent.era == Era::Modern;
+            if modern && (request.resumed || !round.is_answered_by(&request.params)) {
                 return Ok((self.ask_by_result(ticket, Some(result), round).await, Fate::Answered));
             }
             let answer = self.broker.gate.release(ticket, Outcome::Answered(Answer::Result(result))).await;
             if let Answer::Error(_) = answer {
                 return Ok((answer, Fate::Answered));
             }
-            if let Err(refusal) = self.ask_by_request(&mut request, round, contact).await {
+            let went_on = match modern {
+                true => self.go_on(&mut request, round).await,
+                false => self.ask_by_request(&mut request, round, contact).await,
+            };
+            if let Err(refusal) = went_on {
                 return Ok((refusal, Fate::Answered));
             }
         }

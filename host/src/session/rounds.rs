@@ -78,6 +78,13 @@ impl Round {
         let edits: Vec<_> = requests.iter().map(|(key, request)| (*key, Some(request))).collect();
         (!edits.is_empty()).then(|| Json::empty_object().edited(&edits)).flatten()
     }
+
+    /// Whether a request brings answers to all of it along, unasked, as a source without state of its own would take them. They
+    /// pass the gate like any, each behind its question.
+    pub(super) fn is_answered_by(&self, params: &Json) -> bool {
+        let brought = params.get("inputResponses").filter(|_| !self.questions.is_empty());
+        brought.is_some_and(|brought| self.questions.iter().all(|question| brought.get(&question.key).is_some()))
+    }
 }
 
 impl Question {

@@ -103,3 +103,24 @@ fn a_modern_source_asks_agents_of_both_eras_to_open_a_page() {
         agent.leave();
     }
 }
+
+#[test]
+fn an_answer_that_comes_before_its_question_passes_behind_it_and_no_other_does() {
+    let place = Place::new(CONFIG);
+    let accept = json!({ "action": "accept" });
+    let call = |answers: Value| json!({ "name": "new__page", "arguments": {}, "inputResponses": answers });
+    let mut modern = agent(&place, Era::Modern, &json!({ "url": {} }));
+    let answer = modern.request("tools/call", call(json!({ "page": accept, "unknown": accept })));
+    assert_eq!(answer["result"]["content"][0]["text"], accept.to_string(), "{answer}");
+    for without in [json!({ "unknown": accept }), json!({}), Value::Null] {
+        let asked = modern.request("tools/call", call(without));
+        assert_eq!(asked["result"]["resultType"], "input_required", "{asked}");
+    }
+    modern.leave();
+
+    // A question that is refused has no answer.
+    let mut modern = agent(&place, Era::Modern, &json!({}));
+    let refused = modern.request("tools/call", call(json!({ "page": accept })));
+    assert!(refused["error"].is_object(), "{refused}");
+    modern.leave();
+}
