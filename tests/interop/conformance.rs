@@ -5,13 +5,14 @@ use std::process::Stdio;
 
 use serde_json::json;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
 use crate::broker::{PATIENCE, Place, output, terminate};
 use crate::installed;
 
 /// The suite sends no token, which a loopback listener may do without.
-const CONFIG: &str = r#"
+pub(crate) const CONFIG: &str = r#"
 [serve]
 listen = "127.0.0.1:0"
 dangerous-no-token = true
@@ -59,28 +60,50 @@ async fn server_scenarios(era: &str, revision: &str) {
 /// Runs scenarios for a server against the broker, which stands before the fixture and keeps its names.
 async fn against(era: &str, scenarios: &[&str]) {
     let place = Place::bare(&fixture(era));
-    let mut broker = place.portcullis(&["serve"]).stderr(Stdio::piped()).spawn().unwrap();
-    let mut said = BufReader::new(broker.stderr.take().unwrap()).lines();
+    let broker = serving(place.portcullis(&["serve"]), "serving ").await;
+    suite(&place, &broker.url, "results", scenarios).await;
+    broker.end().await;
+    place.verify(None).await;
+}
+
+/// A server that runs. Dropping it kills it.
+pub(crate) struct Serving {
+    child: Child,
+    pub(crate) url: String,
+}
+
+impl Serving {
+    /// Asks it to end, and waits until it has.
+    pub(crate) async fn end(mut self) {
+        terminate(&self.child);
+        assert!(timeout(PATIENCE, self.child.wait()).await.expect("it ends").unwrap().success());
+    }
+}
+
+/// Starts a server, and waits until it says where it is, in a line of its standard error after these words.
+pub(crate) async fn serving(mut command: Command, words: &str) -> Serving {
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut said = BufReader::new(child.stderr.take().unwrap()).lines();
     let url = timeout(PATIENCE, async {
         loop {
             let line = said.next_line().await.unwrap().expect("it serves");
-            if let Some(url) = line.strip_prefix("serving ") {
-                return url.to_owned();
+            if let Some((_, url)) = line.split_once(words) {
+                return url.split(' ').next().unwrap_or(url).to_owned();
             }
         }
     });
     let url = url.await.unwrap();
     tokio::spawn(async move { while let Ok(Some(_)) = said.next_line().await {} });
+    Serving { child, url }
+}
 
+/// Runs scenarios for a server, whose checks are then in this folder of the place.
+pub(crate) async fn suite(place: &Place, url: &str, results: &str, scenarios: &[&str]) {
     let mut suite = place.command(&installed::node());
-    suite.arg(installed::conformance()).args(["server", "--url", &url, "-o", "results"]).args(scenarios);
+    suite.arg(installed::conformance()).args(["server", "--url", url, "-o", results]).args(scenarios);
     let ended = output(suite).await;
     let report = String::from_utf8_lossy(&ended.stdout);
     assert!(ended.status.success(), "{report}\n{}", String::from_utf8_lossy(&ended.stderr));
-
-    terminate(&broker);
-    assert!(timeout(PATIENCE, broker.wait()).await.expect("it ends").unwrap().success());
-    place.verify(None).await;
 }
 
 /// All that each requirement set wants of a client, beside the logins of [`LOGINS`].

@@ -56,6 +56,11 @@ pub(crate) fn python(name: &str) -> PathBuf {
     root().join("python/bin").join(name)
 }
 
+/// A program of the official Python SDK's environment, which has the SDK's server for the conformance suite.
+pub(crate) fn sdk(name: &str) -> PathBuf {
+    root().join("sdk/bin").join(name)
+}
+
 /// The Node.js that came with the servers, or the machine's own where there is none for its kind.
 pub(crate) fn node() -> PathBuf {
     let own = node_modules().join(".bin/node");

@@ -21,6 +21,7 @@ mod installed;
 mod languages;
 mod lines;
 mod lock;
+mod official;
 mod registry;
 mod rmcp_clients;
 mod transparent;

@@ -3,6 +3,7 @@
 #   target/interop/node     npm packages, with a Node.js of their own (the Inspector wants 22)
 #   target/interop/python   a virtual environment
 #   target/interop/old      another, for the one server that wants the protocol's older library
+#   target/interop/sdk      another, with the official Python SDK and the server of its source package for the conformance suite
 #   target/interop/examples the components of examples/tool-in-javascript and -python
 #   target/interop/text.wasm  functions of nobody's contract, in JavaScript
 #   target/interop/debian   Debian's docker-registry, unpacked and not installed; left out where there is no apt-get
@@ -34,6 +35,12 @@ venv() {
 }
 venv python requirements.txt
 venv old requirements-old.txt
+venv sdk requirements-sdk.txt
+# The SDK's own server for the conformance suite is in no wheel, but in the SDK's source package.
+"$into/sdk/bin/pip" download --quiet --disable-pip-version-check --no-deps --no-binary mcp \
+    --dest "$into/sdk" -r "$here/requirements-sdk.txt"
+tar --extract --file "$into/sdk/"mcp-*.tar.gz --directory "$into/sdk" --strip-components 1 --wildcards '*/examples/servers/everything-server'
+"$into/sdk/bin/pip" install --quiet --disable-pip-version-check "$into/sdk/examples/servers/everything-server"
 
 echo "interop: the tools of examples in JavaScript and Python, as their READMEs say"
 mkdir "$into/examples"
