@@ -28,7 +28,7 @@ use serde_json::json;
 use crate::call::{Caller, SessionId};
 use crate::catalog::{Acceptance, Filter, FilterError, Item, Lock, Remark};
 use crate::cell::Cells;
-use crate::config::{Config, PluginConfig, ProfileConfig};
+use crate::config::{Config, PluginConfig, ProfileConfig, user_trust};
 use crate::control::Control;
 use crate::digest::Digest;
 use crate::gate::{Budget, Gate, Inbox};
@@ -114,7 +114,7 @@ impl Broker {
         let ledger = Ledger::open(&config.data_dir, started(&config)).await?;
         let notes = ledger.clone();
         let record = move |event| notes.note(event);
-        let cells = Cells::new(launcher, &config.data_dir, config.own_files(), record);
+        let cells = Cells::new(launcher, &config.data_dir, config.own_files(), user_trust().ok(), record);
         let upstreams = match upstreams(&config, &secrets, &plugins, &Arc::new(cells)).await {
             Ok(upstreams) => upstreams,
             Err(error) => {

@@ -73,6 +73,9 @@ pub enum CellError {
     /// A package cannot be resolved, installed or trusted.
     #[error("{0}")]
     Package(String),
+    /// It cannot be found out which configurations count, which a source that may write is kept from.
+    #[error("which configurations are to be kept from the source cannot be found out: {0}")]
+    Trust(String),
     /// This machine gives no cell that the source may run in.
     #[error("{0}")]
     Platform(String),

@@ -13,6 +13,7 @@ mod find;
 mod group;
 pub mod import;
 mod oauth;
+mod others;
 mod owner;
 mod plugin;
 mod raw;
@@ -39,6 +40,7 @@ pub use error::{ConfigError, Problem};
 pub use find::{Found, Standing, real_file, user_trust};
 pub use group::Membership;
 pub use oauth::OAuthConfig;
+pub use others::Writer;
 pub use plugin::{PluginConfig, PluginRef};
 use search::FILE;
 pub use search::{user_config_dir, user_data_dir, user_state_dir};
@@ -125,7 +127,8 @@ impl Config {
     /// The files and folders of the broker and of its user that no source is given.
     pub(crate) fn own_files(&self) -> Vec<PathBuf> {
         let here = [Some(self.data_dir.clone()), self.file.clone(), self.state_dir.clone()];
-        here.into_iter().chain([user_data_dir(), user_state_dir(), user_config_dir()]).flatten().collect()
+        let user = [user_data_dir(), user_state_dir(), user_config_dir(), others::user_configured_data_dir()];
+        here.into_iter().chain(user).flatten().collect()
     }
 }
 

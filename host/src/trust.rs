@@ -2,7 +2,9 @@
 //!
 //! A configuration starts programs. One that merely lies in a folder counts if the user has looked at it: its path and the digest
 //! of its bytes are kept in the user's state folder, which no source is given, with what it did then, so that a change can be shown
-//! as a difference.
+//! as a difference. What was accepted in its data folder counts with it, so it is remembered which folder that is.
+
+mod data;
 
 use std::collections::BTreeMap;
 use std::io::Read as _;
@@ -11,6 +13,8 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+pub use self::data::DataFolder;
+use crate::config::KEPT_NAMES;
 use crate::digest::Digest;
 use crate::private;
 pub use crate::private::NotPrivate;
@@ -55,6 +59,10 @@ pub struct Trusted {
     pub at: String,
     /// What it started, reached, read and wrote then: [`Config::effects`](crate::config::Config::effects).
     pub effects: Vec<String>,
+    /// Its data folder. None once that was no longer where it was: another one may have come in its place, or another content
+    /// into it.
+    #[serde(default)]
+    pub data: Option<DataFolder>,
 }
 
 /// The configurations by the digest of their path, which may be no text.
@@ -91,14 +99,68 @@ impl Trust {
         Ok(all)
     }
 
-    /// Trusts a file with these bytes from now on, and no longer with others.
+    /// Trusts a file with these bytes and this data folder from now on, and no longer with others.
     ///
     /// # Errors
     /// If the state folder cannot be used.
-    pub fn keep(&self, file: &Path, digest: Digest, effects: Vec<String>) -> Result<(), TrustError> {
+    pub fn keep(&self, file: &Path, digest: Digest, effects: Vec<String>, data: DataFolder) -> Result<(), TrustError> {
         let at = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-        let trusted = Trusted { path: file.to_string_lossy().into_owned(), digest, at, effects };
-        self.change(|all| all.insert(key(file), trusted)).map(drop)
+        let trusted = Trusted { path: file.to_string_lossy().into_owned(), digest, at, effects, data: Some(data) };
+        self.change(|all| Ok(all.insert(key(file), trusted))).map(drop)
+    }
+
+    /// Makes the data folder of a trusted file and remembers it, if there is none. Says whether the one that is there then is the
+    /// one that is remembered.
+    ///
+    /// # Errors
+    /// If the state folder cannot be used, or the data folder cannot be made.
+    pub fn settle(&self, file: &Path, data_dir: &Path) -> Result<bool, TrustError> {
+        self.change(|all| {
+            let Some(trusted) = all.get_mut(&key(file)) else { return Ok(false) };
+            match DataFolder::at(data_dir) {
+                Some(there) => Ok(trusted.data.as_ref() == Some(&there)),
+                None => {
+                    trusted.data = Some(DataFolder::make(data_dir)?);
+                    Ok(true)
+                }
+            }
+        })
+    }
+
+    /// Returns the trusted configurations and their data folders that stand in folders which somebody may write, or around them:
+    /// absolute and without links. A data folder that is no longer where it was is forgotten: it may be elsewhere in these folders,
+    /// where nobody knows it, and come back with another content.
+    ///
+    /// # Errors
+    /// If the state folder cannot be used.
+    pub fn within(&self, folders: &[PathBuf]) -> Result<Vec<PathBuf>, TrustError> {
+        let touched = |path: &Path| folders.iter().any(|folder| path.starts_with(folder) || folder.starts_with(path));
+        let mut known = Vec::new();
+        let mut gone = Vec::new();
+        for (key, Trusted { path, data, .. }) in if folders.is_empty() { All::new() } else { self.read()? } {
+            let file = PathBuf::from(path);
+            let beside = KEPT_NAMES.map(|name| file.with_file_name(name));
+            let there = |path: &PathBuf| touched(path) && path.canonicalize().is_ok_and(|real| real == *path);
+            known.extend(beside.into_iter().chain([file]).filter(there));
+            match data {
+                Some(data) if !touched(Path::new(&data.path)) => {}
+                Some(data) if data.stands() => known.push(data.path.into()),
+                Some(data) => gone.push((key, data)),
+                None => {}
+            }
+        }
+        if !gone.is_empty() {
+            self.change(|all| {
+                for (key, data) in gone {
+                    let trusted = all.get_mut(&key).filter(|trusted| trusted.data.as_ref() == Some(&data));
+                    trusted.into_iter().for_each(|trusted| trusted.data = None);
+                }
+                Ok(())
+            })?;
+        }
+        known.sort();
+        known.dedup();
+        Ok(known)
     }
 
     /// Trusts a file no longer. Says whether it was trusted.
@@ -106,14 +168,14 @@ impl Trust {
     /// # Errors
     /// If the state folder cannot be used.
     pub fn revoke(&self, file: &Path) -> Result<bool, TrustError> {
-        Ok(self.change(|all| all.remove(&key(file)))?.is_some())
+        Ok(self.change(|all| Ok(all.remove(&key(file))))?.is_some())
     }
 
-    fn change<T>(&self, change: impl FnOnce(&mut All) -> T) -> Result<T, TrustError> {
+    fn change<T>(&self, change: impl FnOnce(&mut All) -> Result<T, TrustError>) -> Result<T, TrustError> {
         private::folder(&self.state_dir)?;
         let _lock = lock_private(&self.state_dir.join(LOCK))?;
         let mut all = self.read()?;
-        let changed = change(&mut all);
+        let changed = change(&mut all)?;
         let path = self.path();
         let bytes = serde_json::to_vec(&all).map_err(|_| TrustError::Damaged(shown(&path)))?;
         if bytes.len() as u64 > MAX_FILE_BYTES {
@@ -162,10 +224,11 @@ mod tests {
         let trust = Trust::new(&dir.path().join("state"));
         let (file, one, other) = (Path::new("/p/portcullis.toml"), Digest::of(b"one"), Digest::of(b"other"));
         assert!(trust.of(file).unwrap().is_none() && !dir.path().join("state").exists(), "looking makes nothing");
-        trust.keep(file, one, vec!["source a: starts b".to_owned()]).unwrap();
+        let data = DataFolder::make(&dir.path().join("data")).unwrap();
+        trust.keep(file, one, vec!["source a: starts b".to_owned()], data.clone()).unwrap();
         assert_eq!(trust.of(file).unwrap().unwrap().digest, one);
         assert!(trust.of(Path::new("/q/portcullis.toml")).unwrap().is_none(), "another file with the same bytes");
-        trust.keep(file, other, Vec::new()).unwrap();
+        trust.keep(file, other, Vec::new(), data).unwrap();
         let [kept] = trust.list().unwrap().try_into().unwrap();
         assert_eq!((kept.digest, kept.path.as_str()), (other, "/p/portcullis.toml"));
         assert!(trust.revoke(file).unwrap() && !trust.revoke(file).unwrap());
@@ -177,7 +240,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let state = dir.path().join("state");
         let trust = Trust::new(&state);
-        trust.keep(Path::new("/p/portcullis.toml"), Digest::of(b""), Vec::new()).unwrap();
+        let data = DataFolder::make(&dir.path().join("data")).unwrap();
+        trust.keep(Path::new("/p/portcullis.toml"), Digest::of(b""), Vec::new(), data).unwrap();
         fs::set_permissions(&state, Permissions::from_mode(0o770)).unwrap();
         let error = trust.list().unwrap_err().to_string();
         assert!(error.contains(&format!("chmod 700 '{}'", state.display())), "{error}");
@@ -185,5 +249,30 @@ mod tests {
         fs::write(state.join(FILE), "{").unwrap();
         let error = trust.list().unwrap_err().to_string();
         assert!(error.contains("is damaged") && error.contains("rm "), "{error}");
+    }
+
+    #[test]
+    fn a_data_folder_that_was_away_while_somebody_could_write_there_counts_no_more() {
+        let dir = tempfile::tempdir().unwrap();
+        let trust = Trust::new(&dir.path().join("state"));
+        let at = |name: &str| dir.path().join(name);
+        let (file, data_dir) = (at("open/sub/portcullis.toml"), at("open/sub/.portcullis"));
+        let data = DataFolder::make(&data_dir).unwrap();
+        fs::write(&file, "").unwrap();
+        trust.keep(&file, Digest::of(b""), Vec::new(), data.clone()).unwrap();
+        let within = |folder: &str| trust.within(&[at(folder)]).unwrap();
+        let remembered = || trust.of(&file).unwrap().unwrap().data;
+        assert_eq!(within("open"), [data_dir.clone(), file.clone()]);
+        assert_eq!(within("open/sub/.portcullis/run"), [data_dir.clone()], "what lies in one is said with it");
+        assert!(trust.within(&[]).unwrap().is_empty());
+        assert!(trust.settle(&file, &data_dir).unwrap());
+
+        fs::rename(at("open/sub"), at("open/moved")).unwrap();
+        assert!(within("elsewhere").is_empty() && remembered() == Some(data), "nobody could have written there");
+        assert!(within("open").is_empty() && remembered().is_none());
+        fs::rename(at("open/moved"), at("open/sub")).unwrap();
+        assert!(!trust.settle(&file, &data_dir).unwrap(), "the same folder, and nobody knows what is in it");
+        fs::remove_dir_all(&data_dir).unwrap();
+        assert!(trust.settle(&file, &data_dir).unwrap() && remembered().is_some(), "in a new one there is nothing");
     }
 }

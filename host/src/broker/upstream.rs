@@ -13,7 +13,7 @@ use crate::call::now_millis;
 use crate::catalog::{self, Collected, Item, Kind, Remark};
 #[cfg(feature = "process")]
 use crate::cell::Cage;
-use crate::cell::{Cells, Enclosed, Grant};
+use crate::cell::{Cells, Enclosed};
 use crate::config::{Endpoint, SourceConfig, Value};
 use crate::digest::Digest;
 use crate::key_value::KeyValue;
@@ -145,8 +145,7 @@ impl Upstream {
             Endpoint::Component { component, settings, grant, env } => {
                 let bytes = |bytes| usize::try_from(bytes).unwrap_or(usize::MAX);
                 let variables = variables(env)?;
-                let cell =
-                    Grant::of(config, &cells.own).map_err(|error| failed(SourceError::Start(error.to_string())))?;
+                let cell = cells.grant(config).map_err(|error| failed(SourceError::Start(error.to_string())))?;
                 let keeps = grant.iter().any(|word| word == plugin::KEY_VALUE);
                 let access = Access {
                     env: variables.clone(),

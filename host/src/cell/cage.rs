@@ -105,7 +105,7 @@ impl Cage {
         let Endpoint::Command { argv, cwd, .. } = &self.config.endpoint else {
             return Err(CellError::Program("only a source with a `command` has a cell".to_owned()));
         };
-        let mut grant = Grant::of(&self.config, &self.cells.own)?;
+        let mut grant = self.cells.grant(&self.config)?;
         let (tier, enforced) = self.cells.platform().await.tier_for(&grant)?;
         let machine = self.cells.machine();
         let (argv, package) = match Package::of(argv)? {
@@ -143,7 +143,7 @@ impl Cage {
     /// # Errors
     /// [`CellError`]: why it would not start.
     pub(crate) async fn forecast(&self) -> Result<Forecast, CellError> {
-        let grant = Grant::of(&self.config, &self.cells.own)?;
+        let grant = self.cells.grant(&self.config)?;
         let (tier, enforced) = self.cells.platform().await.tier_for(&grant)?;
         let report = Report::of(&grant, tier, enforced);
         let argv = match &self.config.endpoint {

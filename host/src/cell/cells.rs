@@ -12,15 +12,17 @@ use serde_json::json;
 #[cfg(feature = "process")]
 use tokio::sync::OnceCell;
 
+use super::{CellError, Grant};
 #[cfg(feature = "process")]
 use super::{Machine, Platform};
-use crate::config::CellConfig;
+use crate::config::{CellConfig, SourceConfig};
 use crate::egress::{Declared, Passage};
 #[cfg(feature = "process")]
 use crate::egress::{Listeners, Outlet, Reach};
 use crate::ledger::{Event, Kind};
 use crate::name::SourceName;
 use crate::source::Record;
+use crate::trust::Trust;
 
 /// What the cells of one broker share.
 pub(crate) struct Cells {
@@ -29,6 +31,8 @@ pub(crate) struct Cells {
     pub(crate) data_dir: PathBuf,
     /// Files that no source is given: the broker's folders, the user's, and the configuration.
     pub(crate) own: Vec<PathBuf>,
+    /// Whose files sources with a grant around them are kept from.
+    trust: Option<Trust>,
     record: Record,
     /// Probed when the first source starts.
     #[cfg(feature = "process")]
@@ -36,11 +40,13 @@ pub(crate) struct Cells {
 }
 
 impl Cells {
-    /// `own` are files that no source is given, and `record` takes what happens to the ledger.
+    /// `own` are files that no source is given, `trust` is what the user has trusted, and `record` takes what happens to the
+    /// ledger.
     pub(crate) fn new(
         launcher: Launcher,
         data_dir: &Path,
         own: Vec<PathBuf>,
+        trust: Option<Trust>,
         record: impl Fn(Event) + Send + Sync + 'static,
     ) -> Self {
         #[cfg(not(feature = "process"))]
@@ -50,10 +56,21 @@ impl Cells {
             launcher,
             data_dir: data_dir.to_owned(),
             own,
+            trust,
             record: Arc::new(record),
             #[cfg(feature = "process")]
             platform: OnceCell::new(),
         }
+    }
+
+    /// Returns what a source is given, checked against the disk and against what the user trusts now.
+    ///
+    /// # Errors
+    /// [`CellError`]; also if it cannot be found out what the user trusts.
+    pub(crate) fn grant(&self, source: &SourceConfig) -> Result<Grant, CellError> {
+        let known = self.trust.as_ref().map(|trust| trust.within(&source.cell.write)).transpose();
+        let known = known.map_err(|error| CellError::Trust(error.to_string()))?;
+        Grant::of(source, &self.own, &known.unwrap_or_default())
     }
 
     /// Takes what happens to sources, for the ledger.

@@ -25,7 +25,7 @@ pub struct Grant {
     pub read: Vec<PathBuf>,
     /// Files and folders it may read and write; the same holds.
     pub write: Vec<PathBuf>,
-    /// Configurations and data folders of brokers at the top of what it may write: it may read them.
+    /// Configurations and data folders of brokers in what it may write: it may read them.
     pub kept: Vec<PathBuf>,
     /// `host:port` it may reach.
     pub network: Vec<String>,
@@ -53,12 +53,14 @@ impl Grant {
     }
 
     /// What the configuration of a source that runs here grants. `own` are the broker's own files: data folders and configuration.
+    /// `known` are configurations and data folders of others that count, real paths; those in a folder that may be written are
+    /// kept, as is what stands at its top under one of their names.
     ///
     /// # Errors
     /// [`CellError::Path`] for a path that is missing, leads through a link, is neither file nor folder, lies within another
     /// granted path, would replace a folder that the cell has of its own, would open the broker's own files, or would let the
     /// source write a configuration or data folder of any broker.
-    pub fn of(source: &SourceConfig, own: &[PathBuf]) -> Result<Self, CellError> {
+    pub fn of(source: &SourceConfig, own: &[PathBuf], known: &[PathBuf]) -> Result<Self, CellError> {
         let CellConfig { read, write, network, memory, processes, cpu, files, tmp, dangerous_allow_reduced, .. } =
             &source.cell;
         let own: Vec<PathBuf> = own.iter().flat_map(|path| [path.clone(), real(path)]).collect();
@@ -80,10 +82,10 @@ impl Grant {
             }
             Endpoint::Command { .. } | Endpoint::Url { .. } => {}
         }
-        Ok(Self {
+        let grant = Self {
             read: read.clone(),
             write: write.clone(),
-            kept: write.iter().map(|path| kept_in(path)).collect::<Result<Vec<_>, _>>()?.concat(),
+            kept: write.iter().map(|path| kept_in(path, known)).collect::<Result<Vec<_>, _>>()?.concat(),
             network: network.clone(),
             directory: None,
             limits: Limits {
@@ -95,6 +97,24 @@ impl Grant {
                 ..default
             },
             dangerous_allow_reduced: *dangerous_allow_reduced,
+        };
+        if let Endpoint::Component { .. } = &source.endpoint {
+            // Under these names a component changes nothing, wherever that is.
+            let by_name = |path: &Path| KEPT_NAMES.iter().any(|name| path.file_name().is_some_and(|it| it == *name));
+            grant.can_keep("a component, to which no mount applies,", by_name)?;
+        }
+        Ok(grant)
+    }
+
+    /// Refuses the grant if something is kept in what may be written, and nothing keeps it. `who` could change it then.
+    pub(crate) fn can_keep(&self, who: &str, is_kept: impl Fn(&Path) -> bool) -> Result<(), CellError> {
+        let Some(open) = self.kept.iter().find(|path| !is_kept(path)) else { return Ok(()) };
+        let folder = self.write.iter().find(|folder| open.starts_with(folder)).unwrap_or(open);
+        Err(CellError::Path {
+            key: "write",
+            path: folder.clone(),
+            reason: format!("holds {}, which brokers trust and {who} could change", open.display()),
+            way_out: "name smaller folders, or run a program in a full cell, which keeps it".to_owned(),
         })
     }
 
@@ -163,13 +183,18 @@ fn apart_from(key: &'static str, path: &Path, own: &[PathBuf]) -> Result<(), Cel
     })
 }
 
-/// The configuration and the data folder that stand at the top of a folder that may be written. One that is granted itself, and
-/// a link under such a name, which would be followed by whoever looks for a configuration, are refused.
-fn kept_in(path: &Path) -> Result<Vec<PathBuf>, CellError> {
+/// Returns the configuration and the data folder that stand at the top of a folder that may be written, and the known ones at any
+/// depth. One that is granted itself, and a link under such a name, which would be followed by whoever looks for a configuration,
+/// are refused.
+fn kept_in(path: &Path, known: &[PathBuf]) -> Result<Vec<PathBuf>, CellError> {
     let refuse =
         |reason: String, way_out: String| CellError::Path { key: "write", path: path.to_owned(), reason, way_out };
     if let Some(name) = KEPT_NAMES.into_iter().find(|name| path.components().any(|part| part.as_os_str() == *name)) {
         let reason = format!("is or lies in `{name}`, by which brokers find what they trust");
+        return Err(refuse(reason, "grant another folder".to_owned()));
+    }
+    if let Some(known) = known.iter().find(|known| path.starts_with(known)) {
+        let reason = format!("is or lies in {}, which a broker trusts", known.display());
         return Err(refuse(reason, "grant another folder".to_owned()));
     }
     let there = KEPT_NAMES.into_iter().map(|name| path.join(name)).filter_map(|name| {
@@ -177,7 +202,13 @@ fn kept_in(path: &Path) -> Result<Vec<PathBuf>, CellError> {
         let link = || refuse(format!("holds the link {}", name.display()), format!("run `rm '{}'`", name.display()));
         Some(if about.is_symlink() { Err(link()) } else { Ok(name) })
     });
-    there.collect()
+    let mut kept = there.collect::<Result<Vec<_>, _>>()?;
+    for known in known.iter().filter(|known| known.starts_with(path)) {
+        if !kept.iter().any(|kept| known.starts_with(kept)) {
+            kept.push(known.clone());
+        }
+    }
+    Ok(kept)
 }
 
 /// No path lies within another: which of two grants holds for a file would depend on the order of mounts.

@@ -40,7 +40,8 @@ impl Platform {
     /// operator said so, and never with a network.
     ///
     /// # Errors
-    /// [`CellError::Platform`] with the step that failed, and the way out.
+    /// [`CellError::Platform`] with the step that failed, and the way out; [`CellError::Path`] for a folder with something in it that
+    /// only a full cell keeps.
     pub(crate) fn tier_for(&self, grant: &Grant) -> Result<(Tier, &Enforced), CellError> {
         let unknown =
             || CellError::Platform("what this machine gives could not be found out; start the broker again".to_owned());
@@ -52,6 +53,8 @@ impl Platform {
         };
         let why = match reduced {
             Ok(enforced) if grant.dangerous_allow_reduced && grant.network.is_empty() => {
+                // Landlock takes nothing out of a folder that may be written.
+                grant.can_keep("a program in a reduced cell", |_| false)?;
                 return Ok((Tier::Reduced, enforced));
             }
             Ok(_) if grant.dangerous_allow_reduced => {
@@ -143,7 +146,6 @@ fn view(grant: &Grant, profile: &Profile) -> (Vec<Mount>, Vec<(PathBuf, PathBuf)
             view.push(Mount { path: path.clone(), access });
         }
     }
-    // In a reduced cell nothing can be taken out of a folder that may be written.
     view.extend(grant.kept.iter().map(Mount::read));
     links.extend(profile.links.clone());
     links.retain(|(link, _)| !view.iter().any(|mount| link.starts_with(&mount.path)));

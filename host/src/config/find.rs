@@ -8,9 +8,10 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use super::error::ConfigError;
+use super::others::{self, Writer};
 use super::{Config, MAX_FILE_BYTES, owner, search, unreadable};
 use crate::digest::Digest;
-use crate::trust::{Trust, Trusted};
+use crate::trust::{DataFolder, Trust, Trusted};
 use crate::visible::visible;
 
 /// A configuration that was read, before it counts.
@@ -20,6 +21,8 @@ pub struct Found {
     /// The file under the real name of its folder.
     file: PathBuf,
     digest: Digest,
+    /// The data folder that was there then.
+    data: Option<DataFolder>,
     /// Neither named nor in the user's own configuration folder.
     lies_here: bool,
 }
@@ -31,7 +34,7 @@ pub enum Standing {
     Counts,
     /// The user has never trusted this file.
     Unknown,
-    /// It is not what the user has trusted.
+    /// It, or its data folder, is not what the user has trusted.
     Changed(Trusted),
 }
 
@@ -49,7 +52,8 @@ impl Found {
         let mut config = Config::parse(&text, &written)?;
         config.state_dir = search::user_state_dir();
         let file = real_file(config.file.as_deref().unwrap_or(&written));
-        Ok(Self { config, file, digest: Digest::of(text.as_bytes()), lies_here })
+        let data = DataFolder::at(&config.data_dir);
+        Ok(Self { config, file, digest: Digest::of(text.as_bytes()), data, lies_here })
     }
 
     /// Whether it counts.
@@ -63,7 +67,7 @@ impl Found {
         let trusted = self.trust()?.of(&self.file).map_err(unusable)?;
         Ok(match trusted {
             None => Standing::Unknown,
-            Some(trusted) if trusted.digest == self.digest => Standing::Counts,
+            Some(trusted) if self.is_as(&trusted) => Standing::Counts,
             Some(trusted) => Standing::Changed(trusted),
         })
     }
@@ -76,14 +80,34 @@ impl Found {
         self.trust()?.of(&self.file).map_err(unusable)
     }
 
-    /// The configuration, if it counts.
+    /// Says whether it is what the user has trusted, and its data folder is that of then, or not there.
+    #[must_use]
+    pub fn is_as(&self, trusted: &Trusted) -> bool {
+        trusted.digest == self.digest && !self.has_strange_data(Some(trusted))
+    }
+
+    /// Says whether a data folder is there that is not the one of a configuration that the user has trusted.
+    #[must_use]
+    pub fn has_strange_data(&self, trusted: Option<&Trusted>) -> bool {
+        self.data.is_some() && self.data.as_ref() != trusted.and_then(|trusted| trusted.data.as_ref())
+    }
+
+    /// The configuration, if it counts. The data folder of one that was found is made, if there is none.
     ///
     /// # Errors
     /// [`ConfigError`] that says how to look at it and trust it.
     pub fn counted(self) -> Result<Config, ConfigError> {
         let shown = visible(&self.file.to_string_lossy()).into_owned();
-        let message = match self.standing()? {
-            Standing::Counts => return Ok(self.config),
+        let data = visible(&self.config.data_dir.to_string_lossy()).into_owned();
+        let strange =
+            || format!("{shown} was found in this folder, and {data} is not the data folder that you trusted with it");
+        let mut message = match self.standing()? {
+            Standing::Counts if !self.lies_here || self.data.is_some() => return Ok(self.config),
+            Standing::Counts if self.trust()?.settle(&self.file, &self.config.data_dir).map_err(unusable)? => {
+                return Ok(self.config);
+            }
+            Standing::Counts => strange(),
+            Standing::Changed(trusted) if trusted.digest == self.digest => strange(),
             Standing::Unknown => {
                 format!("{shown} was found in this folder and is not trusted, so nothing of it counts")
             }
@@ -91,6 +115,9 @@ impl Found {
                 format!("{shown} was found in this folder and is not what you trusted, so nothing of it counts")
             }
         };
+        if let Some(writer) = self.writers()?.first() {
+            message.push_str(&format!("; {writer}"));
+        }
         let help = format!(
             "`portcullis trust '{shown}'` shows what it starts, reaches, reads and writes, and asks; \
              `portcullis --config '{shown}' …` names the file instead"
@@ -98,13 +125,29 @@ impl Found {
         Err(ConfigError::without_place(message, help))
     }
 
-    /// Remembers that the user trusts it as it was read, and gives the configuration.
+    /// Remembers that the user trusts it as it was read, with the data folder that was there, and gives the configuration. A data
+    /// folder that was not there is made.
     ///
     /// # Errors
-    /// If that cannot be kept.
+    /// If that cannot be kept, or somebody has made the data folder meanwhile.
     pub fn accept(self) -> Result<Config, ConfigError> {
-        self.trust()?.keep(&self.file, self.digest, self.config.effects()).map_err(unusable)?;
+        let Self { config, file, digest, data, .. } = &self;
+        let data = data.clone().map_or_else(|| DataFolder::make(&config.data_dir), Ok);
+        let data = data.map_err(|error| {
+            let message = format!("the data folder cannot be made: {error}");
+            ConfigError::without_place(message, "look at what is there, and run the command again")
+        })?;
+        self.trust()?.keep(file, *digest, config.effects(), data).map_err(unusable)?;
         Ok(self.config)
+    }
+
+    /// Returns the sources of other configurations that may have written this one.
+    ///
+    /// # Errors
+    /// As for [`Found::standing`].
+    pub fn writers(&self) -> Result<Vec<Writer>, ConfigError> {
+        let all = self.trust()?.list().map_err(unusable)?;
+        Ok(others::writers(&self.file, &all))
     }
 
     /// The configuration, whether it counts or not: to be shown, not to be used.
@@ -174,7 +217,7 @@ pub fn real_file(file: &Path) -> PathBuf {
 }
 
 /// The text of a configuration that nobody but its user could have written.
-fn read(file: &Path) -> Result<String, ConfigError> {
+pub(super) fn read(file: &Path) -> Result<String, ConfigError> {
     let mut bytes = Vec::new();
     let opened = File::open(file).map_err(|error| unreadable(file, &error))?;
     owner::check(file, &opened)?;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use portcullis::config::{Config, real_file};
 use portcullis::digest::Digest;
-use portcullis::trust::Trust;
+use portcullis::trust::{DataFolder, Trust};
 use portcullis_test_support::{guest, program};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -48,11 +48,17 @@ impl Place {
 
     /// Writes the configuration, and trusts it as its user would.
     pub(crate) fn configure(&self, config: &str) {
-        let file = self.write_configuration(config);
-        let text = fs::read_to_string(&file).unwrap();
+        self.trust(&self.write_configuration(config));
+    }
+
+    /// Trusts a configuration as the user of this place would after a look at it.
+    pub(crate) fn trust(&self, file: &Path) {
+        let text = fs::read_to_string(file).unwrap();
         // One that cannot be read is refused for that.
-        if let Ok(config) = Config::parse(&text, &file) {
-            Trust::new(&self.state()).keep(&real_file(&file), Digest::of(text.as_bytes()), config.effects()).unwrap();
+        if let Ok(config) = Config::parse(&text, file) {
+            let data = DataFolder::at(&config.data_dir).map_or_else(|| DataFolder::make(&config.data_dir), Ok).unwrap();
+            let trust = Trust::new(&self.state());
+            trust.keep(&real_file(file), Digest::of(text.as_bytes()), config.effects(), data).unwrap();
         }
     }
 

@@ -13,6 +13,8 @@ use serde_json::Value;
 
 use crate::place::{Place, Ran, finish};
 
+mod planted;
+
 const CALC: &str = "[sources.calc]\ncomponent = \"builtin:calculator\"\n";
 const FILES: &str = "[sources.files]\ncommand = [\"@source@\", \"plain\"]\ncell.write = [\"open\"]\n";
 
@@ -21,6 +23,7 @@ fn untrusted(config: &str) -> Place {
     let place = Place::new("");
     place.write_configuration(config);
     fs::remove_dir_all(place.state()).unwrap();
+    fs::remove_dir(place.data("")).unwrap();
     place
 }
 
@@ -39,6 +42,20 @@ fn works(ran: &Ran) {
     assert_eq!(ran.code, Some(0), "{}{}", ran.out, ran.err);
 }
 
+/// `portcullis tools` in a folder, on a terminal where somebody answers.
+fn ask(place: &Place, folder: &Path, answer: &str) -> (Option<i32>, String) {
+    // The one program that everybody has who has a terminal, and that makes one.
+    let mut command = Command::new("script");
+    let line = format!("{} tools", program("portcullis").display());
+    command.args(["--quiet", "--return", "--command", &line, "/dev/null"]);
+    place.settle(&mut command);
+    command.current_dir(folder).stdin(Stdio::piped());
+    let child = command.spawn().unwrap();
+    writeln!(child.stdin.as_ref().unwrap(), "{answer}").unwrap();
+    let ended = child.wait_with_output().unwrap();
+    (ended.status.code(), String::from_utf8(ended.stdout).unwrap())
+}
+
 #[test]
 fn a_configuration_that_lies_in_a_folder_counts_as_far_as_it_is_trusted_and_no_further() {
     let place = untrusted(&format!("{CALC}{FILES}"));
@@ -50,6 +67,11 @@ fn a_configuration_that_lies_in_a_folder_counts_as_far_as_it_is_trusted_and_no_f
     fails(&place.run(&["tools"]), &["is not trusted"]);
     works(&place.run(&["--config", "portcullis.toml", "tools"]));
 
+    // What was accepted meanwhile in its data folder would count, too.
+    let ways_out = ["is there already", "run `mv '", "on a terminal", "--config"];
+    fails(&place.run(&["trust", "--yes"]), &ways_out);
+    fails(&place.run(&["tools"]), &["is not trusted"]);
+    fs::rename(place.data(""), place.path(".portcullis.old")).unwrap();
     let ran = place.run(&["trust", "--yes"]);
     works(&ran);
     assert!(ran.err.contains("+ source calc: runs the component builtin:calculator"), "{}", ran.err);
@@ -75,18 +97,7 @@ fn a_configuration_that_lies_in_a_folder_counts_as_far_as_it_is_trusted_and_no_f
 #[test]
 fn on_a_terminal_the_first_use_and_each_change_show_what_it_does_and_ask() {
     let place = untrusted(CALC);
-    let ask = |answer: &str| {
-        // The one program that everybody has who has a terminal, and that makes one.
-        let mut command = Command::new("script");
-        let line = format!("{} tools", program("portcullis").display());
-        command.args(["--quiet", "--return", "--command", &line, "/dev/null"]);
-        place.settle(&mut command);
-        command.stdin(Stdio::piped());
-        let child = command.spawn().unwrap();
-        writeln!(child.stdin.as_ref().unwrap(), "{answer}").unwrap();
-        let ended = child.wait_with_output().unwrap();
-        (ended.status.code(), String::from_utf8(ended.stdout).unwrap())
-    };
+    let ask = |answer: &str| ask(&place, &place.path("."), answer);
     let (code, said) = ask("no");
     assert!(code == Some(1) && said.contains("Do you trust it?") && said.contains("is not trusted"), "{said}");
     assert!(
@@ -232,29 +243,6 @@ fn what_the_broker_loads_or_writes_is_in_no_folder_that_a_source_may_write() {
     // Other bytes than those that were accepted are refused.
     works(&place.run(&["lock", "accept", "--components"]));
     works(&place.run(&["check"]));
-}
-
-#[test]
-fn a_program_neither_changes_nor_removes_a_configuration_at_the_top_of_what_it_may_write() {
-    let place = Place::new(
-        "[sources.files]\n\
-         command = [\"/bin/sh\", \"-c\", \"cd @dir@/open; touch new; for kept in portcullis.toml .portcullis/lock; do \
-         echo planted > $kept; rm -f $kept; done; mv .portcullis moved; mv new portcullis.toml; exec @source@ plain\"]\n\
-         cell = { read = [\"@source@\"], write = [\"open\"] }\n",
-    );
-    fs::create_dir(place.path("open/.portcullis")).unwrap();
-    let kept = [place.path("open/portcullis.toml"), place.path("open/.portcullis/lock")];
-    for file in &kept {
-        fs::write(file, "as it was").unwrap();
-    }
-    let ran = place.run(&["check", "--json"]);
-    works(&ran);
-    for file in &kept {
-        assert_eq!(fs::read_to_string(file).unwrap(), "as it was", "{}", file.display());
-    }
-    assert!(place.path("open/new").exists() && !place.path("open/moved").exists(), "it could write everything else");
-    let report: Value = serde_json::from_str(&ran.out).unwrap();
-    assert_eq!(report["sources"][0]["cell"]["kept"].as_array().unwrap().len(), 2, "{report}");
 }
 
 #[test]

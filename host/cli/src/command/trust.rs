@@ -21,7 +21,11 @@ const FILE: &str = "portcullis.toml";
 ///
 /// A portcullis.toml that is found in the working directory counts only as far as you trust it: with this command, or when a
 /// command asks. What it would start, reach, read and write is shown, as a difference to what you trusted before. Any change of
-/// the file has to be trusted anew. What --config names, and what stands in your own configuration folder, counts without.
+/// the file has to be trusted anew, and so has another data folder. What --config names, and what stands in your own configuration
+/// folder, counts without.
+///
+/// Its data folder is made, if there is none. With --yes nobody looks, so it refuses where somebody should: a data folder is there
+/// already that was not trusted with the file, or a source of another configuration that counts may have written the file.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -57,12 +61,14 @@ pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
     let found = Found::look(Some(&file))?;
     let before = found.trusted()?;
     let shown = visible(&found.file().to_string_lossy()).into_owned();
-    if before.as_ref().is_some_and(|before| before.digest == found.digest()) {
+    if before.as_ref().is_some_and(|before| found.is_as(before)) {
         output::note(&format!("{shown} is trusted already"));
         return Ok(ExitCode::SUCCESS);
     }
-    output::note(&described(&found, before.as_ref()));
-    if !args.yes {
+    output::note(&described(&found, before.as_ref())?);
+    if args.yes {
+        needs_nobody(&found, before.as_ref())?;
+    } else {
         if !terminal() {
             bail!(
                 "nobody can be asked whether {shown} is trusted: run `portcullis trust --yes '{shown}'` after a look at it"
@@ -84,7 +90,7 @@ pub(crate) fn counted(found: Found) -> Result<Config, ConfigError> {
         Standing::Changed(before) if terminal() => Some(before),
         _ => return found.counted(),
     };
-    output::note(&described(&found, before.as_ref()));
+    output::note(&described(&found, before.as_ref())?);
     match agreed() {
         Ok(true) => found.accept(),
         // Said as where nobody can be asked.
@@ -101,7 +107,11 @@ pub(crate) fn keep_printed(text: &str) {
     let kept = match Found::look(Some(&file)) {
         // Something else stands in it, before or behind what was printed.
         Ok(found) if found.digest() != Digest::of(text.as_bytes()) => return,
-        found => found.and_then(Found::accept),
+        found => found.map_err(anyhow::Error::from).and_then(|found| {
+            let before = found.trusted()?;
+            data_is_seen(&found, before.as_ref())?;
+            Ok(found.accept()?)
+        }),
     };
     let shown = visible(&file.to_string_lossy()).into_owned();
     match kept {
@@ -110,12 +120,40 @@ pub(crate) fn keep_printed(text: &str) {
     }
 }
 
+/// Refuses to trust a configuration at which nobody looks, but somebody should.
+fn needs_nobody(found: &Found, before: Option<&Trusted>) -> anyhow::Result<()> {
+    data_is_seen(found, before)?;
+    if let Some(writer) = found.writers()?.first() {
+        let shown = visible(&found.file().to_string_lossy()).into_owned();
+        bail!(
+            "{writer}: run `portcullis trust '{shown}'` on a terminal and answer it, name the file with \
+             `--config '{shown}'` where it is used, or grant the source smaller folders"
+        );
+    }
+    Ok(())
+}
+
+/// Refuses a data folder that was not trusted with the file: whatever was accepted in it would count, and nobody has seen it.
+fn data_is_seen(found: &Found, before: Option<&Trusted>) -> anyhow::Result<()> {
+    if !found.has_strange_data(before) {
+        return Ok(());
+    }
+    let shown = visible(&found.file().to_string_lossy()).into_owned();
+    let data = visible(&found.config().data_dir.to_string_lossy()).into_owned();
+    bail!(
+        "{data} is there already, and what was accepted and remembered in it would count: run \
+         `mv '{data}' '{data}.old'` for a fresh one, run `portcullis trust '{shown}'` on a terminal and answer it, or name the \
+         file with `--config '{shown}'` where it is used"
+    )
+}
+
 fn terminal() -> bool {
     std::io::stdin().is_terminal() && std::io::stderr().is_terminal()
 }
 
-/// Returns the effects of a configuration as a difference to those that were trusted before, safe to show.
-fn described(found: &Found, before: Option<&Trusted>) -> String {
+/// Returns the effects of a configuration as a difference to those that were trusted before, and what speaks for a second look, safe
+/// to show.
+fn described(found: &Found, before: Option<&Trusted>) -> Result<String, ConfigError> {
     let shown = visible(&found.file().to_string_lossy()).into_owned();
     let now = found.config().effects();
     let mut text = match before {
@@ -135,16 +173,18 @@ fn described(found: &Found, before: Option<&Trusted>) -> String {
         differs = true;
         let _ = writeln!(text, "  {BAD}+{BAD:#} {line}");
     }
-    if !differs {
+    if !differs && before.is_none_or(|before| before.digest != found.digest()) {
         text.push_str("  nothing that it starts, reaches, reads or writes, but something else in the file\n");
     }
-    let data = &found.config().data_dir;
-    if before.is_none() && data.exists() {
-        let data = visible(&data.to_string_lossy()).into_owned();
-        let _ =
-            writeln!(text, "  {BAD}!{BAD:#} {data} is there already: what was accepted and remembered in it counts");
+    if found.has_strange_data(before) {
+        let data = visible(&found.config().data_dir.to_string_lossy()).into_owned();
+        let since = if before.is_some() { "is not the data folder that you trusted" } else { "is there already" };
+        let _ = writeln!(text, "  {BAD}!{BAD:#} {data} {since}: what was accepted and remembered in it counts");
     }
-    text.trim_end().to_owned()
+    for writer in found.writers()? {
+        let _ = writeln!(text, "  {BAD}!{BAD:#} {writer}");
+    }
+    Ok(text.trim_end().to_owned())
 }
 
 fn agreed() -> std::io::Result<bool> {
@@ -156,10 +196,10 @@ fn agreed() -> std::io::Result<bool> {
 
 fn list(global: &Global) -> anyhow::Result<()> {
     let all = user_trust()?.list()?;
-    let state = |trusted: &Trusted| match std::fs::read(&trusted.path) {
-        Ok(bytes) if Digest::of(&bytes) == trusted.digest => "as trusted",
-        Ok(_) => "changed",
-        Err(_) => "gone",
+    let state = |trusted: &Trusted| match Found::look(Some(Path::new(&trusted.path))) {
+        Ok(found) if found.is_as(trusted) => "as trusted",
+        Err(_) if !Path::new(&trusted.path).exists() => "gone",
+        Ok(_) | Err(_) => "changed",
     };
     if global.json {
         let all = all.iter().map(|trusted| {

@@ -6,6 +6,7 @@ use crate::config::Config;
 
 struct Place {
     dir: tempfile::TempDir,
+    known: Vec<PathBuf>,
 }
 
 impl Place {
@@ -18,7 +19,7 @@ impl Place {
         }
         std::fs::write(dir.path().join("docs/note"), "").unwrap();
         symlink("docs", dir.path().join("linked")).unwrap();
-        Self { dir }
+        Self { dir, known: Vec::new() }
     }
 
     fn at(&self, name: &str) -> PathBuf {
@@ -29,7 +30,7 @@ impl Place {
         let text = format!("[broker]\ndata-dir = \"own/data\"\n[sources.s]\ncommand = [\"server\"]\n{more}\n");
         let config = Config::parse(&text, &self.at("portcullis.toml")).unwrap();
         let source = config.sources.values().next().unwrap();
-        Grant::of(source, &[config.data_dir.clone(), self.at("portcullis.toml")])
+        Grant::of(source, &[config.data_dir.clone(), self.at("portcullis.toml")], &self.known)
     }
 
     #[track_caller]
@@ -97,6 +98,38 @@ fn configurations_and_data_folders_of_other_brokers_are_kept_from_whoever_may_wr
 }
 
 #[test]
+fn what_brokers_trust_is_kept_at_any_depth_of_what_may_be_written() {
+    let mut place = Place::new();
+    std::fs::create_dir_all(place.at("out/a/state/run")).unwrap();
+    place.known = ["docs/note", "out/a/b.toml", "out/a/state", "out/a/state/run"].map(|name| place.at(name)).into();
+    let kept = [place.at("out/a/b.toml"), place.at("out/a/state")];
+    let grant = place.grant("cell.write = [\"out\"]").unwrap();
+    assert_eq!(grant.kept, kept, "what holds another is enough");
+    assert!(place.grant("cell.read = [\"docs\"]").unwrap().kept.is_empty());
+    place.refused("cell.write = [\"out/a/state/run\"]", "which a broker trusts", "grant another folder");
+    let error = grant.can_keep("somebody", |path| path == kept[0]).unwrap_err().to_string();
+    let parts = [place.at("out"), kept[1].clone()].map(|path| path.display().to_string());
+    assert!(parts.iter().all(|part| error.contains(part)) && error.contains("name smaller folders"), "{error}");
+    grant.can_keep("somebody", |_| true).unwrap();
+}
+
+#[test]
+fn a_component_is_given_no_folder_with_a_data_folder_that_only_a_mount_could_keep() {
+    let mut place = Place::new();
+    std::fs::create_dir_all(place.at("out/a/.portcullis")).unwrap();
+    let grant = |place: &Place| {
+        let text = "[sources.s]\ncomponent = \"s.wasm\"\ncell.write = [\"out\"]\n";
+        let config = Config::parse(text, &place.at("portcullis.toml")).unwrap();
+        Grant::of(config.sources.values().next().unwrap(), &[], &place.known)
+    };
+    place.known = vec![place.at("out/a/.portcullis")];
+    grant(&place).unwrap();
+    place.known.push(place.at("out/a/state"));
+    let error = grant(&place).unwrap_err().to_string();
+    assert!(error.contains("a component") && error.contains("out/a/state"), "{error}");
+}
+
+#[test]
 fn overlapping_paths_are_refused() {
     let place = Place::new();
     for more in [
@@ -119,7 +152,7 @@ fn the_brokers_own_files_are_granted_to_nobody_under_any_name() {
     };
     let parsed = Config::parse(&config("other/data"), &place.at("portcullis.toml")).unwrap();
     let source = parsed.sources.values().next().unwrap();
-    let error = Grant::of(source, std::slice::from_ref(&parsed.data_dir)).unwrap_err().to_string();
+    let error = Grant::of(source, std::slice::from_ref(&parsed.data_dir), &[]).unwrap_err().to_string();
     assert!(error.contains("the broker's own"), "{error}");
     place.refused("cell.read = [\"portcullis.toml\"]", "the broker's own", "elsewhere");
 }

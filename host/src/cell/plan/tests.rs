@@ -83,6 +83,19 @@ fn a_configuration_in_a_folder_that_may_be_written_is_mounted_to_be_read() {
 }
 
 #[test]
+fn a_reduced_cell_is_given_no_folder_with_a_configuration_in_it() {
+    let mut grant = Grant::nothing();
+    (grant.write, grant.dangerous_allow_reduced) = (vec!["/srv/work".into()], true);
+    let reduced = platform(false, false, true);
+    assert_eq!(reduced.tier_for(&grant).map(|(tier, _)| tier), Ok(Tier::Reduced));
+    grant.kept = vec!["/srv/work/sub/portcullis.toml".into()];
+    let why = reduced.tier_for(&grant).unwrap_err().to_string();
+    let parts = ["`write` names /srv/work,", "holds /srv/work/sub/portcullis.toml", "smaller folders", "a full cell"];
+    assert!(parts.iter().all(|part| why.contains(part)), "{why}");
+    assert_eq!(platform(true, false, true).tier_for(&grant).map(|(tier, _)| tier), Ok(Tier::Full));
+}
+
+#[test]
 fn the_environment_is_the_brokers_four_and_what_is_listed() {
     let listed = [("KEY".to_owned(), "value".to_owned()), ("LANG".to_owned(), "fr_FR".to_owned())];
     let grant = Grant::nothing();

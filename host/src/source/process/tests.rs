@@ -64,7 +64,8 @@ impl Bench {
         };
         std::fs::create_dir(dir.path().join("open")).unwrap();
         let launcher = Launcher::Path(test_source().to_owned());
-        let cells = Arc::new(Cells::new(launcher, &dir.path().join("data"), vec![dir.path().join("data")], |_| {}));
+        let cells =
+            Arc::new(Cells::new(launcher, &dir.path().join("data"), vec![dir.path().join("data")], None, |_| {}));
         let cage = Arc::new(Cage::new(cells, &config));
         Self { source: ProcessSource::new(&config, cage, values).unwrap(), dir }
     }
