@@ -10,11 +10,11 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
 use serde_json::json;
 
-use super::ground::Ground;
+use super::ground::{Ground, plant_configuration};
 use super::table::{NOTHING, Rows};
 use super::{Tier, agent, tool};
 use crate::agent::Agent;
-use crate::place::{signal, until};
+use crate::place::{Ran, signal, until};
 
 /// Longer than the grace that a source gets before it is killed.
 const GRACE: Duration = Duration::from_secs(20);
@@ -35,7 +35,18 @@ pub(super) fn reduced(rows: &mut Rows) {
     for number in [40, 42] {
         rows.set(number, Tier::Reduced, &no_way_out(number));
     }
+    rows.set(45, Tier::Reduced, beside_a_configuration());
     caged(Tier::Reduced, rows);
+}
+
+/// Returns what a program in a reduced cell gets of a configuration in a folder that it may write: no cell could keep it from the
+/// program, so that it does not start.
+fn beside_a_configuration() -> &'static str {
+    let ground = Ground::new(Tier::Reduced);
+    plant_configuration(&ground.place);
+    let Ran { code, err, .. } = ground.run(&["tools"]);
+    let refused = code != Some(0) && err.contains("out/portcullis.toml") && err.contains("a full cell");
+    if refused { NOTHING } else { "changing it, exchanging it, moving it, removing it" }
 }
 
 fn caged(tier: Tier, rows: &mut Rows) {

@@ -230,9 +230,7 @@ fn cell(tier: Tier) -> &'static str {
 }
 
 fn lay_out(place: &Place, tier: Tier) {
-    for folder in
-        ["bin", "broker", "given", "out/.portcullis", "home/.ssh", "home/.aws", "home/.npm/_cacache", "home/.cache/uv"]
-    {
+    for folder in ["bin", "broker", "given", "out", "home/.ssh", "home/.aws", "home/.npm/_cacache", "home/.cache/uv"] {
         fs::create_dir_all(place.path(folder)).unwrap();
     }
     // The user's own program, which the user may change; the broker is somebody else's.
@@ -247,9 +245,9 @@ fn lay_out(place: &Place, tier: Tier) {
         fs::write(place.path(rc), RC).unwrap();
     }
     fs::write(place.path("given/readme"), "for the source\n").unwrap();
-    // Of other brokers, for whom the folder that the source may write is a project.
-    fs::write(place.path("out/portcullis.toml"), "").unwrap();
-    fs::write(place.path("out/.portcullis/trust"), "").unwrap();
+    if tier != Tier::Reduced {
+        plant_configuration(place);
+    }
     if tier == Tier::Uncaged {
         fs::create_dir_all(place.data("sources/other")).unwrap();
         fs::write(place.data("ledger.sqlite"), "SQLite").unwrap();
@@ -257,6 +255,13 @@ fn lay_out(place: &Place, tier: Tier) {
     if rustix::process::geteuid().is_root() {
         own(&place.path(""));
     }
+}
+
+/// Puts there what another broker would have, for which the folder that the source may write is a project.
+pub(super) fn plant_configuration(place: &Place) {
+    fs::create_dir(place.path("out/.portcullis")).unwrap();
+    fs::write(place.path("out/portcullis.toml"), "").unwrap();
+    fs::write(place.path("out/.portcullis/trust"), "").unwrap();
 }
 
 /// Gives all but the broker to the ordinary user.
