@@ -84,6 +84,8 @@ pub(super) fn open(data_dir: &Path, limits: Limits) -> Result<Connection, Ledger
     check_format(&conn.unchecked_transaction().map_err(failed)?, data_dir)?;
     retry_busy(limits.busy, || conn.pragma_update(None, "journal_mode", "WAL")).map_err(failed)?;
     conn.pragma_update(None, "synchronous", "FULL").map_err(failed)?;
+    // Without it a statement that was prepared is compiled anew each time a value is bound, as the value might change the plan.
+    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).map_err(failed)?;
     conn.pragma_update(None, "journal_size_limit", WAL_KEEP.cast_signed()).map_err(failed)?;
     conn.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES).map_err(failed)?;
     if let Some(pages) = limits.pages {
