@@ -1,10 +1,11 @@
 //! Whether the files that the writer has open are still those in the data folder. What is written to a file that was moved
 //! or deleted is durable nowhere that anybody looks.
 
-use std::fs;
 use std::io;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+
+#[cfg(target_os = "linux")]
+use rustix::fs::{AtFlags, CWD, StatxFlags, makedev, statx};
 
 use super::{LedgerError, store};
 
@@ -64,13 +65,37 @@ impl Open {
     }
 
     fn of(path: PathBuf) -> io::Result<Self> {
-        let found = fs::metadata(&path)?;
-        Ok(Self { path, device: found.dev(), inode: found.ino() })
+        let Found { device, inode, .. } = find(&path)?;
+        Ok(Self { path, device, inode })
     }
 
     /// Its size, if it is still the file at its path.
     fn size(&self) -> Option<u64> {
-        let found = fs::metadata(&self.path).ok()?;
-        ((found.dev(), found.ino()) == (self.device, self.inode)).then_some(found.len())
+        let found = find(&self.path).ok()?;
+        ((found.device, found.inode) == (self.device, self.inode)).then_some(found.size)
     }
+}
+
+/// What stands at a path.
+struct Found {
+    device: u64,
+    inode: u64,
+    size: u64,
+}
+
+/// Looks at a file without asking for its times. Since Linux 6.13 a write after somebody has seen the time of the last one takes a
+/// new time, which the next `fdatasync` then writes too: a tenth of what a call costs.
+#[cfg(target_os = "linux")]
+fn find(path: &Path) -> io::Result<Found> {
+    let found = statx(CWD, path, AtFlags::empty(), StatxFlags::INO | StatxFlags::SIZE)?;
+    let device = makedev(found.stx_dev_major, found.stx_dev_minor);
+    Ok(Found { device, inode: found.stx_ino, size: found.stx_size })
+}
+
+#[cfg(not(target_os = "linux"))]
+fn find(path: &Path) -> io::Result<Found> {
+    use std::os::unix::fs::MetadataExt as _;
+
+    let found = std::fs::metadata(path)?;
+    Ok(Found { device: found.dev(), inode: found.ino(), size: found.len() })
 }
