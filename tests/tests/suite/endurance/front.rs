@@ -209,7 +209,7 @@ fn the_memory_of_large_bodies_is_bounded_and_given_back() {
     let own = std::fs::read_to_string(place.data("token")).unwrap().trim().to_owned();
     echo(door);
     let (before, _) = resident(pid);
-    let count = sized(20, 100);
+    let count = 100;
     let [sent, go] = [(); 2].map(|()| Barrier::new(count + 1));
     let most = std::thread::scope(|scope| {
         for _ in 0..count {
