@@ -8,8 +8,8 @@ use std::time::Instant;
 use criterion::{Criterion, criterion_group, criterion_main};
 use portcullis::call::{Caller, SessionId, Trust};
 use portcullis::config::PluginRef;
-use portcullis::message::Json;
 use portcullis::plugin::{Access, Kind, Plugins};
+use portcullis::protocol::Json;
 use portcullis_test_support::{guest, outside};
 use serde_json::json;
 

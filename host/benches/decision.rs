@@ -12,8 +12,8 @@ use portcullis::call::{Call, CallId, Caller, Phase, Risk, SessionId, Trust, View
 use portcullis::catalog::{Hints, Item, Kind, Tally};
 use portcullis::config::{PluginConfig, PluginRef};
 use portcullis::digest::Digest;
-use portcullis::message::Json;
 use portcullis::plugin::{Plugins, Verdict};
+use portcullis::protocol::Json;
 use portcullis_test_support::guest;
 use serde_json::json;
 

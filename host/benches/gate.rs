@@ -8,7 +8,7 @@ use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use futures_util::future::join_all;
 use portcullis::broker::Broker;
 use portcullis::config::Config;
-use portcullis::message::{Answer, Json};
+use portcullis::protocol::{Answer, Json};
 use portcullis::session::Nobody;
 use portcullis_jail::Launcher;
 

@@ -14,7 +14,7 @@ use bytes::Bytes;
 use criterion::{Criterion, criterion_group, criterion_main};
 use portcullis::broker::Broker;
 use portcullis::config::Config;
-use portcullis::message::{Answer, Json};
+use portcullis::protocol::{Answer, Json};
 use portcullis::session::{Nobody, Session};
 use portcullis_jail::Launcher;
 use portcullis_test_support::program;

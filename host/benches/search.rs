@@ -7,7 +7,7 @@ use std::sync::Arc;
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 use portcullis::catalog::{Index, Item, Kind, Wanted, items_of};
 use portcullis::config::Config;
-use portcullis::message::Json;
+use portcullis::protocol::Json;
 use serde_json::json;
 
 const SOURCES: usize = 50;

@@ -17,8 +17,8 @@ use futures_util::future::join_all;
 use portcullis::broker::Broker;
 use portcullis::catalog::Kind;
 use portcullis::config::Config;
-use portcullis::message::{Answer, Json, Notification};
-use portcullis::session::{Agent, Contact, Elicitation, Era, Session};
+use portcullis::protocol::{Answer, Era, Json, Notification};
+use portcullis::session::{Agent, Contact, Elicitation, Session};
 use portcullis_jail::Launcher;
 use serde_json::{Value, json};
 
@@ -84,7 +84,7 @@ impl Contact for Ear {
         Elicitation::None
     }
 
-    async fn request(&self, _: &str, _: Option<Json>) -> Answer {
+    async fn request(&self, _: &portcullis::protocol::Method, _: Option<Json>) -> Answer {
         Answer::Error(Json::null())
     }
 }

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use portcullis::Launcher;
 use portcullis::broker::Broker;
 use portcullis::config::Config;
-use portcullis::message::{Answer, Json};
+use portcullis::protocol::{Answer, Json};
 use portcullis::session::Nobody;
 use portcullis_test_support::program;
 

@@ -4,8 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::catalog::{Item, Kind};
-use crate::message::{Answer, Json};
 use crate::name::{ProfileName, SourceName};
+use crate::protocol::{Answer, Json, Method};
 
 /// The broker's identifier of one call: a ULID, so that identifiers sort by time.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
@@ -113,12 +113,6 @@ pub struct Attempt {
     pub others: bool,
 }
 
-/// Whether a method gives a source something to do. Answers, subscriptions and what is about a task do not.
-pub(crate) fn is_work(method: &str) -> bool {
-    let first = method.split('/').next().unwrap_or_default();
-    !matches!(first, "tasks" | "subscriptions" | "logging") && !method.ends_with("subscribe")
-}
-
 /// One request on its way to a source.
 #[derive(Debug, Clone)]
 pub struct Call {
@@ -127,7 +121,7 @@ pub struct Call {
     /// Milliseconds since the Unix epoch.
     pub received_at: u64,
     /// The MCP method, such as `tools/call`.
-    pub method: Arc<str>,
+    pub method: Method,
     /// Who calls.
     pub caller: Arc<Caller>,
     /// What it is about, as the caller was shown it.
@@ -144,87 +138,21 @@ pub struct Call {
     pub dropped: Vec<String>,
 }
 
-/// What the methods of the protocol itself begin with, where they are notifications after `notifications/`.
-const OF_THE_PROTOCOL: [&str; 17] = [
-    "cancelled",
-    "completion",
-    "elicitation",
-    "initialize",
-    "initialized",
-    "logging",
-    "message",
-    "ping",
-    "progress",
-    "prompts",
-    "resources",
-    "roots",
-    "sampling",
-    "server",
-    "subscriptions",
-    "tasks",
-    "tools",
-];
-
-/// Whether a method is one of the protocol's, has a name that the protocol keeps for itself, or could be taken for one that
-/// does. A source may be lenient: `Tools/call`, `tools//call`, `./tools/call` and `tools/call ` are what they look like, and
-/// so is a name with characters that cannot be told apart or that somebody decodes.
-pub(crate) fn is_of_the_protocol(method: &str) -> bool {
-    if !method.bytes().all(|byte| byte.is_ascii_graphic() && !matches!(byte, b'%' | b'\\')) {
-        return true;
-    }
-    let mut parts = method.split('/').skip_while(|part| part.eq_ignore_ascii_case("notifications"));
-    let first = parts.next().unwrap_or_default();
-    matches!(first, "" | "." | "..")
-        || parts.any(|part| part == "..")
-        || OF_THE_PROTOCOL.iter().any(|own| own.eq_ignore_ascii_case(first))
-}
-
 /// The members of `task`, by which a call becomes a task (2025-11-25, "Tasks").
 pub(crate) const TASK_MEMBERS: [&str; 1] = ["ttl"];
-
-/// The members that `params` of a method have, where the method has its arguments in a member of that name. Others are the
-/// protocol's own by none of its revisions; they would reach the source unseen.
-pub(crate) fn known_members(method: &str) -> Option<&'static [&'static str]> {
-    match method {
-        "tools/call" => Some(&["name", "arguments", "_meta", "task", "requestState", "inputResponses"]),
-        "prompts/get" => Some(&["name", "arguments", "_meta", "requestState", "inputResponses"]),
-        _ => None,
-    }
-}
-
-/// Members of `params` that are the protocol's own and no arguments, for a method that has no member `arguments`.
-fn own_members(method: &str) -> &'static [&'static str] {
-    match method {
-        "resources/read" => &["_meta", "uri", "requestState", "inputResponses"],
-        "resources/subscribe" | "resources/unsubscribe" => &["_meta", "uri"],
-        "completion/complete" => &["_meta", "ref"],
-        _ => &["_meta"],
-    }
-}
-
-/// Whether a source may answer this method with a request for input, with which the caller then sends it again (2026-07-28,
-/// "Multi Round-Trip Requests").
-pub(crate) fn may_be_retried(method: &str) -> bool {
-    matches!(method, "tools/call" | "prompts/get" | "resources/read")
-}
-
-/// Whether a method has its arguments in a member of that name.
-fn has_member(method: &str) -> bool {
-    matches!(method, "tools/call" | "prompts/get")
-}
 
 /// What the parameters of a method say to the source beyond naming an item: the member `arguments` of `tools/call` and
 /// `prompts/get`, all members that are not the protocol's own of other methods. Positional parameters become the one
 /// member `params`.
 #[must_use]
-pub fn arguments_of(method: &str, params: &Json) -> Json {
-    if has_member(method) {
+pub fn arguments_of(method: &Method, params: &Json) -> Json {
+    if method.has_arguments() {
         return params.get("arguments").unwrap_or_else(Json::empty_object);
     }
     if params.as_bytes().starts_with(b"[") {
         return Json::empty_object().with("params", params).unwrap_or_else(Json::empty_object);
     }
-    own_members(method).iter().fold(params.clone(), |rest, key| rest.without(key))
+    method.protocol_members().iter().fold(params.clone(), |rest, key| rest.without(key))
 }
 
 /// Members of a method's parameters that the protocol does not know.
@@ -243,11 +171,11 @@ impl Unknown {
 impl Call {
     /// A call that begins now, about this item.
     #[must_use]
-    pub(crate) fn new(method: &str, params: Json, caller: &Arc<Caller>, item: Arc<Item>, risk: Risk) -> Self {
+    pub(crate) fn new(method: &Method, params: Json, caller: &Arc<Caller>, item: Arc<Item>, risk: Risk) -> Self {
         let arguments = arguments_of(method, &params);
         let (id, received_at, caller) = (CallId::new(), now_millis(), Arc::clone(caller));
         let (attempt, dropped) = (None, Vec::new());
-        Self { id, received_at, method: method.into(), caller, item, risk, attempt, arguments, params, dropped }
+        Self { id, received_at, method: method.clone(), caller, item, risk, attempt, arguments, params, dropped }
     }
 
     /// The configured name of the source that this call is for.
@@ -272,7 +200,7 @@ impl Call {
     /// The parameters with other arguments, everything else byte for byte. None if they cannot stand there.
     #[must_use]
     pub fn params_with(&self, arguments: &Json) -> Option<Json> {
-        if has_member(&self.method) {
+        if self.method.has_arguments() {
             return self.params.with("arguments", arguments);
         }
         if self.params.as_bytes().starts_with(b"[") {
@@ -281,7 +209,7 @@ impl Call {
         let (old, new) = (self.arguments.members()?, arguments.members()?);
         let gone = old.iter().filter(|(key, _)| !new.iter().any(|(other, _)| other == key));
         let edits = gone.map(|(key, _)| (key.as_str(), None)).chain(new.iter().map(|(key, v)| (key.as_str(), Some(v))));
-        let own = own_members(&self.method);
+        let own = self.method.protocol_members();
         let edits: Vec<_> = edits.filter(|(key, _)| !own.contains(key)).collect();
         self.params.edited(&edits)
     }
@@ -294,9 +222,9 @@ impl Call {
             None => self.params.clone(),
         };
         let name = Json::of(&&*self.item.name);
-        match (&*self.method, self.item.kind) {
+        match (&self.method, self.item.kind) {
             (_, Kind::Source) => Some(params),
-            ("completion/complete", kind) => {
+            (Method::CompletionComplete, kind) => {
                 let key = if kind == Kind::Prompt { "name" } else { "uri" };
                 params.with("ref", &params.get("ref")?.with(key, &name)?)
             }
@@ -387,7 +315,8 @@ mod tests {
         let call = Call::clone(&view("{}").call);
         let item = Arc::new(Item { kind, name: "own".into(), ..Item::clone(&call.item) });
         let params = Json::parse(params).unwrap();
-        Call { method: method.into(), item, arguments: arguments_of(method, &params), params, ..call }
+        let method = Method::from(method);
+        Call { item, arguments: arguments_of(&method, &params), method, params, ..call }
     }
 
     #[test]
@@ -411,36 +340,6 @@ mod tests {
             let sent = call.params_for_source(None).unwrap();
             let expected = if kind == Kind::Source { params.to_owned() } else { params.replace("\"x\"", "\"own\"") };
             assert_eq!(sent.as_str(), expected, "{method}");
-        }
-    }
-
-    #[test]
-    fn what_looks_like_the_protocol_is_the_protocols() {
-        for own in [
-            "tools/call",
-            "Tools/Call",
-            " tools /call",
-            "ping",
-            "notifications/cancelled",
-            "notifications/tools/changed",
-            "notifications/notifications/tools/call",
-            "notifications",
-            "notifications/",
-            "",
-            "tools//call",
-            "//tools/call",
-            "./tools/call",
-            "vendor/../tools/call",
-            "tools/call ",
-            "tools/call\u{200b}",
-            "tools%2fcall",
-            "tools\\call",
-            "t\u{3bf}ols/call",
-        ] {
-            assert!(is_of_the_protocol(own), "{own:?}");
-        }
-        for other in ["vendor/tools", "notifications/vendor", "toolsx/call", "x", "vendor.do", "$/vendor"] {
-            assert!(!is_of_the_protocol(other), "{other}");
         }
     }
 

@@ -53,7 +53,7 @@ pub use wrap::Wrap;
 use crate::call::Trust;
 use crate::egress::Reach;
 use crate::name::{ProfileName, SourceName};
-use crate::session::Era;
+use crate::protocol::Era;
 
 /// The names by which configurations and data folders of brokers are found: no source makes or changes one of them.
 pub(crate) const KEPT_NAMES: [&str; 2] = [FILE, DATA_DIR];

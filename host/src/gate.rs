@@ -20,14 +20,14 @@ use std::sync::Arc;
 
 use serde_json::json;
 
-use crate::call::{Call, Phase, View, is_work};
+use crate::call::{Call, Phase, View};
 use crate::catalog::Acceptance;
 use crate::config::{Approve, Detail};
-use crate::digest::{Digest, canonical};
+use crate::digest::Digest;
 use crate::ledger::{Event, Kind, Ledger, shape};
-use crate::message::Json;
 use crate::metrics::{Decisions, Series, Traffic};
 use crate::plugin::{Approval, Change, Identity, Policy, Transform};
+use crate::protocol::{Json, canonical};
 use crate::session::Contact;
 
 use approval::{Approvals, Approved, Question};
@@ -190,7 +190,7 @@ impl Gate {
         around: &Circumstances<'_>,
         trail: &mut Trail,
     ) -> Result<Approved, Refusal> {
-        let Some(budget) = around.budget.filter(|_| !around.resumed && is_work(&call.method)) else {
+        let Some(budget) = around.budget.filter(|_| !around.resumed && call.method.is_work()) else {
             return self.pass(call, around, trail).await;
         };
         // First, so that nobody is asked in vain; and last, as others may have spent it meanwhile.

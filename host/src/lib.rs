@@ -6,7 +6,7 @@
 //! # The way of a call
 //! 1. [`config`] and [`secret`] say what there is. [`broker::Broker::build`] loads the plugins and opens the ledger; it
 //!    starts no source and binds no address.
-//! 2. A [`front`] reads envelopes from an agent ([`message`]: the only place that knows their bytes), says who is asking,
+//! 2. A [`front`] reads envelopes from an agent ([`protocol`]: the only place that knows their bytes), says who is asking,
 //!    and opens a [`session`] under a profile.
 //! 3. The session takes its [`catalog`] once: every [`source`] is discovered, every definition gets a [`digest`], filters
 //!    and trust decide what is shown. A tool is called by its exposed [`name`].
@@ -71,8 +71,8 @@ pub mod session;
 pub mod call;
 pub mod catalog;
 pub mod digest;
-pub mod message;
 pub mod name;
+pub mod protocol;
 
 pub mod gate;
 pub mod ledger;
@@ -80,7 +80,7 @@ pub mod plugin;
 mod seal;
 
 pub mod egress;
-mod header;
+
 mod key_value;
 mod metrics;
 pub mod oauth;

@@ -17,28 +17,28 @@ pub(crate) use text::{Families, Labels, text};
 
 use crate::call::Call;
 use crate::catalog::{Kind, MAX_TOOLS_PER_SOURCE};
+use crate::protocol::Method;
 
 /// The value of a label for all that has no series of its own: methods that no revision of the protocol has, tools that their
 /// source has removed.
 const OTHER: &str = "_other";
 
 /// The methods with a series of their own, in each source.
-const METHODS: [&str; 15] = [
-    "tools/call",
-    "prompts/get",
-    "resources/read",
-    "resources/subscribe",
-    "resources/unsubscribe",
-    "subscriptions/listen",
-    "completion/complete",
-    "logging/setLevel",
-    "tasks/get",
-    "tasks/result",
-    "tasks/cancel",
-    "sampling/createMessage",
-    "elicitation/create",
-    "roots/list",
-    OTHER,
+const METHODS: [Method; 14] = [
+    Method::ToolsCall,
+    Method::PromptsGet,
+    Method::ResourcesRead,
+    Method::ResourcesSubscribe,
+    Method::ResourcesUnsubscribe,
+    Method::SubscriptionsListen,
+    Method::CompletionComplete,
+    Method::LoggingSetLevel,
+    Method::TasksGet,
+    Method::TasksResult,
+    Method::TasksCancel,
+    Method::SamplingCreateMessage,
+    Method::ElicitationCreate,
+    Method::RootsList,
 ];
 
 /// How a call that was admitted came out, in the words of the ledger.
@@ -127,7 +127,7 @@ pub struct Tally(OnceLock<Arc<Series>>);
 /// A series, and what it is of.
 #[derive(Debug)]
 pub(crate) struct Counted {
-    pub(crate) method: &'static str,
+    pub(crate) method: Arc<str>,
     pub(crate) tool: Option<Arc<str>>,
     pub(crate) series: Arc<Series>,
 }
@@ -136,6 +136,8 @@ pub(crate) struct Counted {
 #[derive(Debug, Default)]
 pub(crate) struct Traffic {
     methods: [OnceLock<Arc<Series>>; METHODS.len()],
+    /// Of methods without a series of their own.
+    other_methods: OnceLock<Arc<Series>>,
     tools: Mutex<HashMap<Arc<str>, Arc<Series>>>,
     /// Of tools without a series of their own.
     other_tools: OnceLock<Arc<Series>>,
@@ -147,8 +149,9 @@ impl Traffic {
         if call.item.kind == Kind::Tool {
             return Arc::clone(call.item.tally.0.get_or_init(|| self.tool(&call.item.exposed)));
         }
-        let known = METHODS.iter().position(|method| *method == &*call.method).unwrap_or(METHODS.len() - 1);
-        self.methods.get(known).unwrap_or(&self.other_tools).get_or_init(Arc::default).clone()
+        let known = METHODS.iter().position(|method| *method == call.method);
+        let series = known.and_then(|known| self.methods.get(known)).unwrap_or(&self.other_methods);
+        series.get_or_init(Arc::default).clone()
     }
 
     fn tool(&self, exposed: &Arc<str>) -> Arc<Series> {
@@ -172,21 +175,21 @@ impl Traffic {
 
     /// Every series there is.
     pub(crate) fn series(&self) -> Vec<Counted> {
-        let [tool_method, ..] = METHODS;
-        let of_method = |(method, series): (&'static str, &OnceLock<Arc<Series>>)| {
-            Some(Counted { method, tool: None, series: series.get()?.clone() })
+        let of_method = |(method, series): (&str, &OnceLock<Arc<Series>>)| {
+            Some(Counted { method: method.into(), tool: None, series: series.get()?.clone() })
         };
         let of_tool = |name: &Arc<str>, series: &Arc<Series>| Counted {
-            method: tool_method,
+            method: Method::ToolsCall.as_str().into(),
             tool: Some(name.clone()),
             series: series.clone(),
         };
-        let methods = METHODS.into_iter().zip(&self.methods).filter_map(of_method);
+        let known = METHODS.iter().map(Method::as_str).zip(&self.methods);
+        let methods = known.chain([(OTHER, &self.other_methods)]).filter_map(of_method);
         let others = self.other_tools.get().map(|series| of_tool(&OTHER.into(), series));
         let tools = self.tools();
         let tools = tools.iter().map(|(name, series)| of_tool(name, series));
         let mut all: Vec<_> = methods.chain(others).chain(tools).collect();
-        all.sort_by(|a, b| (a.method, &a.tool).cmp(&(b.method, &b.tool)));
+        all.sort_by(|a, b| (&a.method, &a.tool).cmp(&(&b.method, &b.tool)));
         all
     }
 

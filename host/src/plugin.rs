@@ -17,7 +17,7 @@ use wasmtime::Engine;
 
 use crate::config::{PluginConfig, PluginRef};
 use crate::digest::Digest;
-use crate::message::Json;
+use crate::protocol::Json;
 
 mod access;
 #[cfg(feature = "compiler")]

@@ -38,10 +38,10 @@ use crate::call::{CallId, Caller};
 use crate::catalog::Kind;
 use crate::config::ProfileConfig;
 use crate::ledger::{self, Event};
-use crate::message::{Answer, Json, RpcError};
+use crate::protocol::{Answer, Era, Json, Method, RpcError};
 use crate::source::{Client, Onlooker};
 
-pub use agent::{Agent, Contact, Elicitation, Era, Nobody, Transport};
+pub use agent::{Agent, Contact, Elicitation, Nobody, Transport};
 use changes::Changes;
 use client::Outlet;
 pub use direct::Tool;
@@ -178,8 +178,9 @@ impl Session {
 
     /// The way of a request, from catalog to outcome: the one door. `params` are as received, whole. Dropping the future
     /// cancels the call at its source and records that its outcome is unknown.
-    pub async fn request(&self, method: &str, params: Json, contact: Arc<dyn Contact>) -> Answer {
-        let tool = || params.get_str("name").filter(|_| method == "tools/call").map(|name| shortened(&name));
+    pub async fn request(&self, method: impl Into<Method>, params: Json, contact: Arc<dyn Contact>) -> Answer {
+        let method = &method.into();
+        let tool = || params.get_str("name").filter(|_| method == Method::ToolsCall).map(|name| shortened(&name));
         let log = tracing::info_span!(
             "request",
             mcp.session.id = self.caller.session.as_str(),
@@ -191,7 +192,7 @@ impl Session {
     }
 
     /// The same, under a span for the collector, if there is one.
-    async fn spanned(&self, method: &str, params: Json, contact: Arc<dyn Contact>) -> Answer {
+    async fn spanned(&self, method: &Method, params: Json, contact: Arc<dyn Contact>) -> Answer {
         let telemetry = self.broker.telemetry.as_ref();
         let begun =
             telemetry.and_then(|to| to.serving(method, &params, (&self.caller, &self.agent), contact.request_id()));
@@ -203,14 +204,14 @@ impl Session {
         answer
     }
 
-    async fn answer(&self, method: &str, params: Json, contact: Arc<dyn Contact>) -> Answer {
+    async fn answer(&self, method: &Method, params: Json, contact: Arc<dyn Contact>) -> Answer {
         let answered = match method {
-            "logging/setLevel" => self.set_level(&params).await,
+            Method::LoggingSetLevel => self.set_level(&params).await,
             _ if self.reads_status(method, &params) => self.read_status().await,
-            "resources/subscribe" | "resources/unsubscribe" => self.subscribe(method, params, &contact).await,
-            "subscriptions/listen" => self.listen(&params, &contact).await,
-            "tools/call" if self.deferred(Kind::Tool).is_some() => self.call_deferred(params, &contact).await,
-            tasks::LIST => self.list_tasks(params, &contact).await,
+            Method::ResourcesSubscribe | Method::ResourcesUnsubscribe => self.subscribe(method, params, &contact).await,
+            Method::SubscriptionsListen => self.listen(&params, &contact).await,
+            Method::ToolsCall if self.deferred(Kind::Tool).is_some() => self.call_deferred(params, &contact).await,
+            Method::TasksList => self.list_tasks(params, &contact).await,
             _ => self.call(method, params, &contact).await,
         };
         answered.unwrap_or_else(|error| Answer::Error(Json::of(&error)))

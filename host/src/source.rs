@@ -24,15 +24,14 @@ use tokio::sync::{mpsc, oneshot};
 use crate::call::{Outcome, SessionId};
 use crate::catalog::Kind;
 use crate::gate::Permit;
-use crate::message::{Answer, Json, Notification, Request, RpcError};
 use crate::name::{ProfileName, SourceName};
-use crate::session::Era;
+use crate::protocol::{Answer, Era, Json, Notification, Request, RpcError};
 
 pub use component::ComponentSource;
 pub(crate) use component::{CommandSource, Program};
 pub(crate) use http::HttpSource;
 pub(crate) use lane::Lane;
-pub(crate) use link::{LOG_LEVEL, RESERVED_META, pages_needed};
+pub(crate) use link::pages_needed;
 pub(crate) use pipe::{Secrets, Wire};
 #[cfg(feature = "process")]
 pub(crate) use process::{ProcessSource, run_to_end};

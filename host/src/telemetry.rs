@@ -18,7 +18,7 @@ use crate::broker::Upstream;
 use crate::call::{Call, Caller, Outcome};
 use crate::catalog::Kind;
 use crate::config::TelemetryConfig;
-use crate::message::{Answer, Json};
+use crate::protocol::{Answer, Json, Method};
 use crate::secret::Secrets;
 use crate::session::Agent;
 use export::Exporter;
@@ -79,14 +79,14 @@ impl Telemetry {
     /// agent's own trace is not wanted.
     pub(crate) fn serving(
         &self,
-        method: &str,
+        method: &Method,
         params: &Json,
         (caller, agent): (&Caller, &Agent),
         id: Option<Json>,
     ) -> Option<(Span, Json)> {
         let (kind, name) = match method {
-            "tools/call" => (Kind::Tool, params.get_str("name")),
-            "prompts/get" => (Kind::Prompt, params.get_str("name")),
+            Method::ToolsCall => (Kind::Tool, params.get_str("name")),
+            Method::PromptsGet => (Kind::Prompt, params.get_str("name")),
             _ => (Kind::Source, None),
         };
         // A number as its digits, a text as it is.
@@ -118,7 +118,7 @@ impl Telemetry {
         &self,
         side: Side,
         params: &Json,
-        method: &str,
+        method: &Method,
         (kind, name): (Kind, Option<&str>),
         more: impl IntoIterator<Item = (&'static str, Option<String>)>,
     ) -> Option<Span> {

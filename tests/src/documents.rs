@@ -4,25 +4,13 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::{Path, PathBuf};
+
+use crate::repository::{root, rust_files};
 
 /// What stands before the names of tests in a document.
 const TESTS: &str = "Tests:";
 
 const DOCUMENTS: [&str; 2] = ["ARCHITECTURE.md", "SECURITY.md"];
-
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
-}
-
-/// All Rust files of the workspace.
-fn rust_files() -> Vec<PathBuf> {
-    let mut files = Vec::new();
-    for folder in ["host", "plugins", "tests", "examples"] {
-        collect(&root().join(folder), &mut files);
-    }
-    files
-}
 
 #[test]
 fn every_test_that_a_document_names_exists() {
@@ -61,16 +49,4 @@ fn every_file_that_a_document_names_exists() {
 /// What stands between backquotes.
 fn quoted(line: &str) -> impl Iterator<Item = &str> {
     line.split('`').skip(1).step_by(2)
-}
-
-/// The Rust files of a folder.
-fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(folder).unwrap().map(Result::unwrap) {
-        let path = entry.path();
-        if path.is_dir() && entry.file_name() != "target" && entry.file_name() != "node_modules" {
-            collect(&path, files);
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            files.push(path);
-        }
-    }
 }

@@ -9,9 +9,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 
 use portcullis::config::Config;
-use portcullis::digest::{Digest, canonical};
+use portcullis::digest::Digest;
 use portcullis::egress::{self, Declared, Destination, Hello, Reach};
-use portcullis::message::{Json, Message};
+use portcullis::protocol::{Json, Message, canonical};
 use url::{Host, Url};
 
 /// A message is refused, or written out again as the same message: once written, it stays byte for byte.

@@ -5,4 +5,8 @@ pub mod fuzz;
 #[cfg(test)]
 mod documents;
 #[cfg(test)]
+mod house;
+#[cfg(test)]
+mod repository;
+#[cfg(test)]
 mod semver;

@@ -7,6 +7,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::time::Duration;
 
+use portcullis::protocol::{Method, RpcError};
 use serde_json::{Value, json};
 
 /// The first argument that turns the program into it. Nobody types it.
@@ -31,20 +32,20 @@ fn serve(loot: &[String]) {
         let Ok(message) = line.and_then(|line| Ok(serde_json::from_str::<Value>(&line)?)) else { return };
         let Some(id) = message.get("id") else { continue };
         let schema = json!({ "type": "object" });
-        let mut answer = match message.get("method").and_then(Value::as_str) {
-            Some("initialize") => json!({ "result": {
+        let mut answer = match message.get("method").and_then(Value::as_str).map(Method::from) {
+            Some(Method::Initialize) => json!({ "result": {
                 "protocolVersion": message.pointer("/params/protocolVersion"),
                 "capabilities": { "tools": {} },
                 "serverInfo": { "name": "notes", "version": "1" },
             } }),
-            Some("tools/list") => json!({ "result": { "tools": [
+            Some(Method::ToolsList) => json!({ "result": { "tools": [
                 { "name": "summarise", "description": "Summarises your notes", "inputSchema": schema },
             ] } }),
-            Some("tools/call") => {
+            Some(Method::ToolsCall) => {
                 let text = json!(steal(loot)).to_string();
                 json!({ "result": { "content": [{ "type": "text", "text": text }] } })
             }
-            _ => json!({ "error": { "code": -32601, "message": "method not found" } }),
+            _ => json!({ "error": { "code": RpcError::METHOD_NOT_FOUND, "message": "method not found" } }),
         };
         if let Some(members) = answer.as_object_mut() {
             members.insert("jsonrpc".to_owned(), json!("2.0"));

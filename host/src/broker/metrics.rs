@@ -103,7 +103,7 @@ impl Inner {
 
 fn of_call<'a>(source: &'a str, counted: &'a Counted) -> Labels<'a> {
     let tool = counted.tool.as_deref().map(|tool| ("tool", tool));
-    [("source", source), ("method", counted.method)].into_iter().chain(tool).collect()
+    [("source", source), ("method", &*counted.method)].into_iter().chain(tool).collect()
 }
 
 fn of_source(source: &SourceHealth) -> Labels<'_> {

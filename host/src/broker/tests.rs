@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::broker::{Broker, BuildError};
 use crate::config::Config;
 use crate::ledger::{self, Filter, Reader, Verdict};
-use crate::message::{Answer, Json, RpcError};
+use crate::protocol::{Answer, Json, RpcError};
 use crate::session::{Nobody, Session};
 
 const DENY: &str = r#"{ plugin = "builtin:rules", settings = { deny = ["calc__add"] } }"#;

@@ -17,11 +17,11 @@ use crate::cell::{Cells, Enclosed};
 use crate::config::{Endpoint, SourceConfig, Value};
 use crate::digest::Digest;
 use crate::key_value::KeyValue;
-use crate::message::Json;
 use crate::metrics::Traffic;
 use crate::plugin::{self, Access, Plugins, limits};
+use crate::protocol::{Era, Json};
 use crate::secret::Secrets;
-use crate::session::{Era, Transport};
+use crate::session::Transport;
 #[cfg(feature = "process")]
 use crate::source::ProcessSource;
 use crate::source::{
@@ -29,9 +29,6 @@ use crate::source::{
     SourceError, Status, Wire, log_file,
 };
 use crate::visible::visible;
-
-/// The first revision without `initialize`. Revisions are dates and sort as text.
-const FIRST_MODERN: &str = "2026-07-28";
 
 /// One configured source with what the broker knows of it.
 #[derive(Debug)]
@@ -264,7 +261,7 @@ impl Upstream {
                 }
             };
             // What speaks no revision keeps no stream open either.
-            let era = if revision(&discovery.protocol) >= Some(FIRST_MODERN) { Era::Modern } else { Era::Legacy };
+            let era = revision(&discovery.protocol).map_or(Era::Legacy, Era::of);
             *last = Last {
                 definitions: listed.items,
                 tools: Some(items.clone()),

@@ -9,8 +9,8 @@ use super::{
     CatalogError, Hints, Item, Kind, MAX_DEFINITION_BYTES, MAX_ITEMS_PER_SOURCE, MAX_TOOLS_PER_SOURCE, Tally, plural,
 };
 use crate::config::{Naming, SourceConfig};
-use crate::digest::{CanonicalError, Digest};
-use crate::message::Json;
+use crate::digest::Digest;
+use crate::protocol::{CanonicalError, Json};
 
 /// Characters of a bad name that are repeated. A name may hold anything.
 const MAX_SHOWN: usize = 128;

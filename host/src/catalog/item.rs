@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use crate::config::SourceConfig;
 use crate::digest::Digest;
-use crate::message::Json;
 use crate::metrics::Tally;
 use crate::name::SourceName;
+use crate::protocol::{Json, Method};
 
 /// What an [`Item`] is.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -36,26 +36,35 @@ impl Kind {
         }
     }
 
-    /// The method that lists such items. A source itself is listed by none.
+    /// The method that lists such items. No method lists a source itself: its name is empty then.
     #[must_use]
-    pub fn list_method(self) -> &'static str {
+    pub fn list_method(self) -> Method {
         match self {
-            Self::Tool => "tools/list",
-            Self::Prompt => "prompts/list",
-            Self::Resource => "resources/list",
-            Self::Template => "resources/templates/list",
-            Self::Source => "",
+            Self::Tool => Method::ToolsList,
+            Self::Prompt => Method::PromptsList,
+            Self::Resource => Method::ResourcesList,
+            Self::Template => Method::ResourcesTemplatesList,
+            Self::Source => Method::from(""),
         }
     }
 
     /// The method that uses such an item, as policies are told of it when it is about to be shown.
     #[must_use]
-    pub fn use_method(self) -> &'static str {
+    pub fn use_method(self) -> Method {
         match self {
-            Self::Tool => "tools/call",
-            Self::Prompt => "prompts/get",
-            Self::Resource | Self::Template => "resources/read",
-            Self::Source => "",
+            Self::Tool => Method::ToolsCall,
+            Self::Prompt => Method::PromptsGet,
+            Self::Resource | Self::Template => Method::ResourcesRead,
+            Self::Source => Method::from(""),
+        }
+    }
+
+    /// Returns the notification that says that a list of such items has changed.
+    pub(crate) fn changed_method(self) -> Method {
+        match self {
+            Self::Tool | Self::Source => Method::NotificationsToolsListChanged,
+            Self::Prompt => Method::NotificationsPromptsListChanged,
+            Self::Resource | Self::Template => Method::NotificationsResourcesListChanged,
         }
     }
 

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::Item;
 use crate::cell::{Resolved, Unit, tree_of};
 use crate::digest::Digest;
-use crate::message::Json;
+use crate::protocol::Json;
 
 /// The file's name in the data folder.
 pub(super) const FILE_NAME: &str = "portcullis.lock";

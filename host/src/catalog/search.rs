@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rusqlite::Connection;
 
 use super::Item;
-use crate::message::Json;
+use crate::protocol::Json;
 
 /// Words of a query that count. A model asks in a sentence; a longer text is not a question.
 const MAX_WORDS: usize = 32;

@@ -30,6 +30,6 @@ pub(crate) fn source(name: &str, names: Naming) -> SourceConfig {
         cell: CellConfig::default(),
         places: None,
         timeout: std::time::Duration::from_secs(1),
-        max_message: crate::message::MAX_MESSAGE_BYTES,
+        max_message: crate::protocol::MAX_MESSAGE_BYTES,
     }
 }

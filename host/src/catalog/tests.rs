@@ -5,7 +5,7 @@ use super::*;
 use crate::call::Trust;
 use crate::config::{Approve, Detail, Exposure, Naming, ProfileConfig, SourceConfig};
 use crate::digest::Digest;
-use crate::message::Json;
+use crate::protocol::Json;
 use proptest::prelude::*;
 
 fn profile(trust: Trust) -> ProfileConfig {

@@ -13,8 +13,8 @@ use super::{
     source, telemetry, value,
 };
 use crate::call::{Phase, Trust};
-use crate::message::MAX_MESSAGE_BYTES;
 use crate::name::{ProfileName, SourceName};
+use crate::protocol::MAX_MESSAGE_BYTES;
 
 /// The data folder beside the file.
 pub(super) const DATA_DIR: &str = ".portcullis";

@@ -10,7 +10,7 @@ use super::error::{Fault, suggest};
 use super::raw::{At, RawCommand, RawDiscovery, RawEra, RawLifecycle, RawSource, RawStart, RawValue};
 use super::{Carrier, Endpoint, Follow, Lifecycle, SourceConfig, Value, plugin, share, value, variable};
 use crate::name::SourceName;
-use crate::session::Era;
+use crate::protocol::{Era, header};
 
 /// How long a call may take: what MCP's own SDKs wait, and the limits of that.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
@@ -30,11 +30,11 @@ pub(crate) const OWN_HEADERS: [&str; 16] = [
     "content-type",
     "host",
     "keep-alive",
-    "last-event-id",
-    "mcp-method",
-    "mcp-name",
-    "mcp-protocol-version",
-    "mcp-session-id",
+    header::LAST_EVENT_ID,
+    header::METHOD,
+    header::NAME,
+    header::PROTOCOL_VERSION,
+    header::SESSION_ID,
     "te",
     "trailer",
     "transfer-encoding",
@@ -83,7 +83,7 @@ pub(super) fn build(
             Some(RawLifecycle::Warm) | None => Lifecycle::Warm,
         },
         idle: idle.unwrap_or(IDLE),
-        max_message: crate::message::MAX_MESSAGE_BYTES,
+        max_message: crate::protocol::MAX_MESSAGE_BYTES,
         name: name?.clone(),
         endpoint: endpoint?,
     })

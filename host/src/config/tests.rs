@@ -49,7 +49,7 @@ fn the_documented_example_means_what_the_documentation_says() {
     assert_eq!((rules.on.as_slice(), rules.shadow), ([Phase::Call].as_slice(), false));
     assert_eq!((config.approvals.len(), config.sinks.len(), config.transforms.len()), (1, 1, 0));
     let mirror = source(&config, "mirror");
-    assert_eq!((mirror.era, source(&config, "archive").era), (None, Some(crate::session::Era::Legacy)));
+    assert_eq!((mirror.era, source(&config, "archive").era), (None, Some(crate::protocol::Era::Legacy)));
     assert_eq!((mirror.priority, mirror.required), (40, false));
     assert_eq!(mirror.places, Some(Places { concurrency: 8, queue: 16 }));
     let groups: Vec<_> = config.groups().into_iter().collect();

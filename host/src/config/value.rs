@@ -184,7 +184,7 @@ pub(super) fn meta_key(at: &At<String>) -> Result<String, Fault> {
     }
     match at.as_str() {
         "deps" => refuse("is not passed whole", "name the parts: \"user_context\", \"request_id\""),
-        key if key == "progressToken" || key.starts_with(crate::source::RESERVED_META) => {
+        key if key == "progressToken" || key.starts_with(crate::protocol::meta::RESERVED) => {
             refuse("belongs to the protocol, which passes what it needs", "leave it out")
         }
         key => Ok(key.to_owned()),

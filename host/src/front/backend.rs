@@ -6,8 +6,8 @@ use async_trait::async_trait;
 
 use crate::broker::Broker;
 use crate::catalog::Kind;
-use crate::message::{Answer, Json, Notification, RpcError};
 use crate::name::ProfileName;
+use crate::protocol::{Answer, Json, Method, Notification, RpcError};
 use crate::session::{Agent, Contact, Offers, Session, Shelf};
 
 /// Opens sessions.
@@ -35,7 +35,7 @@ pub(crate) trait Run: Send + Sync {
     async fn list(&self, kind: Kind) -> Result<Shelf, RpcError>;
 
     /// See [`Session::request`]: dropping the future cancels the call.
-    async fn request(&self, method: &str, params: Json, contact: Arc<dyn Contact>) -> Answer;
+    async fn request(&self, method: &Method, params: Json, contact: Arc<dyn Contact>) -> Answer;
 
     /// See [`Session::notified`].
     fn notified(&self, notification: &Notification);
@@ -81,8 +81,8 @@ impl Run for Session {
         Self::list(self, kind).await
     }
 
-    async fn request(&self, method: &str, params: Json, contact: Arc<dyn Contact>) -> Answer {
-        Self::request(self, method, params, contact).await
+    async fn request(&self, method: &Method, params: Json, contact: Arc<dyn Contact>) -> Answer {
+        Self::request(self, method.clone(), params, contact).await
     }
 
     fn notified(&self, notification: &Notification) {

@@ -44,12 +44,12 @@ use self::reply::Refusal;
 use self::sessions::Sessions;
 use self::token::Tokens;
 use super::backend::Backend;
-use super::protocol::{Calls, version};
+use super::protocol::Calls;
 use crate::broker::Broker;
 use crate::config::ServeConfig;
 use crate::egress::EgressError;
-use crate::message::RpcError;
 use crate::name::ProfileName;
+use crate::protocol::{RpcError, header, revision};
 
 /// Where the protocol is served.
 pub const MCP_PATH: &str = "/mcp";
@@ -261,13 +261,13 @@ async fn route(shared: &Arc<Shared>, in_progress: &mut InProgress, request: Requ
     }
     match parts.method {
         Method::POST => post::post(shared, &caller, &parts.headers, body).await,
-        Method::GET | Method::DELETE if headers::version(&parts.headers)?.is_some_and(|v| v >= version::MODERN) => {
+        Method::GET | Method::DELETE if headers::version(&parts.headers)?.is_some_and(|v| v >= revision::MODERN) => {
             Err(Refusal::method_not_allowed("POST"))
         }
         Method::GET => {
             headers::check_accept_stream(&parts.headers)?;
             let session = shared.sessions.legacy(&caller, &parts.headers)?;
-            let last_event = headers::single(&parts.headers, headers::LAST_EVENT)?;
+            let last_event = headers::single(&parts.headers, header::LAST_EVENT_ID)?;
             let reader = last_event.map_or_else(|| session.listen(), |id| session.resume(id))?;
             let primed = last_event.is_none() && session.resumable().primed;
             Ok(events::resumable(reader, primed, session))

@@ -11,7 +11,6 @@ mod dialect;
 pub(crate) mod legacy;
 pub(crate) mod modern;
 mod page;
-pub(crate) mod version;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,8 +22,10 @@ use self::contact::Out;
 use self::desk::Desk;
 use self::legacy::Legacy;
 use super::backend::Backend;
-use crate::message::{Id, Json, Message, MessageError, Notification, Request, Response, RpcError};
 use crate::name::ProfileName;
+use crate::protocol::{
+    Id, Json, Message, MessageError, Method, Notification, Request, Response, RpcError, meta, revision,
+};
 use crate::session::{self, Offers, Transport};
 
 /// In how many ways the client of one connection may describe itself. It has one name; what it can do may depend on what it
@@ -79,7 +80,7 @@ impl Agent {
     /// Takes a message. What belongs to the request goes to `out`. Not cancellation safe: a session may have been opened.
     pub(crate) async fn accept(&mut self, message: Message, out: &Out) -> Step {
         match (&self.state, message) {
-            (State::Legacy(legacy), Message::Notification(said)) if said.method == "notifications/initialized" => {
+            (State::Legacy(legacy), Message::Notification(said)) if said.method == Method::NotificationsInitialized => {
                 // Before it the agent expects nothing.
                 legacy.attach(out.clone());
                 Step::Silence
@@ -91,7 +92,7 @@ impl Agent {
                 step.unwrap_or_else(|error| Step::Answer(Response::error(Some(id), &error)))
             }
             (State::Modern { calls, .. }, Message::Notification(Notification { method, params }))
-                if method == "notifications/cancelled" =>
+                if method == Method::NotificationsCancelled =>
             {
                 calls.cancel(params.as_ref());
                 Step::Silence
@@ -112,21 +113,23 @@ impl Agent {
 
     async fn request(&mut self, request: Request, out: &Out) -> Result<Step, RpcError> {
         let fresh = matches!(self.state, State::Fresh);
-        match request.method.as_str() {
-            "initialize" if fresh => {
+        match &request.method {
+            Method::Initialize if fresh => {
                 let (backend, params) = (&*self.backend, request.params.as_ref());
                 let opened = Legacy::open(backend, &self.profile, self.principal, Transport::Pipe, params);
                 let (legacy, result) = opened.await?;
                 self.state = State::Legacy(legacy);
                 Ok(Step::Answer(Response::result(request.id, result)))
             }
-            "ping" if fresh => Ok(Step::Answer(Response::result(request.id, Json::empty_object()))),
+            Method::Ping if fresh => Ok(Step::Answer(Response::result(request.id, Json::empty_object()))),
             method
-                if fresh && method != modern::DISCOVER && client::meta_version(request.params.as_ref()).is_none() =>
+                if fresh
+                    && method != Method::ServerDiscover
+                    && client::meta_version(request.params.as_ref()).is_none() =>
             {
                 Err(RpcError::new(
                     RpcError::INVALID_REQUEST,
-                    format!("begin with `initialize`, or send `_meta` with {:?}", client::META_VERSION),
+                    format!("begin with `initialize`, or send `_meta` with {:?}", meta::PROTOCOL_VERSION),
                 ))
             }
             _ => self.modern(request, out).await,
@@ -137,7 +140,7 @@ impl Agent {
         let client = Client::from_meta(request.params.as_ref(), Transport::Pipe)?;
         if matches!(self.state, State::Fresh) {
             let mut desks = Vec::new();
-            if request.method == modern::DISCOVER {
+            if request.method == Method::ServerDiscover {
                 let opened = self.backend.open(&self.profile, self.principal, client.agent.clone()).await;
                 let desk = opened.map(Desk::new)?;
                 if modern::is_refused(&desk, &request).await {
@@ -202,7 +205,7 @@ pub(crate) fn malformed(text: &bytes::Bytes, error: &MessageError) -> Response {
 
 /// The answer to a method that the agent's era does not have.
 pub(crate) fn unknown(request: Request) -> Response {
-    let (method, modern) = (&request.method, version::MODERN);
+    let (method, modern) = (&request.method, revision::MODERN);
     let why = format!("method {method:?} is not served here: {modern} and the revisions with `initialize` do not mix");
     Response::error(Some(request.id), &RpcError::new(RpcError::METHOD_NOT_FOUND, why))
 }

@@ -18,8 +18,8 @@ use super::protocol::contact::{OUT_QUEUE, Out};
 use super::protocol::{Agent, Step, malformed};
 use super::{DRAIN, LAST_WORD};
 use crate::broker::Broker;
-use crate::message::{Message, MessageError};
 use crate::name::ProfileName;
+use crate::protocol::{Message, MessageError};
 
 /// Who calls over stdio: whoever started us.
 const PRINCIPAL: &str = "local";

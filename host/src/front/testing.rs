@@ -8,8 +8,8 @@ use tokio::sync::{Mutex, Notify, mpsc};
 
 use super::backend::{Backend, Run};
 use crate::catalog::Kind;
-use crate::message::{Answer, Json, Notification, RpcError};
 use crate::name::ProfileName;
+use crate::protocol::{Answer, Json, Method, Notification, RpcError};
 use crate::session::{Agent, Contact, Elicitation, Offers, Shelf};
 
 /// What the broker under test was asked, in order.
@@ -79,12 +79,12 @@ impl Run for Fake {
     }
 
     fn notified(&self, notification: &Notification) {
-        self.say(&notification.method);
+        self.say(&*notification.method);
     }
 
     fn attach(&self, _: Arc<dyn Contact>) {}
 
-    async fn request(&self, method: &str, params: Json, contact: Arc<dyn Contact>) -> Answer {
+    async fn request(&self, method: &Method, params: Json, contact: Arc<dyn Contact>) -> Answer {
         if method != "tools/call" {
             return Answer::Error(Json::of(&RpcError::new(RpcError::METHOD_NOT_FOUND, "no such method")));
         }
@@ -131,7 +131,7 @@ async fn ask(contact: &dyn Contact) -> Answer {
         Elicitation::Request => {
             let schema = serde_json::json!({ "type": "object", "properties": {} });
             let params = Json::of(&serde_json::json!({ "message": "may it?", "requestedSchema": schema }));
-            match contact.request("elicitation/create", Some(params)).await {
+            match contact.request(&Method::ElicitationCreate, Some(params)).await {
                 Answer::Result(answer) => {
                     Answer::Result(Json::parse(format!(r#"{{"content":[],"answer":{}}}"#, answer.as_str())).unwrap())
                 }

@@ -9,13 +9,13 @@ use super::form::{elicitation, read_elicitation};
 use super::inbox::{Draft, Pending, State, word};
 use super::judge::{self, Reason};
 use super::{AskSummary, Inbox, InboxError, Refusal};
-use crate::call::{Call, Phase, View, may_be_retried};
+use crate::call::{Call, Phase, View};
 use crate::catalog::Kind;
 use crate::config::Detail;
 use crate::digest::Digest;
 use crate::ledger::{Binding, Consume, Ledger};
-use crate::message::{Answer, Json, Notification};
 use crate::plugin::{Approval, AskFacts, GrantFacts, Offer, Scope, Settlement};
+use crate::protocol::{Answer, Json, Method, Notification};
 use crate::seal::Seal;
 use crate::session::{Contact, Elicitation};
 use crate::visible::visible;
@@ -154,7 +154,7 @@ impl Approvals {
 
     /// Whatever a retry brings along must be what this broker gave, also where nothing asks any more.
     pub(super) fn check_state(&self, call: &Call) -> Result<Option<String>, Refusal> {
-        let state = call.params.get_str("requestState").filter(|_| may_be_retried(&call.method));
+        let state = call.params.get_str("requestState").filter(|_| call.method.may_be_retried());
         let Some(state) = state else { return Ok(None) };
         let opened = self.seal.open(&state).and_then(|bytes| String::from_utf8(bytes).ok());
         let refusal = || Refusal::denied("request-state", "`requestState` is not one that this broker gave");
@@ -219,7 +219,7 @@ impl Approvals {
     /// Asks over the agent's own connection (2025-06-18 to 2025-11-25).
     async fn elicit(&self, pending: &Arc<Pending>, contact: &Arc<dyn Contact>) -> Option<State> {
         let params = Json::of(&elicitation(pending));
-        let answer = match contact.request("elicitation/create", Some(params)).await {
+        let answer = match contact.request(&Method::ElicitationCreate, Some(params)).await {
             Answer::Result(result) => read_elicitation(&result),
             Answer::Error(error) => {
                 let error = error.get_str("message").unwrap_or_default();
@@ -265,7 +265,7 @@ impl Approvals {
     fn input_required(&self, pending: &Pending) -> Json {
         Json::of(&json!({
             "resultType": "input_required",
-            "inputRequests": { INPUT: { "method": "elicitation/create", "params": elicitation(pending) } },
+            "inputRequests": { INPUT: { "method": Method::ElicitationCreate, "params": elicitation(pending) } },
             "requestState": self.seal.close(pending.id.as_bytes()),
         }))
     }
@@ -330,5 +330,5 @@ async fn announce(call: &Call, pending: &Pending, contact: &Arc<dyn Contact>) {
     let Some(token) = call.params.get("_meta").and_then(|meta| meta.get("progressToken")) else { return };
     let message = format!("waiting for a person: portcullis approvals approve {}", pending.id);
     let params = Json::of(&json!({ "progress": 0, "message": message })).with("progressToken", &token);
-    contact.notify(Notification { method: "notifications/progress".to_owned(), params }).await;
+    contact.notify(Notification { method: Method::NotificationsProgress.to_owned(), params }).await;
 }

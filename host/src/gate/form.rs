@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::inbox::{AskSummary, Pending};
-use crate::message::Json;
+use crate::protocol::Json;
 use crate::visible::visible;
 
 /// The most characters of arguments, and of reasons, that an elicitation shows; `portcullis approvals show` has them all.

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::SessionVault;
-use crate::call::{Call, may_be_retried};
-use crate::message::Json;
+use crate::call::Call;
+use crate::protocol::{Json, Method};
 use crate::telemetry::Span;
 
 /// The proof that a call passed the gate and that its intent is durable. Only the gate makes one, and a source takes it by
@@ -22,7 +22,7 @@ impl Permit {
         let params = call.params_for_source(restored.as_ref()).unwrap_or_else(|| call.params.clone());
         // Answers to the broker's own questions are not the source's to see. A call that goes on has had them taken out.
         let ours: &[&str] =
-            if resumed || !may_be_retried(&call.method) { &[] } else { &["requestState", "inputResponses"] };
+            if resumed || !call.method.may_be_retried() { &[] } else { &["requestState", "inputResponses"] };
         let found = ours.iter().filter(|key| params.as_str().contains(**key));
         let params = found.fold(params.clone(), |params, key| params.without(key));
         Self { call, params }
@@ -52,7 +52,7 @@ impl Permit {
 
     /// The MCP method.
     #[must_use]
-    pub fn method(&self) -> &str {
+    pub fn method(&self) -> &Method {
         &self.call.method
     }
 

@@ -6,8 +6,8 @@
 
 use std::collections::HashSet;
 
-use crate::call::{TASK_MEMBERS, Unknown, known_members};
-use crate::message::{Json, Members};
+use crate::call::{TASK_MEMBERS, Unknown};
+use crate::protocol::{Json, Members, Method};
 
 /// The members that the broker itself reads or replaces. In another spelling they are refused even when they stand alone.
 const MEANT: [&str; 8] = ["name", "arguments", "_meta", "uri", "ref", TASK, "requestState", "inputResponses"];
@@ -20,13 +20,13 @@ const TASK: &str = "task";
 ///
 /// # Errors
 /// Which member, and why.
-pub(super) fn check(method: &str, params: &Json) -> Result<Unknown, String> {
+pub(super) fn check(method: &Method, params: &Json) -> Result<Unknown, String> {
     let mut unknown = Unknown::default();
     if params.as_bytes().starts_with(b"[") {
         // Positional parameters have no names.
         return Ok(unknown);
     }
-    let known = known_members(method);
+    let known = method.known_members();
     for key in distinct(params, "params")? {
         if let Some(meant) = MEANT.iter().find(|meant| key != **meant && fold(meant) == fold(&key)) {
             return Err(format!("`params` has {key:?}, which a source may read as `{meant}`"));
@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     fn said(text: &'static str) -> Result<Unknown, String> {
-        check("tools/call", &Json::parse(text).unwrap())
+        check(&Method::ToolsCall, &Json::parse(text).unwrap())
     }
 
     #[test]
@@ -113,6 +113,6 @@ mod tests {
         assert_eq!(said(r#"{"name":"read","task":{"ttl":1}}"#), unknown(&[], &[]));
         assert_eq!(said(r#"[1,"read"]"#), unknown(&[], &[]));
         let own = Json::parse(r#"{"x":1,"vendor":null}"#).unwrap();
-        assert_eq!(check("vendor/do", &own), unknown(&[], &[]), "all of it is judged as arguments");
+        assert_eq!(check(&"vendor/do".into(), &own), unknown(&[], &[]), "all of it is judged as arguments");
     }
 }

@@ -3,8 +3,8 @@
 use serde_json::json;
 
 use crate::ledger::LedgerError;
-use crate::message::{Answer, Json, RpcError};
 use crate::plugin::Denial;
+use crate::protocol::{Answer, Json, RpcError};
 
 /// Why a call does not go on.
 #[derive(Debug, Clone, PartialEq)]

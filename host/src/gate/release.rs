@@ -8,12 +8,12 @@ use serde_json::{Value, json};
 use super::approval::INPUT;
 use super::judge::{self, Trail};
 use super::{Budget, Circumstances, Gate, Refusal, SessionVault, payload, put, words};
-use crate::call::{Call, Outcome, Phase, View, is_work, may_be_retried};
+use crate::call::{Call, Outcome, Phase, View};
 use crate::config::Detail;
 use crate::ledger::{Event, Kind, OutcomeSlot};
-use crate::message::{Answer, Json, Members, RpcError};
 use crate::metrics::{Ending, Series};
 use crate::plugin::Change;
+use crate::protocol::{Answer, Json, Members, Method, RpcError};
 use crate::source::{SourceError, without_last_words};
 
 /// Half of a call that was admitted: whoever holds it owes the ledger an outcome. Dropped without
@@ -55,7 +55,7 @@ impl Ticket {
     /// Pays for the call, once.
     fn pay(&mut self, bytes: usize) {
         if let Some(budget) = self.budget.take() {
-            let time = if is_work(&self.call.method) { self.opened.elapsed() } else { Duration::ZERO };
+            let time = if self.call.method.is_work() { self.opened.elapsed() } else { Duration::ZERO };
             budget.spend(bytes, time);
         }
     }
@@ -252,12 +252,12 @@ pub(crate) fn asks_for_input(answer: &Answer) -> bool {
 }
 
 /// Whether a source may ask for input in the result of this method, and does so in words that have one meaning.
-fn may_ask(method: &str, answer: &Answer, said: &Said) -> bool {
+fn may_ask(method: &Method, answer: &Answer, said: &Said) -> bool {
     let Answer::Result(result) = answer else { return false };
     let clear = said.kinds.len() == 1 && result.get_str("resultType").is_some();
     // Under this name the broker itself asks.
     let forged = result.get("inputRequests").is_some_and(|requests| requests.get(INPUT).is_some());
-    clear && !forged && may_be_retried(method)
+    clear && !forged && method.may_be_retried()
 }
 
 /// What the broker itself has to know of an answer.

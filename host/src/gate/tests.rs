@@ -15,8 +15,8 @@ use crate::call::{CallId, Outcome, SessionId};
 use crate::catalog::{Hints, Item};
 use crate::config::BudgetConfig;
 use crate::ledger::{Reader, Started};
-use crate::message::{Answer, Notification};
 use crate::plugin::testing::view;
+use crate::protocol::{Answer, Notification};
 use crate::session::Elicitation;
 
 /// A gate without plugins over a ledger of its own, and one session.
@@ -114,7 +114,7 @@ impl Contact for Agent {
         self.0
     }
 
-    async fn request(&self, _: &str, _: Option<Json>) -> Answer {
+    async fn request(&self, _: &crate::protocol::Method, _: Option<Json>) -> Answer {
         std::future::pending().await
     }
 }

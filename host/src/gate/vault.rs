@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use globset::{GlobBuilder, GlobMatcher};
 
 use crate::call::Call;
-use crate::message::{Json, MAX_MESSAGE_BYTES};
 use crate::name::SourceName;
 use crate::plugin::Vault;
+use crate::protocol::{Json, MAX_MESSAGE_BYTES};
 
 /// The most values one session keeps. Beyond it a value is still replaced, by a placeholder that is never restored: the
 /// agent sees nothing more, and a flood of secrets costs no memory.

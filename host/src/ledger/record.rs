@@ -6,7 +6,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::LedgerError;
 use crate::call::{CallId, SessionId, now_millis};
-use crate::digest::canonical_value;
+use crate::protocol::canonical_value;
 
 /// The version of the record's form, `v`.
 pub(super) const VERSION: u32 = 1;
@@ -220,8 +220,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::digest::canonical;
-    use crate::message::Json;
+    use crate::protocol::Json;
+    use crate::protocol::canonical;
 
     #[test]
     fn the_text_is_canonical_and_reads_back() {

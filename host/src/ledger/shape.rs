@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use serde_json::{Map, Value};
 
-use crate::message::Json;
+use crate::protocol::Json;
 
 /// How deep a shape goes: enough for the arguments of real tools.
 const MAX_DEPTH: usize = 6;

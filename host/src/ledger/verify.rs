@@ -11,8 +11,8 @@ use super::chain::{self, End};
 use super::record::{Hash, Kind, Record, VERSION, hash};
 use super::store::{self, Limits, SCHEMA};
 use super::{LedgerError, is_live};
-use crate::digest::{canonical, hex};
-use crate::message::Json;
+use crate::digest::hex;
+use crate::protocol::{Json, canonical};
 
 /// What a check found.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]

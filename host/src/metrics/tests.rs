@@ -47,8 +47,8 @@ fn names_that_sources_choose_make_a_bounded_number_of_series() {
         traffic.of(&odd).denied();
     }
     let of_methods = traffic.series().into_iter().filter(|counted| counted.tool.is_none());
-    let of_methods: Vec<_> = of_methods.map(|counted| (counted.method, counted.series.denials())).collect();
-    assert_eq!(of_methods, [(OTHER, 5)]);
+    let of_methods: Vec<_> = of_methods.map(|counted| (counted.method.to_string(), counted.series.denials())).collect();
+    assert_eq!(of_methods, [(OTHER.to_owned(), 5)]);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use super::load::{Allowed, Manifest, Wasm, interface, listed};
 use super::v0_1::{PACKAGE, TRACK, ToolsWorld, World as _};
 use super::{Command, Functions, Identity, PluginError, Plugins, Tools, blocking};
 use crate::config::PluginRef;
-use crate::message::Json;
+use crate::protocol::Json;
 
 /// A loaded component that is a source. Nothing of it runs.
 #[derive(Debug)]

@@ -16,8 +16,8 @@ use super::limits::{self, Limits};
 use super::load::{self, Allowed, Manifest, Wasm};
 use super::v0_1::Facts;
 use super::{Host, Identity, ToolFailure};
-use crate::message::Json;
 use crate::name::ProfileName;
+use crate::protocol::Json;
 
 mod docs;
 mod schema;

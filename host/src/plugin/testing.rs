@@ -10,7 +10,7 @@ use crate::call::{Call, CallId, Caller, Phase, Risk, SessionId, Trust, View};
 use crate::catalog::{Item, Kind};
 use crate::config::{PluginConfig, PluginRef};
 use crate::digest::Digest;
-use crate::message::Json;
+use crate::protocol::Json;
 
 /// One host for all tests of this process, as in a broker. Compiled code outlives the process.
 pub(crate) fn plugins() -> &'static Plugins {

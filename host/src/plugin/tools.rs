@@ -13,8 +13,8 @@ use super::limits::{SESSION_WAIT, SOURCE_INSTANCES, TOOL_SLOTS};
 use super::stock::Stock;
 use super::v0_1::{ToolSession, ToolsWorld, array, object};
 use crate::call::{Caller, SessionId};
-use crate::message::Json;
 use crate::name::ProfileName;
+use crate::protocol::Json;
 
 /// A loaded component of tools. Clones share its sessions.
 #[derive(Clone)]

@@ -4,16 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
-use crate::message::{Answer, Json, Notification, RpcError};
-
-/// Which of the protocol's two shapes is spoken with an agent.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Era {
-    /// With `initialize` (2024-11-05 to 2025-11-25).
-    Legacy,
-    /// Stateless (2026-07-28).
-    Modern,
-}
+use crate::protocol::{Answer, Era, Json, Method, Notification, RpcError};
 
 /// What carries a connection, in OpenTelemetry's words for MCP (`network.transport`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -107,7 +98,7 @@ pub trait Contact: Send + Sync {
     fn elicitation(&self) -> Elicitation;
 
     /// Sends a request to the agent (legacy eras) and waits for its answer, which is an error if the connection is lost.
-    async fn request(&self, method: &str, params: Option<Json>) -> Answer;
+    async fn request(&self, method: &Method, params: Option<Json>) -> Answer;
 }
 
 /// No person at the agent's side, for programs that call by themselves. Progress is dropped; a question waits for an answer
@@ -123,7 +114,7 @@ impl Contact for Nobody {
         Elicitation::None
     }
 
-    async fn request(&self, _: &str, _: Option<Json>) -> Answer {
+    async fn request(&self, _: &Method, _: Option<Json>) -> Answer {
         Answer::Error(Json::of(&RpcError::new(RpcError::METHOD_NOT_FOUND, "there is nobody to ask")))
     }
 }

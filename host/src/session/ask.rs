@@ -12,7 +12,7 @@ use crate::call::{Call, Outcome, Risk};
 use crate::catalog::{Acceptance, Item};
 use crate::config::Approve;
 use crate::gate::Circumstances;
-use crate::message::{Answer, Json, Request, RpcError};
+use crate::protocol::{Answer, Json, Method, Request, RpcError};
 use crate::source::Asked;
 use crate::visible::visible;
 
@@ -85,7 +85,7 @@ impl Session {
         let mut questions = Vec::new();
         for (key, request) in requests.and_then(|requests| requests.members()).unwrap_or_default() {
             let method = request.get_str("method").unwrap_or_default();
-            questions.push(self.question(upstream, key, &method, request.get("params"), contact).await?);
+            questions.push(self.question(upstream, key, &Method::from(method), request.get("params"), contact).await?);
         }
         Ok((questions, state))
     }
@@ -95,7 +95,7 @@ impl Session {
         &self,
         upstream: &Upstream,
         key: String,
-        method: &str,
+        method: &Method,
         params: Option<Json>,
         contact: &Arc<dyn Contact>,
     ) -> Result<Question, Answer> {
@@ -121,11 +121,11 @@ impl Session {
     }
 
     /// The parameters as the agent gets them, if this may be asked at all.
-    fn admissible(&self, upstream: &Upstream, method: &str, params: Json) -> Result<Json, String> {
+    fn admissible(&self, upstream: &Upstream, method: &Method, params: Json) -> Result<Json, String> {
         let needed = match method {
-            "elicitation/create" => "elicitation",
-            "sampling/createMessage" => "sampling",
-            "roots/list" => "roots",
+            Method::ElicitationCreate => "elicitation",
+            Method::SamplingCreateMessage => "sampling",
+            Method::RootsList => "roots",
             _ => return Ok(params),
         };
         if needed == "sampling" && !self.profile.sampling {
@@ -142,7 +142,7 @@ impl Session {
         if needed == "elicitation" { elicitation(upstream.config.name.as_str(), &params) } else { Ok(params) }
     }
 
-    fn refuse_to_ask(&self, upstream: &Upstream, method: &str, why: &str) -> Answer {
+    fn refuse_to_ask(&self, upstream: &Upstream, method: &Method, why: &str) -> Answer {
         let item = Item::of_source(&upstream.config);
         let error = self.turned_away("not-asked", item.kind, &item.exposed, &format!("`{method}` is refused: {why}"));
         Answer::Error(Json::of(&RpcError { code: RpcError::INVALID_REQUEST, ..error }))

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use super::carry::{Carrying, Pause};
 use super::listing::Shown;
 use super::rounds::{Lost, Round, Then};
-use super::{Contact, Era, Session, expose};
-use crate::call::{Attempt, Call, Caller, Outcome, arguments_of, may_be_retried};
+use super::{Contact, Session, expose};
+use crate::call::{Attempt, Call, Caller, Outcome, arguments_of};
 use crate::digest::Digest;
 use crate::gate::{Circumstances, Permit, Ticket, asks_for_input};
-use crate::message::{Answer, Json, RpcError};
+use crate::protocol::{Answer, Era, Json, Method, RpcError};
 use crate::source::pages_needed;
 
 /// How often one request may be sent again with answers. More is a source that goes round in circles.
@@ -21,7 +21,7 @@ const RETRY: [&str; 2] = ["requestState", "inputResponses"];
 impl Session {
     pub(super) async fn call(
         &self,
-        method: &str,
+        method: &Method,
         params: Json,
         contact: &Arc<dyn Contact>,
     ) -> Result<Answer, RpcError> {
@@ -35,7 +35,7 @@ impl Session {
     /// The rest of the way, for a request whose target is known.
     pub(super) async fn carry_out(
         &self,
-        method: &str,
+        method: &Method,
         params: Json,
         target: &Shown,
         contact: &Arc<dyn Contact>,
@@ -46,7 +46,7 @@ impl Session {
     /// The same, and whether the source had the call.
     pub(super) async fn attempt(
         &self,
-        method: &str,
+        method: &Method,
         params: Json,
         target: &Shown,
         attempt: Option<Attempt>,
@@ -61,7 +61,7 @@ impl Session {
             return Err(self.turned_away("session-ended", kind, name, "this session has ended"));
         }
         let params = match method {
-            "tasks/update" => match self.with_task_answers(params).await {
+            Method::TasksUpdate => match self.with_task_answers(params).await {
                 Ok(params) => params,
                 Err(refusal) => return Ok((refusal, Fate::Answered)),
             },
@@ -143,7 +143,7 @@ impl Session {
     /// The way back of an answer that ends the request.
     async fn conclude(
         &self,
-        method: &str,
+        method: &Method,
         target: &Shown,
         params: &Json,
         (ticket, outcome): (Ticket, Outcome),
@@ -161,8 +161,8 @@ impl Session {
     }
 
     /// What may be shared with everybody, only if everybody gets the same here.
-    fn scoped(&self, method: &str, result: Json) -> Json {
-        let public = method == "resources/read" && result.get_str("cacheScope").as_deref() == Some("public");
+    fn scoped(&self, method: &Method, result: Json) -> Json {
+        let public = method == Method::ResourcesRead && result.get_str("cacheScope").as_deref() == Some("public");
         if !public || self.broker.serves_all_alike() {
             return result;
         }
@@ -173,17 +173,17 @@ impl Session {
     /// back; other agents get the error as it is.
     async fn ask_for_pages(
         &self,
-        method: &str,
+        method: &Method,
         target: &Shown,
         params: &Json,
         error: Json,
         contact: &Arc<dyn Contact>,
     ) -> Answer {
-        let modern = self.agent.era == Era::Modern && self.agent.opens_pages() && may_be_retried(method);
+        let modern = self.agent.era == Era::Modern && self.agent.opens_pages() && method.may_be_retried();
         let mut questions = Vec::new();
         for (number, page) in pages_needed(&error).into_iter().enumerate().filter(|_| modern) {
             let key = format!("page-{number}");
-            match self.question(&target.upstream, key, "elicitation/create", Some(page), contact).await {
+            match self.question(&target.upstream, key, &Method::ElicitationCreate, Some(page), contact).await {
                 Ok(question) => questions.push(question),
                 Err(refusal) => return refusal,
             }
@@ -216,7 +216,7 @@ impl Session {
     }
 
     /// At which member of a group a request was begun that the agent comes back to.
-    pub(super) fn begun_at<'a>(&self, method: &str, params: &Json, members: &'a [Shown]) -> Option<&'a Shown> {
+    pub(super) fn begun_at<'a>(&self, method: &Method, params: &Json, members: &'a [Shown]) -> Option<&'a Shown> {
         let begun = self.ongoing.rounds.about(&params.get_str("requestState")?)?;
         members.iter().find(|member| about(method, member, params) == begun)
     }
@@ -349,7 +349,7 @@ impl Fate {
 
 /// A request on its way, and what it has become meanwhile.
 struct Request<'a> {
-    method: &'a str,
+    method: &'a Method,
     params: Json,
     target: &'a Shown,
     attempt: Option<Attempt>,
@@ -391,7 +391,7 @@ impl Request<'_> {
 }
 
 /// What makes two requests the same one: a retry must repeat it.
-fn about(method: &str, target: &Shown, params: &Json) -> Digest {
+fn about(method: &Method, target: &Shown, params: &Json) -> Digest {
     let arguments = arguments_of(method, params);
     let arguments = Digest::of_json(&arguments).unwrap_or_else(|_| Digest::of(arguments.as_bytes()));
     let item = &target.item;

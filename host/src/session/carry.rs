@@ -8,12 +8,12 @@ use futures_util::stream::FuturesUnordered;
 use tokio::sync::mpsc;
 
 use super::client::is_grave_enough;
-use super::{Contact, Era, Session};
+use super::{Contact, Session};
 use crate::broker::Upstream;
 use crate::call::{Call, Outcome};
 use crate::gate::Permit;
-use crate::message::{Json, Notification};
-use crate::source::{Asked, Client, LOG_LEVEL, Relay, Said};
+use crate::protocol::{Era, Json, Method, Notification, meta};
+use crate::source::{Asked, Client, Relay, Said};
 use crate::telemetry::{Span, Telemetry};
 
 /// How much of what a source says during one call may wait for the agent before the source is slowed down.
@@ -126,10 +126,10 @@ impl Session {
 
     /// A modern agent says with each request which log messages it wants (2026-07-28, "Logging"); without a word, none.
     fn wants(&self, call: &Call, notification: &Notification) -> bool {
-        if self.agent.era == Era::Legacy || notification.method != "notifications/message" {
+        if self.agent.era == Era::Legacy || notification.method != Method::NotificationsMessage {
             return true;
         }
-        let wanted = call.params.get("_meta").and_then(|meta| meta.get_str(LOG_LEVEL));
+        let wanted = call.params.get("_meta").and_then(|meta| meta.get_str(meta::LOG_LEVEL));
         let said = notification.params.as_ref().and_then(|params| params.get_str("level"));
         is_grave_enough(wanted.as_deref(), said.as_deref())
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 
-use crate::message::Notification;
+use crate::protocol::{Method, Notification};
 
 /// After one change of a list the next is passed on no sooner: nobody takes a list anew more often.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -17,7 +17,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 pub(super) struct Changes(Arc<Mutex<Resting>>);
 
 /// By source and method, the lists that changed a moment ago, each with the last change since.
-type Resting = HashMap<(String, String), Option<Notification>>;
+type Resting = HashMap<(String, Method), Option<Notification>>;
 
 impl Changes {
     /// Passes a notification on. The first change of a list goes at once; of those that follow it within a second, the last,
@@ -49,7 +49,7 @@ impl Changes {
     }
 
     /// What came in the pause. If nothing did, the pause is over.
-    fn next(&self, list: &(String, String)) -> Option<Notification> {
+    fn next(&self, list: &(String, Method)) -> Option<Notification> {
         let mut resting = self.lock();
         let next = resting.get_mut(list)?.take();
         if next.is_none() {
@@ -65,7 +65,7 @@ impl Changes {
 }
 
 /// Whether it is one of the protocol's; other names a source could make up without end.
-fn is_change_of_list(method: &str) -> bool {
+fn is_change_of_list(method: &Method) -> bool {
     let list = method.strip_prefix("notifications/").and_then(|rest| rest.strip_suffix("/list_changed"));
     matches!(list, Some("tools" | "prompts" | "resources"))
 }
@@ -76,11 +76,11 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::message::Json;
+    use crate::protocol::Json;
 
     /// Tells of a change, and says how many were passed on by then.
     async fn told(changes: &Changes, heard: &Arc<Mutex<Vec<String>>>, method: &str, number: usize) -> usize {
-        let change = Notification { method: method.to_owned(), params: Some(Json::of(&json!(number))) };
+        let change = Notification { method: method.into(), params: Some(Json::of(&json!(number))) };
         let all = Arc::clone(heard);
         let hear = move |change: Notification| -> BoxFuture<'static, ()> {
             all.lock().unwrap().push(change.params.unwrap().as_str().to_owned());

@@ -8,13 +8,12 @@ use futures_util::future::BoxFuture;
 use tokio::sync::watch;
 
 use super::listing::Shown;
-use super::refresh::TOOLS_CHANGED;
-use super::{Contact, Era, Nobody, Session};
+use super::{Contact, Nobody, Session};
 use crate::broker::{Met, Upstream};
 use crate::call::SessionId;
 use crate::catalog::Kind;
-use crate::message::{Answer, Json, Notification, Request, RpcError};
 use crate::name::ProfileName;
+use crate::protocol::{Answer, Era, Json, Method, Notification, Request, RpcError};
 use crate::source::{Client, nobody_to_ask};
 
 /// How long a source that asks between calls waits for the agent to listen. Agents listen as soon as they are initialised.
@@ -89,27 +88,27 @@ impl Session {
     async fn tell_level(&self, upstream: &Arc<Upstream>, params: &Json) {
         let contact: Arc<dyn Contact> = Arc::new(Nobody);
         let target = Shown::whole_source(upstream);
-        if let Err(error) = self.carry_out("logging/setLevel", params.clone(), &target, &contact).await {
+        if let Err(error) = self.carry_out(&Method::LoggingSetLevel, params.clone(), &target, &contact).await {
             tracing::debug!(source = %upstream.config.name, %error, "a source was not told the level");
         }
     }
 
     /// Notes what a source says has changed. Whether the agent is to hear of it now: a snapshot of tools does not change behind
     /// its back, and of a live source it is told what came of it.
-    pub(super) fn changed(&self, upstream: &Arc<Upstream>, method: &str) -> bool {
+    pub(super) fn changed(&self, upstream: &Arc<Upstream>, method: &Method) -> bool {
         let source = &upstream.config.name;
         match method {
-            TOOLS_CHANGED if self.follows_tools(upstream) => {
+            Method::NotificationsToolsListChanged if self.follows_tools(upstream) => {
                 // It is told what came of that for itself.
                 self.refresh(upstream);
                 return false;
             }
-            TOOLS_CHANGED => {
+            Method::NotificationsToolsListChanged => {
                 tracing::warn!("a source says that its tools have changed; a session that is open keeps what it has");
                 return false;
             }
-            "notifications/prompts/list_changed" => self.lists.expire(&[Kind::Prompt], source),
-            "notifications/resources/list_changed" => self.lists.expire(&[Kind::Resource, Kind::Template], source),
+            Method::NotificationsPromptsListChanged => self.lists.expire(&[Kind::Prompt], source),
+            Method::NotificationsResourcesListChanged => self.lists.expire(&[Kind::Resource, Kind::Template], source),
             _ => {}
         }
         true

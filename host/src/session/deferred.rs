@@ -9,7 +9,7 @@ use super::listing::{Listing, Shown};
 use super::{Contact, Session, Shelf, shortened};
 use crate::catalog::{Catalog, Kind, Wanted};
 use crate::config::Exposure;
-use crate::message::{Answer, Json, RpcError};
+use crate::protocol::{Answer, Json, Method, RpcError};
 
 const FIND: &str = "find_tools";
 const DESCRIBE: &str = "describe_tool";
@@ -121,8 +121,8 @@ impl Session {
         match params.get_str("name").as_deref() {
             Some(FIND) => Ok(answer(find(&*self.listing(Kind::Tool).await?, &arguments).await)),
             Some(DESCRIBE) => Ok(answer(describe(&*self.listing(Kind::Tool).await?, &arguments))),
-            Some(CALL) => self.call("tools/call", self.inner(&params, &arguments)?, contact).await,
-            _ => self.call("tools/call", params, contact).await,
+            Some(CALL) => self.call(&Method::ToolsCall, self.inner(&params, &arguments)?, contact).await,
+            _ => self.call(&Method::ToolsCall, params, contact).await,
         }
     }
 

@@ -8,8 +8,8 @@ use serde_json::json;
 use super::{Nobody, Session};
 use crate::call::Risk;
 use crate::catalog::Kind;
-use crate::message::{Answer, Json, RpcError};
 use crate::name::SourceName;
+use crate::protocol::{Answer, Json, Method, RpcError};
 
 /// A tool that a session may call.
 #[derive(Debug, Clone, Serialize)]
@@ -74,7 +74,7 @@ impl Session {
     /// [`RpcError::DENIED`], an unknown tool [`RpcError::INVALID_PARAMS`].
     pub async fn call_tool(&self, tool: &str, arguments: &impl Serialize) -> Result<Json, RpcError> {
         let params = Json::of(&json!({ "name": tool, "arguments": Json::of(arguments) }));
-        match self.request("tools/call", params, Arc::new(Nobody)).await {
+        match self.request(Method::ToolsCall, params, Arc::new(Nobody)).await {
             Answer::Result(result) => Ok(result),
             Answer::Error(error) => Err(RpcError::of(&error)),
         }

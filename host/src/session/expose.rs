@@ -2,19 +2,19 @@
 
 use crate::catalog::exposed_uri;
 use crate::config::{Naming, SourceConfig};
-use crate::message::{Answer, Json, Notification};
+use crate::protocol::{Answer, Json, Method, Notification};
 
 /// An answer to a request of this method. A result may be large: it is copied once, or not at all.
-pub(super) fn answer(method: &str, config: &SourceConfig, answer: Answer) -> Answer {
+pub(super) fn answer(method: &Method, config: &SourceConfig, answer: Answer) -> Answer {
     let Answer::Result(result) = answer else { return answer };
     if config.names == Naming::Plain {
         return Answer::Result(result);
     }
     let uris = match method {
-        "resources/read" => in_contents(&result),
-        "tools/call" | "tasks/result" => in_blocks(&result, "content"),
-        "tasks/get" => result.get("result").map(|result| in_blocks(&result, "content")).unwrap_or_default(),
-        "prompts/get" => in_messages(&result),
+        Method::ResourcesRead => in_contents(&result),
+        Method::ToolsCall | Method::TasksResult => in_blocks(&result, "content"),
+        Method::TasksGet => result.get("result").map(|result| in_blocks(&result, "content")).unwrap_or_default(),
+        Method::PromptsGet => in_messages(&result),
         _ => Vec::new(),
     };
     Answer::Result(with_exposed(result, &uris, config))
@@ -25,9 +25,11 @@ pub(super) fn notification(config: &SourceConfig, notification: Notification) ->
     if config.names == Naming::Plain {
         return notification;
     }
-    let uris = |params: &Json| match notification.method.as_str() {
-        "notifications/resources/updated" => params.get("uri").into_iter().collect(),
-        "notifications/tasks" => params.get("result").map(|result| in_blocks(&result, "content")).unwrap_or_default(),
+    let uris = |params: &Json| match &notification.method {
+        Method::NotificationsResourcesUpdated => params.get("uri").into_iter().collect(),
+        Method::NotificationsTasks => {
+            params.get("result").map(|result| in_blocks(&result, "content")).unwrap_or_default()
+        }
         _ => Vec::new(),
     };
     let params = notification.params.map(|params| {
@@ -88,7 +90,7 @@ mod tests {
 
     fn shown(method: &str, names: Naming, text: &'static str) -> String {
         let config = crate::catalog::testing::source("docs", names);
-        match answer(method, &config, Answer::Result(Json::parse(text).unwrap())) {
+        match answer(&method.into(), &config, Answer::Result(Json::parse(text).unwrap())) {
             Answer::Result(json) | Answer::Error(json) => json.as_str().to_owned(),
         }
     }

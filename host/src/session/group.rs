@@ -16,8 +16,8 @@ use super::{Contact, Session};
 use crate::broker::Upstream;
 use crate::call::Attempt;
 use crate::catalog::Acceptance;
-use crate::message::{Answer, Json, RpcError};
 use crate::name::SourceName;
+use crate::protocol::{Answer, Json, Method, RpcError};
 use crate::source::{Health, Status};
 
 /// Who can serve a tool of a group.
@@ -88,7 +88,7 @@ impl Session {
     /// Calls a tool of a group.
     pub(super) async fn call_group(
         &self,
-        method: &str,
+        method: &Method,
         params: Json,
         group: &Group,
         contact: &Arc<dyn Contact>,

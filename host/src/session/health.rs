@@ -8,7 +8,7 @@ use serde_json::json;
 use super::{Session, Shelf};
 use crate::broker::State;
 use crate::catalog::{Catalog, Kind};
-use crate::message::{Answer, Json, RpcError};
+use crate::protocol::{Answer, Json, Method, RpcError};
 
 /// No source's URI is exposed as this: those have a path after the name of the source.
 const URI: &str = "portcullis://status";
@@ -42,8 +42,8 @@ impl Session {
     }
 
     /// Whether a request reads the status.
-    pub(super) fn reads_status(&self, method: &str, params: &Json) -> bool {
-        method == "resources/read" && self.profile.status && params.get_str("uri").as_deref() == Some(URI)
+    pub(super) fn reads_status(&self, method: &Method, params: &Json) -> bool {
+        method == Method::ResourcesRead && self.profile.status && params.get_str("uri").as_deref() == Some(URI)
     }
 
     /// How the sources of the profile are, with the tools that this session sees. No words of any source, and no causes.

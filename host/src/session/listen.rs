@@ -12,11 +12,11 @@ use tokio::sync::{mpsc, watch};
 
 use super::changes::Changes;
 use super::listing::Shown;
-use super::{Contact, Elicitation, Era, Nobody, Session};
+use super::{Contact, Elicitation, Nobody, Session};
 use crate::broker::{Met, Upstream};
 use crate::catalog::{Kind, exposed_uri};
 use crate::config::Follow;
-use crate::message::{Answer, Json, Notification, RpcError};
+use crate::protocol::{Answer, Era, Json, Method, Notification, RpcError, meta};
 use crate::source::nobody_to_ask;
 
 /// Changes that may wait for an agent that does not read. Beyond it they are dropped: it will list again anyway.
@@ -26,10 +26,6 @@ const LISTEN_QUEUE: usize = 64;
 /// a record, as the first was.
 const AGAIN: Duration = Duration::from_secs(1);
 const AGAIN_MOST: Duration = Duration::from_secs(60);
-
-const LISTEN: &str = "subscriptions/listen";
-const ACKNOWLEDGED: &str = "notifications/subscriptions/acknowledged";
-const META_SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
 
 /// The streams of one session.
 pub(super) struct Listeners {
@@ -94,11 +90,11 @@ impl Wants {
     }
 
     fn takes(&self, notification: &Notification) -> bool {
-        match notification.method.as_str() {
-            "notifications/tools/list_changed" => self.tools,
-            "notifications/prompts/list_changed" => self.prompts,
-            "notifications/resources/list_changed" => self.resources,
-            "notifications/resources/updated" => {
+        match &notification.method {
+            Method::NotificationsToolsListChanged => self.tools,
+            Method::NotificationsPromptsListChanged => self.prompts,
+            Method::NotificationsResourcesListChanged => self.resources,
+            Method::NotificationsResourcesUpdated => {
                 let uri = notification.params.as_ref().and_then(|params| params.get_str("uri"));
                 uri.is_some_and(|uri| self.updates.contains(&uri))
             }
@@ -177,7 +173,12 @@ impl Session {
         let mut feeds: FuturesUnordered<_> = feeds.collect();
         let mut over = self.listeners.over.subscribe();
         let first = Json::empty_object().with("notifications", &wants.to_json());
-        contact.notify(marked(Notification { method: ACKNOWLEDGED.to_owned(), params: first }, &id)).await;
+        contact
+            .notify(marked(
+                Notification { method: Method::NotificationsSubscriptionsAcknowledged.to_owned(), params: first },
+                &id,
+            ))
+            .await;
         loop {
             tokio::select! {
                 Some(change) = said.recv() => contact.notify(marked(change, &id)).await,
@@ -187,14 +188,14 @@ impl Session {
             }
         }
         let done = Json::of(&json!({ "resultType": "complete" }));
-        let meta = Json::empty_object().with(META_SUBSCRIPTION, &id);
+        let meta = Json::empty_object().with(meta::SUBSCRIPTION_ID, &id);
         Ok(Answer::Result(meta.and_then(|meta| done.with("_meta", &meta)).unwrap_or(done)))
     }
 
     /// `resources/subscribe` and its opposite, which a modern source does not know: there the broker follows the resource.
     pub(super) async fn subscribe(
         &self,
-        method: &str,
+        method: &Method,
         params: Json,
         contact: &Arc<dyn Contact>,
     ) -> Result<Answer, RpcError> {
@@ -207,7 +208,7 @@ impl Session {
         }
         let key = target.item.exposed.to_string();
         match method {
-            "resources/subscribe" => self.follow(key, &target.upstream, Some(target.item.name.to_string())),
+            Method::ResourcesSubscribe => self.follow(key, &target.upstream, Some(target.item.name.to_string())),
             _ => self.follows.remove(&key),
         }
         Ok(Answer::Result(Json::empty_object()))
@@ -245,7 +246,11 @@ impl Session {
             let params =
                 Json::empty_object().with("notifications", &wants.to_json()).unwrap_or_else(Json::empty_object);
             let mut pause = AGAIN;
-            while self.carry_out(LISTEN, params.clone(), &target, ear).await.is_ok_and(|answer| is_lost(&answer)) {
+            while self
+                .carry_out(&Method::SubscriptionsListen, params.clone(), &target, ear)
+                .await
+                .is_ok_and(|answer| is_lost(&answer))
+            {
                 tracing::debug!(source = %upstream.config.name, "a subscription was lost");
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(AGAIN_MOST);
@@ -255,7 +260,7 @@ impl Session {
         let _subscribed = Subscribed { session: self.me.clone(), target: target.clone(), uris: wants.updates.clone() };
         for uri in &wants.updates {
             let params = Json::of(&json!({ "uri": uri }));
-            let subscribed = self.carry_out("resources/subscribe", params, &target, ear).await;
+            let subscribed = self.carry_out(&Method::ResourcesSubscribe, params, &target, ear).await;
             tracing::debug!(source = %upstream.config.name, ok = subscribed.is_ok(), "subscribed");
         }
         std::future::pending().await
@@ -278,7 +283,7 @@ impl Drop for Subscribed {
             let nobody: Arc<dyn Contact> = Arc::new(Nobody);
             for uri in uris {
                 let params = Json::of(&json!({ "uri": uri }));
-                let ended = session.carry_out("resources/unsubscribe", params, &target, &nobody).await;
+                let ended = session.carry_out(&Method::ResourcesUnsubscribe, params, &target, &nobody).await;
                 tracing::debug!(ok = ended.is_ok(), "unsubscribed");
             }
         });
@@ -315,7 +320,7 @@ impl Hears {
 #[async_trait]
 impl Contact for Ear {
     async fn notify(&self, notification: Notification) {
-        if notification.method == ACKNOWLEDGED {
+        if notification.method == Method::NotificationsSubscriptionsAcknowledged {
             return;
         }
         let hears = self.hears.clone();
@@ -330,7 +335,7 @@ impl Contact for Ear {
         Elicitation::None
     }
 
-    async fn request(&self, _: &str, _: Option<Json>) -> Answer {
+    async fn request(&self, _: &Method, _: Option<Json>) -> Answer {
         nobody_to_ask()
     }
 }
@@ -350,7 +355,7 @@ async fn ended(over: &mut watch::Receiver<bool>) {
 /// A notification of the subscription that the agent's request `id` opened.
 fn marked(notification: Notification, id: &Json) -> Notification {
     let params = notification.params.unwrap_or_else(Json::empty_object);
-    let meta = params.get("_meta").unwrap_or_else(Json::empty_object).with(META_SUBSCRIPTION, id);
+    let meta = params.get("_meta").unwrap_or_else(Json::empty_object).with(meta::SUBSCRIPTION_ID, id);
     let params = meta.and_then(|meta| params.with("_meta", &meta)).unwrap_or(params);
     Notification { params: Some(params), ..notification }
 }
@@ -358,7 +363,7 @@ fn marked(notification: Notification, id: &Json) -> Notification {
 /// A notification as agents get it that know no subscriptions.
 fn unmarked(notification: Notification) -> Notification {
     let params = notification.params.map(|params| match params.get("_meta") {
-        Some(meta) => params.with("_meta", &meta.without(META_SUBSCRIPTION)).unwrap_or(params),
+        Some(meta) => params.with("_meta", &meta.without(meta::SUBSCRIPTION_ID)).unwrap_or(params),
         None => params,
     });
     Notification { params, ..notification }
@@ -371,7 +376,7 @@ mod tests {
     use super::*;
 
     fn change(method: &str, params: &'static str) -> Notification {
-        Notification { method: method.to_owned(), params: Some(Json::parse(params).unwrap()) }
+        Notification { method: method.into(), params: Some(Json::parse(params).unwrap()) }
     }
 
     #[test]

@@ -15,8 +15,8 @@ use crate::catalog::{Acceptance, Catalog, Filter, Index, Item, Kind, Lock};
 use crate::config::{Exposure, Follow, ProfileConfig};
 use crate::gate::risk_of;
 use crate::ledger;
-use crate::message::Json;
 use crate::name::{SEPARATOR, SourceName};
+use crate::protocol::Json;
 
 /// What one session sees of one kind.
 #[derive(Debug)]
@@ -277,5 +277,5 @@ fn note_differences(broker: &Inner, caller: &Caller, entry: &Shown) {
 /// An item as policies see it when it is about to be shown.
 fn about_to_be_shown(entry: &Shown, caller: &Arc<Caller>) -> Arc<Call> {
     let method = entry.item.kind.use_method();
-    Arc::new(Call::new(method, Json::empty_object(), caller, entry.item.clone(), entry.risk))
+    Arc::new(Call::new(&method, Json::empty_object(), caller, entry.item.clone(), entry.risk))
 }

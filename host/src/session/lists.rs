@@ -3,13 +3,13 @@
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::Session;
 use super::discovery::{self, Answered, Asked, Told};
 use super::listing::{self, Listing};
-use super::{Era, Session};
 use crate::broker::Upstream;
 use crate::catalog::Kind;
-use crate::message::{Notification, RpcError};
 use crate::name::SourceName;
+use crate::protocol::{Era, Notification, RpcError};
 use crate::source::SourceError;
 
 /// The kinds of items that are listed here.
@@ -101,12 +101,7 @@ impl Session {
 
     /// Tells the agent that a list has changed.
     pub(super) fn tell_change(&self, kind: Kind) {
-        let list = match kind {
-            Kind::Tool | Kind::Source => "tools",
-            Kind::Prompt => "prompts",
-            Kind::Resource | Kind::Template => "resources",
-        };
-        let told = Notification { method: format!("notifications/{list}/list_changed"), params: None };
+        let told = Notification { method: kind.changed_method(), params: None };
         match self.agent.era {
             Era::Legacy => self.outlet.offer(told),
             Era::Modern => self.listeners.tell(&told),

@@ -2,8 +2,9 @@
 
 use serde_json::{Value, json};
 
+use super::Offers;
 use super::listing::Listing;
-use super::{Era, Offers};
+use crate::protocol::Era;
 
 /// The most characters of one source's instructions that go on. Models read them with every request.
 const MAX_INSTRUCTIONS: usize = 8 * 1024;

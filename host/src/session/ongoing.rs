@@ -3,12 +3,13 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
+use super::Agent;
 use super::rounds::Rounds;
 use super::tasks::Tasks;
-use super::{Agent, Era};
 use crate::call::Caller;
 use crate::gate::SessionVault;
 use crate::name::ProfileName;
+use crate::protocol::Era;
 
 /// Of a legacy session its own.
 #[derive(Default)]

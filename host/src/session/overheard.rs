@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use super::{Contact, Session, expose};
 use crate::broker::Upstream;
-use crate::call::{Call, Risk, is_of_the_protocol};
+use crate::call::{Call, Risk};
 use crate::catalog::Item;
-use crate::message::{Json, Notification};
+use crate::protocol::{Json, Method, Notification};
 
 impl Session {
     /// What of it the agent may hear. `call` is what it belongs to. None if it is withheld.
@@ -23,7 +23,7 @@ impl Session {
             Some(said) if !says_nothing(&method, &said) => {
                 let token = said.get("progressToken");
                 // The protocol's own words are part of their call; others are judged by the name that they have.
-                let other = !is_of_the_protocol(&method);
+                let other = !method.is_reserved();
                 let named = other.then(|| Arc::new(Call { method: method.as_str().into(), ..Call::clone(call) }));
                 let said = self.broker.gate.overhear(named.as_ref().unwrap_or(call), &self.ongoing.vault, said).await?;
                 // By it the agent knows its request, whatever was made of the words.
@@ -31,7 +31,7 @@ impl Session {
                     Some(token) => said.with("progressToken", &token)?,
                     None => said,
                 };
-                let asks = method == "notifications/tasks";
+                let asks = method == Method::NotificationsTasks;
                 Some(if asks { self.with_task_questions(upstream, said, contact).await.ok()? } else { said })
             }
             params => params,
@@ -53,13 +53,13 @@ impl Session {
 }
 
 /// Whether it is progress of nothing but numbers, which no plugin needs to look at.
-fn says_nothing(method: &str, params: &Json) -> bool {
+fn says_nothing(method: &Method, params: &Json) -> bool {
     let plain = |(key, value): &(String, Json)| match key.as_str() {
         "progressToken" => true,
         "progress" | "total" => value.read::<serde_json::Number>().is_ok(),
         _ => false,
     };
-    method == "notifications/progress" && params.members().is_some_and(|members| members.iter().all(plain))
+    method == Method::NotificationsProgress && params.members().is_some_and(|members| members.iter().all(plain))
 }
 
 #[cfg(test)]
@@ -69,7 +69,8 @@ mod tests {
 
     #[test]
     fn only_numbers_say_nothing() {
-        let progress = |params: &'static str| says_nothing("notifications/progress", &Json::parse(params).unwrap());
+        let progress =
+            |params: &'static str| says_nothing(&Method::NotificationsProgress, &Json::parse(params).unwrap());
         assert!(progress(r#"{"progress":1,"total":2.5,"progressToken":"t"}"#));
         for words in [
             r#"{"progress":1,"message":"ann@example.com"}"#,
@@ -79,6 +80,6 @@ mod tests {
         ] {
             assert!(!progress(words), "{words}");
         }
-        assert!(!says_nothing("notifications/message", &Json::empty_object()));
+        assert!(!says_nothing(&Method::NotificationsMessage, &Json::empty_object()));
     }
 }

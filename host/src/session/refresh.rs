@@ -31,8 +31,6 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Names of each sort that a log line shows; the ledger has all.
 const SHOWN: usize = 16;
 
-pub(super) const TOOLS_CHANGED: &str = "notifications/tools/list_changed";
-
 /// Which sources are being asked anew for their tools.
 #[derive(Default)]
 pub(super) struct Refresh {

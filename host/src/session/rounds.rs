@@ -11,7 +11,7 @@ use super::carry::Carrying;
 use crate::call::SessionId;
 use crate::digest::Digest;
 use crate::gate::{Permit, Ticket};
-use crate::message::{Answer, Json};
+use crate::protocol::{Answer, Json};
 use crate::seal::Seal;
 
 /// How many requests of one session may wait for the agent to come back. Each may hold a call open at its source.

@@ -9,11 +9,11 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use super::listing::Shown;
-use super::{Contact, Era, Nobody, Session};
-use crate::call::{Call, arguments_of, is_of_the_protocol};
+use super::{Contact, Nobody, Session};
+use crate::call::{Call, arguments_of};
 use crate::catalog::Kind;
-use crate::message::{Answer, Json, Notification, RpcError};
 use crate::name::SourceName;
+use crate::protocol::{Answer, Era, Json, Method, Notification, RpcError};
 use crate::visible::visible;
 
 /// How many notifications of one agent may wait for their turn. Each is judged before the next, and one may wait for a person.
@@ -24,10 +24,6 @@ const LAST_WORDS: Duration = Duration::from_secs(3);
 
 /// How many answers that are tasks of the agent are remembered; of more, the oldest is forgotten.
 const MAX_TASKS: usize = 256;
-
-const PROGRESS: &str = "notifications/progress";
-const TASK_STATUS: &str = "notifications/tasks/status";
-const ROOTS_CHANGED: &str = "notifications/roots/list_changed";
 
 /// What one agent has said and no source has yet, in its order; and what hands it over. None until there is something.
 #[derive(Default)]
@@ -120,12 +116,12 @@ impl Session {
     /// protocol goes to the source that its `_meta` names under `portcullis/source`, or to the only one there is. All but the
     /// first go if the gate lets them pass, one after another, each in the ledger.
     pub fn notified(&self, notification: &Notification) {
-        if notification.method == ROOTS_CHANGED {
-            let changed = Notification { method: ROOTS_CHANGED.to_owned(), params: None };
+        if notification.method == Method::NotificationsRootsListChanged {
+            let changed = Notification { method: Method::NotificationsRootsListChanged.to_owned(), params: None };
             for (upstream, _) in self.broker.admitted(&self.caller.profile) {
                 upstream.source.tell(&self.caller.session, changed.clone());
             }
-        } else if is_of_the_protocol(&notification.method) && !is_of_a_question(&notification.method) {
+        } else if notification.method.is_reserved() && !is_of_a_question(&notification.method) {
             tracing::debug!(method = %visible(&notification.method), "a notification of the agent is for no source");
         } else {
             self.queue(notification.clone());
@@ -182,9 +178,9 @@ impl Session {
     }
 
     /// The source whose question, which the agent works on, this is about.
-    fn asked_by(&self, method: &str, params: &Json) -> Result<Shown, RpcError> {
+    fn asked_by(&self, method: &Method, params: &Json) -> Result<Shown, RpcError> {
         let (source, text) = match method {
-            PROGRESS => (
+            Method::NotificationsProgress => (
                 params.get("progressToken").and_then(|token| self.asking.source(&token)),
                 "no one question of a source that is open has this `progressToken`",
             ),
@@ -200,8 +196,8 @@ impl Session {
 }
 
 /// Whether a notification is about a question that the agent works on.
-fn is_of_a_question(method: &str) -> bool {
-    matches!(method, PROGRESS | TASK_STATUS)
+fn is_of_a_question(method: &Method) -> bool {
+    matches!(method, Method::NotificationsProgress | Method::NotificationsTasksStatus)
 }
 
 #[cfg(test)]

@@ -6,14 +6,14 @@ use serde_json::json;
 
 use super::listing::{Shown, may_see};
 use super::refresh::removed;
-use super::tasks::{LIST, has_tasks, lists_tasks};
-use super::{Era, Session, shortened};
+use super::tasks::{has_tasks, lists_tasks};
+use super::{Session, shortened};
 use crate::broker::{Met, Upstream};
-use crate::call::{Risk, is_of_the_protocol};
+use crate::call::Risk;
 use crate::catalog::{Acceptance, Filter, Item, Kind, Resolved, exposed_uri, resolve_uri};
 use crate::config::Naming;
 use crate::gate::risk_of;
-use crate::message::{Json, RpcError};
+use crate::protocol::{Era, Json, Method, RpcError};
 
 /// `_meta` key by which a caller says which source a request is for that names no item.
 const META_SOURCE: &str = "portcullis/source";
@@ -23,19 +23,16 @@ pub(super) fn names_source(params: &Json) -> bool {
     params.get("_meta").is_some_and(|meta| meta.get(META_SOURCE).is_some())
 }
 
-/// What older revisions answer where there is no such resource.
-const NO_RESOURCE: i64 = -32002;
-
 impl Session {
     /// The item that a request is about. What is hidden from this session and what does not exist look the same.
-    pub(super) async fn target(&self, method: &str, params: &Json) -> Result<Shown, RpcError> {
+    pub(super) async fn target(&self, method: &Method, params: &Json) -> Result<Shown, RpcError> {
         match method {
-            "tools/call" => self.named(Kind::Tool, params.get("name"), "params.name").await,
-            "prompts/get" => self.named(Kind::Prompt, params.get("name"), "params.name").await,
-            "resources/read" | "resources/subscribe" | "resources/unsubscribe" => {
+            Method::ToolsCall => self.named(Kind::Tool, params.get("name"), "params.name").await,
+            Method::PromptsGet => self.named(Kind::Prompt, params.get("name"), "params.name").await,
+            Method::ResourcesRead | Method::ResourcesSubscribe | Method::ResourcesUnsubscribe => {
                 self.resource(params.get("uri"), "params.uri").await
             }
-            "completion/complete" => {
+            Method::CompletionComplete => {
                 let about = params.get("ref");
                 let part = |key| about.as_ref().and_then(|about| about.get(key));
                 match about.as_ref().and_then(|about| about.get_str("type")).as_deref() {
@@ -44,10 +41,12 @@ impl Session {
                     _ => Err(self.invalid("`params.ref.type` must be `ref/prompt` or `ref/resource`")),
                 }
             }
-            "tasks/get" | "tasks/result" | "tasks/cancel" | "tasks/update" => self.of_task(method, params).await,
-            LIST => self.source_for(method, params).await,
+            Method::TasksGet | Method::TasksResult | Method::TasksCancel | Method::TasksUpdate => {
+                self.of_task(method, params).await
+            }
+            Method::TasksList => self.source_for(method, params).await,
             // What is the protocol's is the protocol's exactly, or it is nothing: a source may be lenient.
-            method if is_of_the_protocol(method) => {
+            method if method.is_reserved() => {
                 let text = format!(
                     "no method {:?}: the protocol has none of that name, and keeps names that look like its own",
                     shortened(method)
@@ -122,7 +121,7 @@ impl Session {
 
     fn no_resource(&self, code: &str, uri: &str) -> RpcError {
         let error = self.turned_away(code, Kind::Resource, uri, "resource not found");
-        let code = if self.agent.era == Era::Modern { RpcError::INVALID_PARAMS } else { NO_RESOURCE };
+        let code = if self.agent.era == Era::Modern { RpcError::INVALID_PARAMS } else { RpcError::RESOURCE_NOT_FOUND };
         RpcError { code, ..error }.with_data(serde_json::json!({ "uri": shortened(uri) }))
     }
 
@@ -154,10 +153,10 @@ impl Session {
     }
 
     /// The source of a request that names no item: the one that the caller names, or the only one there is.
-    pub(super) async fn source_for(&self, method: &str, params: &Json) -> Result<Shown, RpcError> {
+    pub(super) async fn source_for(&self, method: &Method, params: &Json) -> Result<Shown, RpcError> {
         let tools = self.listing(Kind::Tool).await?;
         let serves = |met: &Met| match method {
-            LIST => lists_tasks(&met.capabilities),
+            Method::TasksList => lists_tasks(&met.capabilities),
             _ => !method.starts_with("tasks/") || has_tasks(&met.capabilities),
         };
         let candidates = || tools.sources().filter(|(_, met)| serves(met)).map(|(upstream, _)| upstream);

@@ -9,20 +9,16 @@ use serde_json::json;
 use super::listing::Shown;
 use super::rounds::Question;
 use super::target::names_source;
-use super::{Contact, Era, Session};
+use super::{Contact, Session};
 use crate::broker::Upstream;
 use crate::call::Risk;
 use crate::catalog::{Acceptance, Item, Kind};
-use crate::message::{Answer, Json, RpcError};
+use crate::protocol::{Answer, Era, Json, Method, RpcError, meta};
 
 /// Tasks of one session that are remembered. Beyond it a new one takes the place of another.
 const MAX_TASKS: usize = 1024;
 
 /// The extension by which modern peers have tasks.
-const EXTENSION: &str = "io.modelcontextprotocol/tasks";
-
-/// What older revisions list tasks by.
-pub(super) const LIST: &str = "tasks/list";
 
 /// Pages of one source's list of tasks. Sources forget tasks; one that pages for ever has run away.
 const MAX_PAGES: usize = 64;
@@ -107,7 +103,7 @@ pub(super) fn lists_tasks(capabilities: &Json) -> bool {
 
 /// Whether a source has tasks, in either era's words.
 pub(super) fn has_tasks(capabilities: &Json) -> bool {
-    let extension = capabilities.get("extensions").and_then(|extensions| extensions.get(EXTENSION));
+    let extension = capabilities.get("extensions").and_then(|extensions| extensions.get(meta::TASKS_EXTENSION));
     capabilities.get("tasks").is_some() || extension.is_some()
 }
 
@@ -115,20 +111,20 @@ impl Session {
     /// A result with what there is to say of tasks. Where the source asks for something, that passes the gate.
     pub(super) async fn with_tasks(
         &self,
-        method: &str,
+        method: &Method,
         upstream: &Arc<Upstream>,
         result: Json,
         contact: &Arc<dyn Contact>,
     ) -> Result<Json, Answer> {
-        if is_handle(&result) && !self.agent.extends(EXTENSION) {
+        if is_handle(&result) && !self.agent.extends(meta::TASKS_EXTENSION) {
             let text = "the source began a task, which this agent did not say that it can follow";
             return Err(Answer::Error(Json::of(&RpcError::new(RpcError::INTERNAL, text))));
         }
         self.ongoing.tasks.note(upstream, &result);
         match method {
-            "tasks/get" => self.with_task_questions(upstream, result, contact).await,
+            Method::TasksGet => self.with_task_questions(upstream, result, contact).await,
             // Whom the source takes for one client may be several.
-            LIST => {
+            Method::TasksList => {
                 let tasks = result.get("tasks").and_then(|tasks| tasks.items()).unwrap_or_default();
                 let known =
                     |task: &Json| task.get_str("taskId").is_some_and(|id| self.ongoing.tasks.source(&id).is_some());
@@ -154,7 +150,8 @@ impl Session {
                 Some(request) => request,
                 None => {
                     let method = put.get_str("method").unwrap_or_default();
-                    let question = self.question(upstream, key.clone(), &method, put.get("params"), contact).await?;
+                    let question =
+                        self.question(upstream, key.clone(), &Method::from(method), put.get("params"), contact).await?;
                     let request = question.as_request();
                     self.ongoing.tasks.keep(&id, put, question);
                     request
@@ -185,13 +182,13 @@ impl Session {
         let listing = tools.sources().filter(|(_, met)| lists_tasks(&met.capabilities));
         let several: Vec<_> = listing.map(|(upstream, _)| Shown::whole_source(upstream)).collect();
         if several.len() < 2 || names_source(&params) {
-            return self.call(LIST, params, contact).await;
+            return self.call(&Method::TasksList, params, contact).await;
         }
         let mut all = Vec::new();
         for source in several {
             let mut page = params.without("cursor");
             for _ in 0..MAX_PAGES {
-                let result = match self.carry_out(LIST, page, &source, contact).await? {
+                let result = match self.carry_out(&Method::TasksList, page, &source, contact).await? {
                     Answer::Result(result) => result,
                     refused @ Answer::Error(_) => return Ok(refused),
                 };
@@ -205,15 +202,15 @@ impl Session {
     }
 
     /// The source of a task that this session began. One of another session is as unknown as one that never was.
-    pub(super) async fn of_task(&self, method: &str, params: &Json) -> Result<Shown, RpcError> {
+    pub(super) async fn of_task(&self, method: &Method, params: &Json) -> Result<Shown, RpcError> {
         // Where no source has tasks, that is what there is to say.
         let tools = self.listing(Kind::Tool).await?;
         if !tools.sources().any(|(_, met)| has_tasks(&met.capabilities)) {
             return self.source_for(method, params).await;
         }
-        if self.agent.era == Era::Modern && !self.agent.extends(EXTENSION) {
+        if self.agent.era == Era::Modern && !self.agent.extends(meta::TASKS_EXTENSION) {
             let error = self.turned_away("missing-capability", Kind::Source, "", "the request does not declare tasks");
-            let needed = json!({ "requiredCapabilities": { "extensions": { EXTENSION: {} } } });
+            let needed = json!({ "requiredCapabilities": { "extensions": { meta::TASKS_EXTENSION: {} } } });
             return Err(RpcError { code: RpcError::MISSING_CAPABILITY, ..error }.with_data(needed));
         }
         let id = params.get_str("taskId").unwrap_or_default();

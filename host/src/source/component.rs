@@ -13,16 +13,15 @@ use crate::call::{Outcome, SessionId};
 use crate::catalog::Kind;
 use crate::config::SourceConfig;
 use crate::gate::Permit;
-use crate::message::{Answer, Json, RpcError};
 use crate::name::ProfileName;
 use crate::plugin::{Failure, Functions, ToolFailure, Tools};
+use crate::protocol::{Answer, Json, Method, RpcError};
 
 mod command;
 
 pub(crate) use command::{CommandSource, Program};
 
 /// That there is no such resource, as revisions before 2026-07-28 say it; the front puts it into the agent's words.
-const NO_RESOURCE: i64 = -32002;
 
 /// What [`Discovery::protocol`] says of a component: there is no wire, and so no revision.
 const PROTOCOL: &str = "component";
@@ -71,15 +70,15 @@ impl ComponentSource {
         };
         match read {
             Ok(Some(contents)) => Outcome::Answered(Answer::Result(contents)),
-            Ok(None) => error(NO_RESOURCE, format!("resource not found: {uri}")),
+            Ok(None) => error(RpcError::RESOURCE_NOT_FOUND, format!("resource not found: {uri}")),
             Err(Failure { code, detail }) => {
                 error(RpcError::INTERNAL, format!("the component failed ({code}): {detail}"))
             }
         }
     }
 
-    async fn in_time<T>(&self, method: &str, listed: impl Future<Output = T>) -> Result<T, SourceError> {
-        let late = |_| SourceError::Timeout { method: method.to_owned(), seconds: self.timeout.as_secs() };
+    async fn in_time<T>(&self, method: &Method, listed: impl Future<Output = T>) -> Result<T, SourceError> {
+        let late = |_| SourceError::Timeout { method: method.to_string(), seconds: self.timeout.as_secs() };
         tokio::time::timeout(self.timeout, listed).await.map_err(late)
     }
 
@@ -102,7 +101,7 @@ impl ComponentSource {
 impl Source for ComponentSource {
     async fn discover(&self, _: &Arc<dyn Client>) -> Result<Discovery, SourceError> {
         let (identity, listed) = match &self.tools {
-            Callee::Tools(tools) => (tools.identity(), self.in_time("tools/list", tools.definitions()).await?),
+            Callee::Tools(tools) => (tools.identity(), self.in_time(&Method::ToolsList, tools.definitions()).await?),
             Callee::Functions(functions) => (functions.identity(), Ok(functions.definitions())),
         };
         let listed =
@@ -126,7 +125,7 @@ impl Source for ComponentSource {
         Ok(match (kind, &self.tools) {
             (Kind::Tool, _) => self.discover(client).await?.tools,
             (Kind::Resource, Callee::Tools(tools)) if tools.offers_resources() => {
-                let resources = self.in_time("resources/list", tools.resources(client.profile())).await?;
+                let resources = self.in_time(&Method::ResourcesList, tools.resources(client.profile())).await?;
                 Listed { items: resources.map_err(failed)?, ..Listed::default() }
             }
             _ => Listed::default(),
@@ -144,10 +143,10 @@ impl Source for ComponentSource {
             Ok(turn) => turn,
             Err(busy) => return Outcome::NotSent(busy),
         };
-        if let ("resources/read", Callee::Tools(tools)) = (permit.method(), &self.tools) {
+        if let (Method::ResourcesRead, Callee::Tools(tools)) = (permit.method(), &self.tools) {
             return self.read(tools, &caller.profile, permit.source_params(), deadline).await;
         }
-        if permit.method() != "tools/call" {
+        if permit.method() != Method::ToolsCall {
             let text = format!("a component has no method `{}`", permit.method());
             return error(RpcError::METHOD_NOT_FOUND, text);
         }

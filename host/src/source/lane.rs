@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout_at};
 
-use crate::call::is_work;
 use crate::config::Places;
 use crate::name::SourceName;
+use crate::protocol::Method;
 
 /// The calls that a source has and that wait for it. One source's never stand in the way of another's.
 #[derive(Debug)]
@@ -36,8 +36,10 @@ impl Lane {
     ///
     /// # Errors
     /// Why there is none, for people: too many wait already, or the deadline has passed.
-    pub(crate) async fn turn(&self, method: &str, deadline: Instant) -> Result<Turn, String> {
-        let Some((most, places)) = self.concurrency.as_ref().filter(|_| is_work(method)) else { return Ok(Turn(None)) };
+    pub(crate) async fn turn(&self, method: &Method, deadline: Instant) -> Result<Turn, String> {
+        let Some((most, places)) = self.concurrency.as_ref().filter(|_| method.is_work()) else {
+            return Ok(Turn(None));
+        };
         let source = &self.source;
         if let Ok(place) = Arc::clone(places).try_acquire_owned() {
             return Ok(Turn(Some(place)));
@@ -98,27 +100,27 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn so_many_calls_are_at_a_source_so_many_wait_and_the_next_is_told() {
         let lane = lane(1, 1);
-        let first = lane.turn("tools/call", soon()).await.unwrap();
-        let mut second = Box::pin(lane.turn("tools/call", soon()));
+        let first = lane.turn(&Method::ToolsCall, soon()).await.unwrap();
+        let mut second = Box::pin(lane.turn(&Method::ToolsCall, soon()));
         assert!(futures_util::poll!(&mut second).is_pending());
-        let full = lane.turn("tools/call", soon()).await.unwrap_err();
+        let full = lane.turn(&Method::ToolsCall, soon()).await.unwrap_err();
         assert!(full.contains("source `s` is busy") && full.contains("1 wait"), "{full}");
-        assert!(lane.turn("tasks/result", soon()).await.is_ok(), "what goes on with a call needs no turn");
+        assert!(lane.turn(&Method::TasksResult, soon()).await.is_ok(), "what goes on with a call needs no turn");
         drop(first);
         drop(second.await.unwrap());
-        assert!(lane.turn("tools/call", soon()).await.is_ok(), "the queue is empty again");
+        assert!(lane.turn(&Method::ToolsCall, soon()).await.is_ok(), "the queue is empty again");
     }
 
     #[tokio::test(start_paused = true)]
     async fn nobody_waits_longer_than_the_call_may_take_and_who_goes_leaves_the_queue() {
         let lane = lane(1, 1);
-        let _first = lane.turn("tools/call", soon()).await.unwrap();
-        let late = lane.turn("tools/call", soon()).await.unwrap_err();
+        let _first = lane.turn(&Method::ToolsCall, soon()).await.unwrap();
+        let late = lane.turn(&Method::ToolsCall, soon()).await.unwrap_err();
         assert!(late.contains("nothing was sent"), "{late}");
-        let mut gone = Box::pin(lane.turn("tools/call", soon()));
+        let mut gone = Box::pin(lane.turn(&Method::ToolsCall, soon()));
         assert!(futures_util::poll!(&mut gone).is_pending());
         drop(gone);
-        let mut next = Box::pin(lane.turn("tools/call", soon()));
+        let mut next = Box::pin(lane.turn(&Method::ToolsCall, soon()));
         assert!(futures_util::poll!(&mut next).is_pending(), "there is room in the queue");
     }
 }

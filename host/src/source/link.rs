@@ -15,8 +15,9 @@ use super::transport::Transport;
 use super::{Client, Discovery, Listed, Relay, SourceError};
 use crate::call::Outcome;
 use crate::catalog::Kind;
-use crate::message::{Json, Message, Notification};
 use crate::name::SourceName;
+use crate::protocol::meta::LOG_LEVEL;
+use crate::protocol::{Era, Json, Message, Method, Notification};
 
 mod audience;
 mod errands;
@@ -29,10 +30,9 @@ mod time;
 
 pub(crate) use audience::Audience;
 use errands::Errand;
-use handshake::{Agreed, Era};
+use handshake::Agreed;
 pub(crate) use handshake::{Deadlines, Opening};
 use meta::Hop;
-pub(crate) use meta::{LOG_LEVEL, RESERVED as RESERVED_META};
 pub(crate) use pages::needed as pages_needed;
 use pending::{Caller, Lost, Shared};
 pub(crate) use time::CallTime;
@@ -43,9 +43,6 @@ const MAX_ERRANDS: usize = 64;
 
 /// How long a request may stay open whose point is to stay open. Ends before a counter of milliseconds does.
 const FOR_GOOD: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
-
-/// The method that asks a legacy source whether it lives.
-const PING: &str = "ping";
 
 /// An open connection. Dropping it ends it.
 pub(crate) struct Link {
@@ -117,7 +114,7 @@ impl Link {
             transport.agreed(&link.agreed.protocol);
             link.discover().await
         };
-        match timeout(whole, opened).await.unwrap_or_else(|_| Err(handshake::late(Kind::Tool.list_method(), whole))) {
+        match timeout(whole, opened).await.unwrap_or_else(|_| Err(handshake::late(&Kind::Tool.list_method(), whole))) {
             Ok(discovery) => Ok((link, discovery)),
             Err(error) => {
                 transport.close().await;
@@ -147,7 +144,7 @@ impl Link {
     pub(crate) async fn list(&self, kind: Kind) -> Result<Listed, SourceError> {
         let whole = self.deadlines.whole;
         let listing = handshake::list(&self.shared, &self.agreed, kind, self.deadlines.list);
-        let mut listed = timeout(whole, listing).await.map_err(|_| handshake::late(kind.list_method(), whole))??;
+        let mut listed = timeout(whole, listing).await.map_err(|_| handshake::late(&kind.list_method(), whole))??;
         if kind == Kind::Tool && self.is_modern() {
             listed.items = self.shared.transport.listed(listed.items);
         }
@@ -165,7 +162,7 @@ impl Link {
     /// future tells the source that the call is cancelled.
     pub(crate) async fn call(
         &self,
-        method: &str,
+        method: &Method,
         params: &Json,
         client: &Arc<dyn Client>,
         relay: Relay,
@@ -173,7 +170,7 @@ impl Link {
     ) -> Outcome {
         // Without it the call goes on and says less.
         let _ = timeout(time.left() / 2, self.set_level(params)).await;
-        let left = if method == "subscriptions/listen" { FOR_GOOD } else { time.left() };
+        let left = if method == Method::SubscriptionsListen { FOR_GOOD } else { time.left() };
         if left.is_zero() {
             return Outcome::NotSent(time.is_over());
         }
@@ -198,7 +195,7 @@ impl Link {
 
     /// A modern caller says with each call how much it wants to be told; a legacy source is asked once and remembers.
     async fn set_level(&self, params: &Json) {
-        let wanted = params.get("_meta").and_then(|caller| caller.get(meta::LOG_LEVEL));
+        let wanted = params.get("_meta").and_then(|caller| caller.get(LOG_LEVEL));
         let Some(wanted) = wanted.filter(|_| !self.is_modern() && self.declares("logging")) else { return };
         let mut level = self.level.lock().await;
         if level.as_ref() == Some(&wanted) {
@@ -207,12 +204,12 @@ impl Link {
         let params = Json::empty_object().with("level", &wanted).unwrap_or_else(Json::empty_object);
         // One that does not answer is not asked by each call.
         *level = Some(wanted);
-        let _ = self.shared.request("logging/setLevel", |_| params, None, self.deadlines.list).await;
+        let _ = self.shared.request(&Method::LoggingSetLevel, |_| params, None, self.deadlines.list).await;
     }
 
     /// Sends a request of the session again that an earlier connection has answered. What is answered now is not looked at.
-    pub(crate) async fn repeat(&self, method: &str, params: Json) {
-        let _ = self.shared.request(method, |_| params, None, self.deadlines.list).await;
+    pub(crate) async fn repeat(&self, method: Method, params: Json) {
+        let _ = self.shared.request(&method, |_| params, None, self.deadlines.list).await;
     }
 
     /// What was declared to the source, if it is a legacy one.
@@ -223,7 +220,7 @@ impl Link {
     /// Sends a notification of the client's agent, and waits until it has left, for at most `timeout`.
     pub(crate) async fn notify(
         &self,
-        method: &str,
+        method: &Method,
         params: &Json,
         client: &Arc<dyn Client>,
         timeout: Duration,
@@ -232,7 +229,7 @@ impl Link {
         let context = &self.shared.party.context;
         let hop = Hop { era: self.agreed.era, capabilities: &capabilities, level: None, context };
         let params = Some(meta::dress(params, &hop, None));
-        let message = Message::Notification(Notification { method: method.to_owned(), params });
+        let message = Message::Notification(Notification { method: method.clone(), params });
         let sent = tokio::time::timeout(timeout, self.shared.transport.send(&message)).await;
         sent.map_err(|_| handshake::late(method, timeout))?.map_err(|error| {
             self.shared.broke(&error);
@@ -291,11 +288,11 @@ impl Link {
     /// [`SourceError`] if nothing comes within `deadline`, or the connection has ended.
     pub(crate) async fn ping(&self, deadline: Duration) -> Result<(), SourceError> {
         let hop = Hop::quiet(self.agreed.era);
-        let method = if self.is_modern() { handshake::DISCOVER } else { PING };
+        let method = if self.is_modern() { Method::ServerDiscover } else { Method::Ping };
         let dressed = |_| meta::dress(&Json::empty_object(), &hop, None);
-        match self.shared.request(method, dressed, None, deadline).await {
+        match self.shared.request(&method, dressed, None, deadline).await {
             Ok(_) => Ok(()),
-            Err(lost) => Err(handshake::explain(method, deadline, lost)),
+            Err(lost) => Err(handshake::explain(&method, deadline, lost)),
         }
     }
 

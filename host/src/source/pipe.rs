@@ -15,7 +15,7 @@ use tokio::time::{Instant, timeout};
 
 use super::transport::{Received, Transport, TransportError};
 use super::{SAID, SourceError};
-use crate::message::{Message, MessageError};
+use crate::protocol::{Message, MessageError};
 use lines::{Line, Lines};
 pub(crate) use stderr::Secrets;
 pub(super) use stderr::escape;

@@ -13,9 +13,8 @@ use crate::catalog::Item;
 use crate::config::Lifecycle;
 use crate::digest::Digest;
 use crate::gate::Permit;
-use crate::message::{Answer, Json, Notification, Request};
 use crate::plugin::testing::view;
-use crate::session::Era;
+use crate::protocol::{Answer, Era, Json, Notification, Request};
 
 pub(crate) fn nobody() -> Arc<dyn Client> {
     Arc::new(Onlooker)
@@ -77,7 +76,7 @@ impl Client for Ear {
         None
     }
     async fn notify(&self, _: &str, notification: Notification) {
-        self.told.lock().unwrap().push(notification.method);
+        self.told.lock().unwrap().push(notification.method.to_string());
         self.news.notify_one();
     }
     async fn request(&self, _: &str, _: Request) -> Answer {

@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 
-use crate::message::{Id, Json, Message};
+use crate::protocol::{Id, Json, Message};
 
 /// In the data of an error that a transport makes: a person must log in before the source says anything.
 pub(super) const LOGIN: &str = "needsLogin";

@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 
 use crate::broker::Broker;
 use crate::config::Config;
-use crate::message::{Answer, Json, Notification};
+use crate::protocol::{Answer, Json, Notification};
 use crate::session::{Agent, Contact, Elicitation, Nobody, Session, Transport};
 
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
@@ -73,7 +73,7 @@ impl Contact for Numbered {
         Elicitation::None
     }
 
-    async fn request(&self, _: &str, _: Option<Json>) -> Answer {
+    async fn request(&self, _: &crate::protocol::Method, _: Option<Json>) -> Answer {
         panic!("nothing is asked")
     }
 }

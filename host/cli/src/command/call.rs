@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
 use async_trait::async_trait;
-use portcullis::message::{Answer, Json, Notification, RpcError};
 use portcullis::name::SourceName;
+use portcullis::protocol::{Answer, Json, Method, Notification, RpcError};
 use portcullis::session::{Contact, Elicitation};
 use serde_json::json;
 
@@ -58,7 +58,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
     let answer = run::with_broker(config, async |broker| {
         let session = broker.open_session(&profile, "cli", "portcullis-cli").await.map_err(failed)?;
         let answer = tokio::select! {
-            answer = session.request("tools/call", params, Arc::new(Terminal)) => Ok(answer),
+            answer = session.request(Method::ToolsCall, params, Arc::new(Terminal)) => Ok(answer),
             _ = run::asked_to_end() => Err(anyhow::anyhow!("interrupted; `portcullis audit tail` says how far it got")),
         };
         session.close().await;
@@ -119,7 +119,7 @@ impl Contact for Terminal {
         if both { Elicitation::Request } else { Elicitation::None }
     }
 
-    async fn request(&self, _: &str, params: Option<Json>) -> Answer {
+    async fn request(&self, _: &Method, params: Option<Json>) -> Answer {
         let asked = tokio::task::spawn_blocking(move || ask(&params.unwrap_or_else(Json::null))).await;
         let answer = asked.ok().and_then(Result::ok).flatten();
         Answer::Result(Json::of(&match answer {

@@ -11,7 +11,7 @@ use async_trait::async_trait;
 use portcullis::broker::Broker;
 use portcullis::config::Config;
 use portcullis::ledger::{self, Verdict};
-use portcullis::message::{Answer, Json, Notification};
+use portcullis::protocol::{Answer, Json, Method, Notification};
 use portcullis::session::{Contact, Elicitation, Session};
 use serde_json::json;
 
@@ -135,7 +135,7 @@ async fn call(
 ) -> anyhow::Result<()> {
     say(&format!("agent   {BOLD}{tool}{BOLD:#} {arguments}"))?;
     let params = Json::of(&json!({ "name": tool, "arguments": arguments }));
-    let answer = session.request("tools/call", params, Arc::new(person)).await;
+    let answer = session.request(Method::ToolsCall, params, Arc::new(person)).await;
     match (&answer, ending) {
         (Answer::Result(result), Ending::Answered) => {
             let blocks = result.get("content").and_then(|content| content.items()).unwrap_or_default();
@@ -168,7 +168,7 @@ impl Contact for Person {
         }
     }
 
-    async fn request(&self, _: &str, params: Option<Json>) -> Answer {
+    async fn request(&self, _: &Method, params: Option<Json>) -> Answer {
         let Self::Says(answer) = self else { return Answer::Result(Json::of(&json!({ "action": "cancel" }))) };
         let question = params.and_then(|params| params.get_str("message")).unwrap_or_default();
         // A reader that went away is no reason to answer otherwise.

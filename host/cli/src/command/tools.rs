@@ -32,7 +32,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
         output::json(&json!(&*tools))?;
         return Ok(ExitCode::SUCCESS);
     }
-    let name = |tool: &portcullis::message::Json| tool.get_str("name").unwrap_or_default();
+    let name = |tool: &portcullis::protocol::Json| tool.get_str("name").unwrap_or_default();
     let width = tools.iter().map(|tool| name(tool).len()).max().unwrap_or(0);
     for tool in &*tools {
         let description = tool.get_str("description").unwrap_or_default();

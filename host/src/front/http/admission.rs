@@ -12,8 +12,8 @@ use url::Url;
 use super::jwt::{Denial, Verifier};
 use super::reply::Refusal;
 use super::token::Tokens;
-use crate::message::RpcError;
 use crate::name::ProfileName;
+use crate::protocol::RpcError;
 
 /// Where a protected resource describes itself (RFC 9728, section 3).
 const WELL_KNOWN: &str = "/.well-known/oauth-protected-resource";

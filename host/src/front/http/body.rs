@@ -10,7 +10,7 @@ use http_body_util::BodyExt as _;
 
 use super::places::{Place, Places};
 use super::reply::Refusal;
-use crate::message::{MessageError, RpcError, make_room};
+use crate::protocol::{MessageError, RpcError, make_room};
 
 /// How many of the largest bodies may be held at once, by all callers together: 256 MiB unless the configuration allows larger
 /// messages. By the rule of [`Places`] that is two for one caller, and room beside it for others.

@@ -13,7 +13,7 @@ use tokio::time::timeout;
 
 use super::reply::KEEP_ALIVE;
 use super::streams::{EventId, Reader};
-use crate::message::Message;
+use crate::protocol::Message;
 
 /// The media type of a stream of events.
 const EVENTS: &str = "text/event-stream";

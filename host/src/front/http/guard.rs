@@ -8,7 +8,7 @@ use axum::http::uri::Authority;
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 
 use super::reply::Refusal;
-use crate::message::RpcError;
+use crate::protocol::RpcError;
 
 /// The checks before the protocol.
 pub(crate) struct Guard {

@@ -4,17 +4,8 @@ use axum::http::header::{ACCEPT, CONTENT_TYPE};
 use axum::http::{HeaderMap, StatusCode};
 
 use super::reply::Refusal;
-use crate::front::protocol::{client, modern, version};
-use crate::header;
-use crate::message::{Json, Message, RpcError};
-
-/// The session of a legacy request.
-pub(crate) const SESSION: &str = "mcp-session-id";
-/// Where a legacy agent takes up a stream again.
-pub(crate) const LAST_EVENT: &str = "last-event-id";
-const VERSION: &str = "mcp-protocol-version";
-const METHOD: &str = "mcp-method";
-const NAME: &str = "mcp-name";
+use crate::front::protocol::client;
+use crate::protocol::{Json, Message, Method, RpcError, header, param_header, revision};
 
 const JSON: &str = "application/json";
 const EVENTS: &str = "text/event-stream";
@@ -26,7 +17,7 @@ pub(crate) fn single<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'
 
 /// The protocol version that the headers name.
 pub(crate) fn version(headers: &HeaderMap) -> Result<Option<&str>, Refusal> {
-    single(headers, VERSION)
+    single(headers, header::PROTOCOL_VERSION)
 }
 
 /// 415 unless the body is JSON.
@@ -76,12 +67,12 @@ fn accepts(headers: &HeaderMap, media: &str) -> bool {
 
 /// Whether a message belongs to the stateless era. `initialize` does only if its body says so.
 pub(crate) fn is_modern(headers: &HeaderMap, message: &Message) -> Result<bool, Refusal> {
-    let by_header = version(headers)?.is_some_and(|version| version >= version::MODERN && version.starts_with("20"));
+    let by_header = version(headers)?.is_some_and(|version| version >= revision::MODERN && version.starts_with("20"));
     Ok(match message {
         Message::Request(request) => {
-            let by_body = client::meta_version(request.params.as_ref()).is_some_and(|v| !version::is_legacy(&v));
-            let by_header = by_header && request.method != "initialize";
-            by_header || by_body || request.method == modern::DISCOVER
+            let by_body = client::meta_version(request.params.as_ref()).is_some_and(|v| !revision::is_legacy(&v));
+            let by_header = by_header && request.method != Method::Initialize;
+            by_header || by_body || request.method == Method::ServerDiscover
         }
         Message::Notification(_) | Message::Response(_) => by_header,
     })
@@ -90,7 +81,7 @@ pub(crate) fn is_modern(headers: &HeaderMap, message: &Message) -> Result<bool, 
 /// 400 if a legacy request names a version that we do not speak.
 pub(crate) fn check_legacy_version(headers: &HeaderMap) -> Result<(), Refusal> {
     match version(headers)? {
-        Some(version) if !version::is_legacy(version) => {
+        Some(version) if !revision::is_legacy(version) => {
             let version: String = version.chars().take(32).collect();
             let message = format!("`MCP-Protocol-Version` {version:?} is not served here");
             Err(Refusal::new(StatusCode::BAD_REQUEST, RpcError::INVALID_REQUEST, message))
@@ -116,10 +107,10 @@ pub(crate) fn check_agreement(headers: &HeaderMap, message: &Message) -> Result<
 /// `initialize` have no such headers, but whoever routes by them reads them.
 pub(crate) fn check_contradiction(headers: &HeaderMap, message: &Message) -> Result<(), Refusal> {
     let (id, method, params) = match message {
-        Message::Request(request) => (Some(&request.id), request.method.as_str(), request.params.as_ref()),
-        Message::Notification(notification) => (None, notification.method.as_str(), notification.params.as_ref()),
+        Message::Request(request) => (Some(&request.id), Some(&request.method), request.params.as_ref()),
+        Message::Notification(notification) => (None, Some(&notification.method), notification.params.as_ref()),
         // A response has no method that a header could repeat.
-        Message::Response(_) => (None, "", None),
+        Message::Response(_) => (None, None, None),
     };
     contradiction(headers, method, params).map_err(|why| {
         let error = RpcError::new(RpcError::HEADER_MISMATCH, why);
@@ -127,28 +118,28 @@ pub(crate) fn check_contradiction(headers: &HeaderMap, message: &Message) -> Res
     })
 }
 
-fn contradiction(headers: &HeaderMap, method: &str, params: Option<&Json>) -> Result<(), String> {
-    if let Some(given) = value(headers, METHOD)? {
-        agree("Mcp-Method", Some(given), method)?;
+fn contradiction(headers: &HeaderMap, method: Option<&Method>, params: Option<&Json>) -> Result<(), String> {
+    if let Some(given) = value(headers, header::METHOD)? {
+        agree("Mcp-Method", Some(given), method.map_or("", |method| method))?;
     }
     let Some(given) = name_in(headers)? else { return Ok(()) };
-    let named = named_by(method).and_then(|key| params?.get_str(key)).unwrap_or_default();
+    let named = method.and_then(Method::named_by).and_then(|key| params?.get_str(key)).unwrap_or_default();
     agree("Mcp-Name", Some(&given), &named)
 }
 
-fn agreement(headers: &HeaderMap, request: bool, method: &str, params: Option<&Json>) -> Result<(), String> {
+fn agreement(headers: &HeaderMap, request: bool, method: &Method, params: Option<&Json>) -> Result<(), String> {
     if request && let Some(body) = client::meta_version(params) {
-        agree("MCP-Protocol-Version", value(headers, VERSION)?, &body)?;
+        agree("MCP-Protocol-Version", value(headers, header::PROTOCOL_VERSION)?, &body)?;
     }
-    agree("Mcp-Method", value(headers, METHOD)?, method)?;
-    let Some(name) = named_by(method).and_then(|key| params?.get_str(key)) else { return Ok(()) };
+    agree("Mcp-Method", value(headers, header::METHOD)?, method)?;
+    let Some(name) = method.named_by().and_then(|key| params?.get_str(key)) else { return Ok(()) };
     agree("Mcp-Name", name_in(headers)?.as_deref(), &name)
 }
 
 /// The name that the headers give, decoded.
 fn name_in(headers: &HeaderMap) -> Result<Option<String>, String> {
-    let decoded = |raw| header::decode(raw).ok_or("`Mcp-Name` is not valid Base64");
-    Ok(value(headers, NAME)?.map(decoded).transpose()?)
+    let decoded = |raw| param_header::decode(raw).ok_or("`Mcp-Name` is not valid Base64");
+    Ok(value(headers, header::NAME)?.map(decoded).transpose()?)
 }
 
 fn agree(header: &str, given: Option<&str>, body: &str) -> Result<(), String> {
@@ -156,16 +147,6 @@ fn agree(header: &str, given: Option<&str>, body: &str) -> Result<(), String> {
         None => Err(format!("header `{header}` is missing")),
         Some(given) if given != body => Err(format!("header `{header}` does not say what the body says")),
         Some(_) => Ok(()),
-    }
-}
-
-/// Which parameter a method's `Mcp-Name` repeats.
-fn named_by(method: &str) -> Option<&'static str> {
-    match method {
-        "tools/call" | "prompts/get" => Some("name"),
-        "resources/read" | "resources/subscribe" | "resources/unsubscribe" => Some("uri"),
-        "tasks/get" | "tasks/update" | "tasks/cancel" => Some("taskId"),
-        _ => None,
     }
 }
 
@@ -203,34 +184,38 @@ mod tests {
 
     #[test]
     fn headers_must_repeat_the_body() {
-        let params = Json::of(&serde_json::json!({ "name": "grüß", "_meta": { client::META_VERSION: "2026-07-28" } }));
-        let check = |pairs: &[(&'static str, &str)]| agreement(&headers(pairs), true, "tools/call", Some(&params));
-        let version = (VERSION, "2026-07-28");
-        let name = (NAME, "=?base64?Z3LDvMOf?=");
-        assert_eq!(check(&[version, (METHOD, "tools/call"), name]), Ok(()));
+        let params = Json::of(
+            &serde_json::json!({ "name": "grüß", "_meta": { crate::protocol::meta::PROTOCOL_VERSION: "2026-07-28" } }),
+        );
+        let check =
+            |pairs: &[(&'static str, &str)]| agreement(&headers(pairs), true, &Method::ToolsCall, Some(&params));
+        let version = (header::PROTOCOL_VERSION, "2026-07-28");
+        let name = (header::NAME, "=?base64?Z3LDvMOf?=");
+        assert_eq!(check(&[version, (header::METHOD, "tools/call"), name]), Ok(()));
         for bad in [
-            &[(METHOD, "tools/call"), name][..],
-            &[(VERSION, "2025-11-25"), (METHOD, "tools/call"), name],
+            &[(header::METHOD, "tools/call"), name][..],
+            &[(header::PROTOCOL_VERSION, "2025-11-25"), (header::METHOD, "tools/call"), name],
             &[version, name],
-            &[version, (METHOD, "tools/list"), name],
-            &[version, (METHOD, "tools/call")],
-            &[version, (METHOD, "tools/call"), (NAME, "other")],
-            &[version, (METHOD, "tools/call"), (NAME, "=?base64?!?=")],
+            &[version, (header::METHOD, "tools/list"), name],
+            &[version, (header::METHOD, "tools/call")],
+            &[version, (header::METHOD, "tools/call"), (header::NAME, "other")],
+            &[version, (header::METHOD, "tools/call"), (header::NAME, "=?base64?!?=")],
         ] {
             assert!(check(bad).is_err(), "{bad:?}");
         }
-        let legacy = |pairs: &[(&'static str, &str)]| contradiction(&headers(pairs), "tools/call", Some(&params));
-        for good in [&[][..], &[name], &[(METHOD, "tools/call")], &[(METHOD, "tools/call"), name]] {
+        let legacy =
+            |pairs: &[(&'static str, &str)]| contradiction(&headers(pairs), Some(&Method::ToolsCall), Some(&params));
+        for good in [&[][..], &[name], &[(header::METHOD, "tools/call")], &[(header::METHOD, "tools/call"), name]] {
             assert_eq!(legacy(good), Ok(()), "{good:?}");
         }
-        for bad in [(METHOD, "tools/list"), (METHOD, ""), (NAME, "other"), (NAME, "")] {
+        for bad in [(header::METHOD, "tools/list"), (header::METHOD, ""), (header::NAME, "other"), (header::NAME, "")] {
             assert!(legacy(&[bad]).is_err(), "{bad:?}");
         }
-        let mut twice = headers(&[version, (METHOD, "tools/call"), name]);
-        twice.append(NAME, "x".parse().unwrap());
-        assert!(agreement(&twice, true, "tools/call", Some(&params)).is_err());
-        assert!(contradiction(&twice, "tools/call", Some(&params)).is_err());
+        let mut twice = headers(&[version, (header::METHOD, "tools/call"), name]);
+        twice.append(header::NAME, "x".parse().unwrap());
+        assert!(agreement(&twice, true, &Method::ToolsCall, Some(&params)).is_err());
+        assert!(contradiction(&twice, Some(&Method::ToolsCall), Some(&params)).is_err());
         // What names nothing is not called by a name.
-        assert!(contradiction(&headers(&[(NAME, "x")]), "tools/list", None).is_err());
+        assert!(contradiction(&headers(&[(header::NAME, "x")]), Some(&Method::ToolsList), None).is_err());
     }
 }

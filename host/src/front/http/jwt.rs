@@ -16,11 +16,10 @@ use tokio::time::Instant;
 
 use super::admission::Admitted;
 use crate::config::JwtConfig;
-use crate::digest::canonical;
 use crate::egress::{EgressError, Reach};
-use crate::message::Json;
 use crate::name::ProfileName;
 use crate::oauth::Web;
+use crate::protocol::{Json, canonical};
 use crate::visible::is_hidden;
 
 /// What a token may be signed with. None has a secret that both sides know.

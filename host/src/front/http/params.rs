@@ -4,8 +4,8 @@ use axum::http::HeaderMap;
 use serde_json::Value;
 
 use super::headers;
-use crate::header::{self, ANNOTATION, Repeated};
-use crate::message::Json;
+use crate::protocol::Json;
+use crate::protocol::param_header::{self, ANNOTATION, Repeated};
 
 /// Compares the headers of a `tools/call` with its arguments, as far as the tool asks for it.
 ///
@@ -18,14 +18,14 @@ pub(crate) fn check(headers: &HeaderMap, tools: &[Json], params: &Json) -> Resul
     let Some(schema) = schema.and_then(|schema| schema.read::<Value>().ok()) else { return Ok(()) };
     let arguments = params.get("arguments").and_then(|arguments| arguments.read().ok()).unwrap_or(Value::Null);
     // A schema that asks for what the protocol forbids asks for nothing.
-    let repeated = header::repeated(&schema).unwrap_or_default();
+    let repeated = param_header::repeated(&schema).unwrap_or_default();
     repeated.iter().try_for_each(|repeated| agree(repeated, &arguments, headers))
 }
 
 fn agree(repeated: &Repeated, arguments: &Value, headers: &HeaderMap) -> Result<(), String> {
     let header = &repeated.header;
     let given = headers::value(headers, header)?
-        .map(|raw| header::decode(raw).ok_or_else(|| format!("header `{header}` is not valid Base64")))
+        .map(|raw| param_header::decode(raw).ok_or_else(|| format!("header `{header}` is not valid Base64")))
         .transpose()?;
     match (given, repeated.value(arguments)) {
         (None, Some(_)) => Err(format!("header `{header}` is missing, which the tool's schema asks for")),

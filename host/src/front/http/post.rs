@@ -10,14 +10,13 @@ use tokio::sync::{OnceCell, mpsc};
 use super::admission::Admitted;
 use super::reply::{self, Refusal};
 use super::{Shared, headers, params};
-use crate::call::is_of_the_protocol;
 use crate::front::protocol::client::{self, Client};
 use crate::front::protocol::contact::OUT_QUEUE;
 use crate::front::protocol::desk::Desk;
 use crate::front::protocol::legacy::Legacy;
 use crate::front::protocol::{Step, modern, unknown};
-use crate::message::{Message, Notification, Request, Response as Answered, RpcError};
-use crate::session::{Agent, Era, Transport};
+use crate::protocol::{Era, Message, Method, Notification, Request, Response as Answered, RpcError, header};
+use crate::session::{Agent, Transport};
 
 pub(crate) async fn post(
     shared: &Arc<Shared>,
@@ -44,7 +43,7 @@ async fn modern_message(
 ) -> Result<Response, Refusal> {
     let message = match message {
         // Of another revision are its headers, too.
-        Message::Request(request) if modern::is_removed(&request.method) => {
+        Message::Request(request) if request.method.is_removed_from_modern() => {
             let answer = unknown(request);
             return Ok(reply::json(reply::modern_status(&answer), answer));
         }
@@ -54,7 +53,7 @@ async fn modern_message(
     match message {
         Message::Request(request) => modern_request(shared, caller, headers, request).await,
         // Of the protocol's own none concerns us: cancelling is closing the stream in this era.
-        Message::Notification(notification) if is_of_the_protocol(&notification.method) => Ok(reply::accepted()),
+        Message::Notification(notification) if notification.method.is_reserved() => Ok(reply::accepted()),
         Message::Notification(notification) => modern_notification(shared, caller, &notification).await,
         Message::Response(_) => {
             let message = "no response is expected: a server asks nothing by a request in this era";
@@ -108,7 +107,7 @@ async fn modern_request(
         let refused = Answered::error(Some(request.id), &modern::refusal());
         return Ok(reply::json(reply::modern_status(&refused), refused));
     }
-    if request.method == "tools/call"
+    if request.method == Method::ToolsCall
         && let (Some(params), Ok(tools)) = (&request.params, desk.tools().await)
     {
         let agree = params::check(headers, &tools, params);
@@ -131,7 +130,7 @@ async fn legacy_message(
 ) -> Result<Response, Refusal> {
     headers::check_contradiction(headers, &message)?;
     let message = match message {
-        Message::Request(request) if request.method == "initialize" => {
+        Message::Request(request) if request.method == Method::Initialize => {
             return initialize(shared, caller, request).await;
         }
         message => message,
@@ -154,7 +153,7 @@ async fn initialize(shared: &Shared, caller: &Admitted, request: Request) -> Res
         Ok((agent, result)) => {
             let mut response = reply::json(StatusCode::OK, Answered::result(request.id, result));
             if let Ok(id) = HeaderValue::from_str(&session) {
-                response.headers_mut().insert(HeaderName::from_static(headers::SESSION), id);
+                response.headers_mut().insert(HeaderName::from_static(header::SESSION_ID), id);
             }
             shared.sessions.add(session, caller.clone(), agent)?;
             Ok(response)

@@ -22,7 +22,7 @@ use super::events;
 use super::streams::Streams;
 use crate::front::protocol::contact::Out;
 use crate::front::protocol::{self, Work};
-use crate::message::{Answer, Id, Message, MessageError, Response as Answered, RpcError};
+use crate::protocol::{Answer, Id, Message, MessageError, Response as Answered, RpcError};
 
 /// How often a silent stream says that it lives. Proxies drop connections that are silent for 30 to 60 seconds.
 pub(super) const KEEP_ALIVE: Duration = Duration::from_secs(15);

@@ -9,7 +9,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
 use tokio::sync::{OnceCell, mpsc};
 
 use super::admission::Admitted;
-use super::headers::{self, SESSION};
+use super::headers;
 use super::reply::{Refusal, Resumable};
 use super::streams::{EventId, Reader, Streams};
 use super::table::{Entry, InUse, Table};
@@ -17,7 +17,7 @@ use crate::front::DRAIN;
 use crate::front::protocol::contact::{OUT_QUEUE, Out};
 use crate::front::protocol::desk::Desk;
 use crate::front::protocol::legacy::Legacy;
-use crate::message::{Json, RpcError};
+use crate::protocol::{Json, RpcError, header};
 use crate::session::Agent;
 
 /// How many sessions the front holds, of each era. Each costs some kilobytes; a client that loses its ids and begins
@@ -203,7 +203,7 @@ impl LegacySession {
 }
 
 fn session_id(headers: &HeaderMap) -> Result<&str, Refusal> {
-    headers::single(headers, SESSION)?.ok_or_else(|| {
+    headers::single(headers, header::SESSION_ID)?.ok_or_else(|| {
         let message = "`Mcp-Session-Id` is missing; begin with `initialize`, and send the id that it is answered with";
         Refusal::new(StatusCode::BAD_REQUEST, RpcError::INVALID_REQUEST, message)
     })

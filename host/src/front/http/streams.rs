@@ -14,7 +14,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
-use crate::message::Message;
+use crate::protocol::Message;
 
 /// How much of what a stream said last is kept, in bytes and in messages. Progress and logs of a long call fit; a result
 /// that is larger than all of it cannot be had twice.

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::reply::Refusal;
 use super::sessions::{MAX_OF_ONE, MAX_SESSIONS};
-use crate::message::RpcError;
+use crate::protocol::RpcError;
 
 /// Entries that are dropped when nobody has used them for a time.
 pub(super) struct Table<K, V> {

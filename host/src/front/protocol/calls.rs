@@ -8,7 +8,7 @@ use futures_util::future::BoxFuture;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use super::contact::Line;
-use crate::message::{Answer, Id, Json, Response, RpcError};
+use crate::protocol::{Answer, Id, Json, Response, RpcError};
 
 /// The calls that are open, by the agent's ids and the stream within which these are unique.
 #[derive(Clone, Default)]

@@ -1,13 +1,7 @@
 //! What a client says about itself: once in `initialize`, or in the `_meta` of each modern request.
 
-use super::version;
-use crate::message::{Json, RpcError};
-use crate::session::{Agent, Elicitation, Era, Transport};
-
-/// `_meta` key of the protocol version (2026-07-28).
-pub(crate) const META_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
-const META_CLIENT: &str = "io.modelcontextprotocol/clientInfo";
-const META_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
+use crate::protocol::{Era, Json, RpcError, meta, revision};
+use crate::session::{Agent, Elicitation, Transport};
 
 /// The longest `name/version` that is kept of a client, in characters. It goes into the ledger and into messages.
 const MAX_CLIENT_CHARS: usize = 128;
@@ -29,11 +23,11 @@ impl Client {
         let requested = params.and_then(|params| params.get_str("protocolVersion")).ok_or_else(|| {
             RpcError::new(RpcError::INVALID_PARAMS, "`initialize` needs `params.protocolVersion`, a string")
         })?;
-        let version = version::negotiate(&requested);
+        let version = revision::negotiate(&requested);
         let capabilities = params.and_then(|params| params.get("capabilities"));
         let capabilities = capabilities.filter(|c| c.as_bytes().starts_with(b"{")).unwrap_or_else(Json::empty_object);
         let capabilities =
-            if version::has_elicitation(version) { capabilities } else { capabilities.without("elicitation") };
+            if revision::has_elicitation(version) { capabilities } else { capabilities.without("elicitation") };
         let elicits = elicits(&capabilities);
         let elicitation = if elicits { Elicitation::Request } else { Elicitation::None };
         let name = params.and_then(|params| params.get("clientInfo")).map(|info| name(&info)).unwrap_or_default();
@@ -53,21 +47,24 @@ impl Client {
     /// -32602 if `_meta` lacks what every request must carry; -32022 if its version is not served.
     pub(crate) fn from_meta(params: Option<&Json>, transport: Transport) -> Result<Self, RpcError> {
         let meta = params.and_then(|params| params.get("_meta"));
-        let version = meta.as_ref().and_then(|meta| meta.get_str(META_VERSION)).ok_or_else(|| missing(META_VERSION))?;
-        if version != version::MODERN {
+        let version = meta
+            .as_ref()
+            .and_then(|meta| meta.get_str(meta::PROTOCOL_VERSION))
+            .ok_or_else(|| missing(meta::PROTOCOL_VERSION))?;
+        if version != revision::MODERN {
             return Err(unsupported(&version));
         }
         let capabilities = meta
             .as_ref()
-            .and_then(|meta| meta.get(META_CAPABILITIES))
+            .and_then(|meta| meta.get(meta::CLIENT_CAPABILITIES))
             .filter(|capabilities| capabilities.as_bytes().first() == Some(&b'{'))
-            .ok_or_else(|| missing(META_CAPABILITIES))?;
+            .ok_or_else(|| missing(meta::CLIENT_CAPABILITIES))?;
         let elicitation = if elicits(&capabilities) { Elicitation::InputRequired } else { Elicitation::None };
-        let name = meta.and_then(|meta| meta.get(META_CLIENT)).map(|info| name(&info)).unwrap_or_default();
+        let name = meta.and_then(|meta| meta.get(meta::CLIENT_INFO)).map(|info| name(&info)).unwrap_or_default();
         let agent = Agent {
             name: name.into(),
             era: Era::Modern,
-            revision: Some(version::MODERN),
+            revision: Some(revision::MODERN),
             transport: Some(transport),
             capabilities,
         };
@@ -77,14 +74,14 @@ impl Client {
 
 /// The protocol version that a request carries in its `_meta`.
 pub(crate) fn meta_version(params: Option<&Json>) -> Option<String> {
-    params?.get("_meta")?.get_str(META_VERSION)
+    params?.get("_meta")?.get_str(meta::PROTOCOL_VERSION)
 }
 
 /// Says which versions are served to a request that asked for another.
 pub(crate) fn unsupported(requested: &str) -> RpcError {
     let requested: String = requested.chars().take(32).collect();
     RpcError::new(RpcError::UNSUPPORTED_VERSION, format!("protocol version {requested:?} is not served here"))
-        .with_data(serde_json::json!({ "requested": requested, "supported": [version::MODERN] }))
+        .with_data(serde_json::json!({ "requested": requested, "supported": [revision::MODERN] }))
 }
 
 fn missing(key: &str) -> RpcError {
@@ -152,12 +149,13 @@ mod tests {
         let meta = |value: serde_json::Value| {
             Client::from_meta(Some(&json(&serde_json::json!({ "_meta": value }))), Transport::Pipe)
         };
-        let good = serde_json::json!({ META_VERSION: "2026-07-28", META_CAPABILITIES: { "elicitation": {} } });
+        let good = serde_json::json!({ meta::PROTOCOL_VERSION: "2026-07-28", meta::CLIENT_CAPABILITIES: { "elicitation": {} } });
         assert_eq!(meta(good).unwrap().elicitation, Elicitation::InputRequired);
-        let other = meta(serde_json::json!({ META_VERSION: "2030-01-01", META_CAPABILITIES: {} })).unwrap_err();
+        let other = meta(serde_json::json!({ meta::PROTOCOL_VERSION: "2030-01-01", meta::CLIENT_CAPABILITIES: {} }))
+            .unwrap_err();
         assert_eq!(other.code, RpcError::UNSUPPORTED_VERSION);
         assert_eq!(other.data.unwrap(), serde_json::json!({ "requested": "2030-01-01", "supported": ["2026-07-28"] }));
-        for bad in [serde_json::json!({}), serde_json::json!({ META_VERSION: "2026-07-28" })] {
+        for bad in [serde_json::json!({}), serde_json::json!({ meta::PROTOCOL_VERSION: "2026-07-28" })] {
             assert_eq!(meta(bad).unwrap_err().code, RpcError::INVALID_PARAMS);
         }
     }

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use async_trait::async_trait;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::message::{Answer, Id, Json, Message, Notification, Request, Response, RpcError};
-use crate::session::{Contact, Elicitation, Era};
+use crate::protocol::{Answer, Era, Id, Json, Message, Method, Notification, Request, Response, RpcError};
+use crate::session::{Contact, Elicitation};
 
 use super::client::Client;
 
@@ -70,7 +70,7 @@ impl Contact for Line {
         }
     }
 
-    async fn request(&self, method: &str, params: Option<Json>) -> Answer {
+    async fn request(&self, method: &Method, params: Option<Json>) -> Answer {
         if self.era == Era::Modern {
             return refusal("an agent of this era is asked by `input_required` alone");
         }
@@ -172,7 +172,7 @@ impl Drop for Ask {
         }
         self.asks.lock().asks.remove(&self.number);
         let params = Json::of(&serde_json::json!({ "requestId": self.number }));
-        let withdrawn = Notification { method: "notifications/cancelled".to_owned(), params: Some(params) };
+        let withdrawn = Notification { method: Method::NotificationsCancelled.to_owned(), params: Some(params) };
         // Best effort: an agent too slow to be told keeps a question whose answer is dropped.
         let _ = self.out.try_send(Message::Notification(withdrawn));
     }

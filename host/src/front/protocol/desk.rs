@@ -11,8 +11,8 @@ use super::contact::Line;
 use super::{Step, dialect, page};
 use crate::catalog::Kind;
 use crate::front::backend::Run;
-use crate::message::{Answer, Id, Json, Notification, Request, Response, RpcError};
-use crate::session::{Contact, Era, Offers};
+use crate::protocol::{Answer, Era, Id, Json, Method, Notification, Request, Response, RpcError};
+use crate::session::{Contact, Offers};
 
 /// How many calls one session may have open. An agent runs a handful at once; more is a loop that has run away.
 pub(crate) const MAX_CALLS: u32 = 64;
@@ -108,9 +108,9 @@ impl Desk {
     }
 }
 
-fn listed_by(method: &str) -> Option<Kind> {
+fn listed_by(method: &Method) -> Option<Kind> {
     let kinds = [Kind::Tool, Kind::Prompt, Kind::Resource, Kind::Template];
-    kinds.into_iter().find(|kind| kind.list_method() == method)
+    kinds.into_iter().find(|kind| kind.list_method() == *method)
 }
 
 async fn list(run: &dyn Run, era: Era, kind: Kind, params: &Json) -> Answer {

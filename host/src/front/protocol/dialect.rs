@@ -1,16 +1,9 @@
 //! Answers in the words of the agent's era. What both eras have keeps its bytes.
 
-use crate::message::{Answer, Json, RpcError};
-use crate::session::Era;
-
-/// What older revisions answer where there is no such resource.
-const NO_RESOURCE: &str = "-32002";
-
-/// What a modern result says of its sender.
-const META_SERVER: &str = "io.modelcontextprotocol/serverInfo";
+use crate::protocol::{Answer, Era, Json, Method, RpcError, meta};
 
 /// The answer to a request of this method, for an agent of this era, from a source of either.
-pub(super) fn spoken(era: Era, method: &str, answer: Answer) -> Answer {
+pub(super) fn spoken(era: Era, method: &Method, answer: Answer) -> Answer {
     match (era, answer) {
         (Era::Modern, Answer::Result(result)) => Answer::Result(modern(method, result)),
         (Era::Modern, Answer::Error(error)) => Answer::Error(modern_error(method, error)),
@@ -19,25 +12,12 @@ pub(super) fn spoken(era: Era, method: &str, answer: Answer) -> Answer {
     }
 }
 
-/// Whether a result says for how long it may be kept (2026-07-28, "Caching").
-fn is_cacheable(method: &str) -> bool {
-    matches!(
-        method,
-        "tools/list"
-            | "prompts/list"
-            | "resources/list"
-            | "resources/templates/list"
-            | "resources/read"
-            | "server/discover"
-    )
-}
-
 /// A modern client must be told `resultType`, and how long a result holds, which a legacy source does not say.
-fn modern(method: &str, result: Json) -> Json {
+fn modern(method: &Method, result: Json) -> Json {
     let (complete, zero, private) = (Json::of(&"complete"), Json::of(&0), Json::of(&"private"));
     let [kind, ttl, scope] = result.get_all(["resultType", "ttlMs", "cacheScope"]);
     let final_one = kind.as_ref().is_none_or(|kind| *kind == complete);
-    let cached = final_one && is_cacheable(method);
+    let cached = final_one && method.is_cacheable();
     let mut missing = Vec::new();
     if kind.is_none() {
         missing.push(("resultType", Some(&complete)));
@@ -52,16 +32,17 @@ fn modern(method: &str, result: Json) -> Json {
 }
 
 /// Of a resource that is not there the revision has another code. All other codes are the source's own.
-fn modern_error(method: &str, error: Json) -> Json {
-    let gone = method == "resources/read" && error.get("code").is_some_and(|code| code.as_str() == NO_RESOURCE);
+fn modern_error(method: &Method, error: Json) -> Json {
+    let gone = method == Method::ResourcesRead
+        && error.get("code").and_then(|code| code.read().ok()) == Some(RpcError::RESOURCE_NOT_FOUND);
     let code = gone.then(|| error.with("code", &Json::of(&RpcError::INVALID_PARAMS))).flatten();
     code.unwrap_or(error)
 }
 
 /// A legacy client is not told what only a modern source says.
-fn legacy(method: &str, result: Json) -> Json {
+fn legacy(method: &Method, result: Json) -> Json {
     let [kind, ttl, scope, meta] = result.get_all(["resultType", "ttlMs", "cacheScope", "_meta"]);
-    let cached = is_cacheable(method);
+    let cached = method.is_cacheable();
     let mut gone: Vec<(&str, Option<&Json>)> = Vec::new();
     if kind.is_some_and(|kind| kind == Json::of(&"complete")) {
         gone.push(("resultType", None));
@@ -72,7 +53,7 @@ fn legacy(method: &str, result: Json) -> Json {
     if cached && scope.is_some() {
         gone.push(("cacheScope", None));
     }
-    let meta = meta.filter(|meta| meta.get(META_SERVER).is_some()).map(|meta| meta.without(META_SERVER));
+    let meta = meta.filter(|meta| meta.get(meta::SERVER_INFO).is_some()).map(|meta| meta.without(meta::SERVER_INFO));
     if let Some(meta) = &meta {
         gone.push(("_meta", Some(meta).filter(|meta| **meta != Json::empty_object())));
     }
@@ -88,7 +69,7 @@ mod tests {
     use super::*;
 
     fn result(era: Era, method: &str, text: &'static str) -> String {
-        match spoken(era, method, Answer::Result(Json::parse(text).unwrap())) {
+        match spoken(era, &method.into(), Answer::Result(Json::parse(text).unwrap())) {
             Answer::Result(json) | Answer::Error(json) => json.as_str().to_owned(),
         }
     }
@@ -99,23 +80,23 @@ mod tests {
         assert_eq!(result(Era::Legacy, "tools/call", plain), plain);
         assert_eq!(result(Era::Modern, "tools/call", plain), r#"{ "content" : [1.0],"resultType":"complete"}"#);
         let read = r#"{"contents":[],"resultType":"complete","ttlMs":5,"cacheScope":"public","_meta":{"io.modelcontextprotocol/serverInfo":{}}}"#;
-        assert_eq!(result(Era::Modern, "resources/read", read), read);
-        assert_eq!(result(Era::Legacy, "resources/read", read), r#"{"contents":[]}"#);
+        assert_eq!(result(Era::Modern, &Method::ResourcesRead, read), read);
+        assert_eq!(result(Era::Legacy, &Method::ResourcesRead, read), r#"{"contents":[]}"#);
         let missing = r#"{"contents":[]}"#;
         let told = r#"{"contents":[],"resultType":"complete","ttlMs":0,"cacheScope":"private"}"#;
-        assert_eq!(result(Era::Modern, "resources/read", missing), told);
+        assert_eq!(result(Era::Modern, &Method::ResourcesRead, missing), told);
         let asks = r#"{"resultType":"input_required"}"#;
-        assert_eq!(result(Era::Modern, "resources/read", asks), asks);
+        assert_eq!(result(Era::Modern, &Method::ResourcesRead, asks), asks);
     }
 
     #[test]
     fn a_resource_that_is_not_there_has_the_code_of_the_era() {
         let error = || Answer::Error(Json::parse(r#"{"code":-32002,"message":"no","data":{"uri":"x"}}"#).unwrap());
-        assert_eq!(spoken(Era::Legacy, "resources/read", error()), error());
-        let Answer::Error(modern) = spoken(Era::Modern, "resources/read", error()) else { return };
+        assert_eq!(spoken(Era::Legacy, &Method::ResourcesRead, error()), error());
+        let Answer::Error(modern) = spoken(Era::Modern, &Method::ResourcesRead, error()) else { return };
         assert_eq!(modern.as_str(), r#"{"code":-32602,"message":"no","data":{"uri":"x"}}"#);
         for other in ["tools/call", "prompts/get", "completion/complete", "vendor/method"] {
-            assert_eq!(spoken(Era::Modern, other, error()), error(), "{other}: the code is the source's own");
+            assert_eq!(spoken(Era::Modern, &other.into(), error()), error(), "{other}: the code is the source's own");
         }
     }
 }

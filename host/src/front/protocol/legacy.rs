@@ -7,11 +7,11 @@ use super::calls::Calls;
 use super::client::Client;
 use super::contact::{Asks, Line, Out};
 use super::desk::Desk;
-use super::{Step, instructions, server_info, unknown, version};
+use super::{Step, instructions, server_info, unknown};
 use crate::front::backend::Backend;
-use crate::message::{Id, Json, Message, Notification, Request, Response, RpcError};
 use crate::name::ProfileName;
-use crate::session::{Era, Nobody, Transport};
+use crate::protocol::{Era, Id, Json, Message, Method, Notification, Request, Response, RpcError, revision};
+use crate::session::{Nobody, Transport};
 
 /// An agent that has initialised.
 pub(crate) struct Legacy {
@@ -63,11 +63,11 @@ impl Legacy {
     }
 
     fn request(&self, request: Request, out: &Out) -> Step {
-        match request.method.as_str() {
-            "ping" => Step::Answer(Response::result(request.id, Json::empty_object())),
+        match &request.method {
+            Method::Ping => Step::Answer(Response::result(request.id, Json::empty_object())),
             // Of the other era.
-            "server/discover" | "subscriptions/listen" => Step::Answer(unknown(request)),
-            "initialize" => {
+            method if method.is_modern_only() => Step::Answer(unknown(request)),
+            Method::Initialize => {
                 let error = RpcError::new(RpcError::INVALID_REQUEST, "this session is initialised already");
                 Step::Answer(Response::error(Some(request.id), &error))
             }
@@ -79,17 +79,17 @@ impl Legacy {
     }
 
     fn notification(&self, notification: &Notification) {
-        match notification.method.as_str() {
-            "notifications/cancelled" => self.calls.cancel(notification.params.as_ref()),
+        match &notification.method {
+            Method::NotificationsCancelled => self.calls.cancel(notification.params.as_ref()),
             // Each connection to a source has its own.
-            "notifications/initialized" => {}
+            Method::NotificationsInitialized => {}
             _ => self.desk.notified(notification),
         }
     }
 
     /// Whether it takes events that have an id and no data.
     pub(crate) fn takes_empty_events(&self) -> bool {
-        version::has_empty_events(self.version)
+        revision::has_empty_events(self.version)
     }
 
     /// What belongs to no call goes to `out` from now on.

@@ -6,47 +6,27 @@ use super::calls::Calls;
 use super::client::Client;
 use super::contact::{Asks, Line, Out};
 use super::desk::Desk;
-use super::{Step, instructions, server_info, unknown, version};
-use crate::message::{Answer, Json, Request, RpcError};
-use crate::session::Era;
-
-/// The method that a client may begin with.
-pub(crate) const DISCOVER: &str = "server/discover";
-
-/// What this era has no more.
-const REMOVED: [&str; 7] = [
-    "initialize",
-    "ping",
-    "logging/setLevel",
-    "resources/subscribe",
-    "resources/unsubscribe",
-    "tasks/list",
-    "tasks/result",
-];
-
-/// Whether this era has no such method any more.
-pub(crate) fn is_removed(method: &str) -> bool {
-    REMOVED.contains(&method)
-}
+use super::{Step, instructions, server_info, unknown};
+use crate::protocol::{Answer, Era, Json, Method, Request, RpcError, meta, revision};
 
 /// Answers `server/discover`.
 async fn discover(desk: Desk) -> Answer {
     let offers = desk.offers().await;
     Answer::Result(Json::of(&serde_json::json!({
         "resultType": "complete",
-        "supportedVersions": [version::MODERN],
+        "supportedVersions": [revision::MODERN],
         "capabilities": offers.capabilities,
         "instructions": instructions(&offers),
         "ttlMs": 0,
         "cacheScope": "private",
-        "_meta": { "io.modelcontextprotocol/serverInfo": server_info() },
+        "_meta": { meta::SERVER_INFO: server_info() },
     })))
 }
 
 /// Whether an agent that begins with `server/discover` is told that there is no such method: the one source behind the front
 /// speaks the older eras alone, and an agent that can speak them finds more of it there. A session that nobody uses ends then.
 pub(crate) async fn is_refused(desk: &Desk, request: &Request) -> bool {
-    let refused = request.method == DISCOVER && desk.offers().await.only_era == Some(Era::Legacy);
+    let refused = request.method == Method::ServerDiscover && desk.offers().await.only_era == Some(Era::Legacy);
     if refused && desk.is_unused() {
         desk.close(Duration::ZERO).await;
     }
@@ -55,17 +35,19 @@ pub(crate) async fn is_refused(desk: &Desk, request: &Request) -> bool {
 
 /// What it is told.
 pub(crate) fn refusal() -> RpcError {
-    let why =
-        format!("method {DISCOVER:?} is not served here: the one source behind this broker begins with `initialize`");
+    let why = format!(
+        "method {:?} is not served here: the one source behind this broker begins with `initialize`",
+        Method::ServerDiscover
+    );
     RpcError::new(RpcError::METHOD_NOT_FOUND, why)
 }
 
 /// Starts a request whose `_meta` was read into `client`, in an open session.
 pub(crate) fn serve(desk: &Desk, client: &Client, request: Request, out: &Out, calls: &Calls) -> Step {
-    if request.method == DISCOVER {
+    if request.method == Method::ServerDiscover {
         return desk.work(request.id, discover(desk.clone()), calls, None);
     }
-    if is_removed(&request.method) {
+    if request.method.is_removed_from_modern() {
         return Step::Answer(unknown(request));
     }
     // A server asks nothing by a request of its own in this era, so no answer is ever waited for.

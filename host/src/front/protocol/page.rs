@@ -4,8 +4,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
 
 use crate::catalog::Kind;
-use crate::message::{Json, RpcError};
-use crate::session::{Era, Shelf};
+use crate::protocol::{Era, Json, RpcError};
+use crate::session::Shelf;
 
 /// How many items one page of a list holds. Beyond what most clients use, so that in practice there is one page.
 const PAGE: usize = 1_000;

@@ -5,7 +5,7 @@ use std::io;
 use bytes::Bytes;
 use tokio::io::{AsyncBufReadExt as _, AsyncRead, BufReader};
 
-use crate::message::make_room;
+use crate::protocol::make_room;
 
 /// One line of input.
 #[derive(Debug, PartialEq, Eq)]

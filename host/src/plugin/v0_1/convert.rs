@@ -7,7 +7,7 @@ use super::super::{Change, Denial, Failure, FailureCode, Offer, Scope, Settlemen
 use super::host::imports::portcullis::plugin::{asks, types};
 use super::tools::world as tools;
 use super::worlds::{approval, policy, transform};
-use crate::message::Json;
+use crate::protocol::Json;
 
 type Wire<T> = Result<T, Failure>;
 

@@ -12,7 +12,7 @@ use super::super::{AskFacts, GrantFacts, Vault};
 use super::convert;
 use crate::call::View;
 use crate::key_value::Store;
-use crate::message::Json;
+use crate::protocol::Json;
 use crate::visible::visible;
 
 pub(super) mod key_value;

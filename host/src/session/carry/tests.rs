@@ -11,8 +11,8 @@ use tokio::sync::{Notify, oneshot};
 use super::*;
 use crate::broker::Broker;
 use crate::config::Config;
-use crate::message::{Answer, Request};
 use crate::plugin::testing::view;
+use crate::protocol::{Answer, Request};
 use crate::session::Elicitation;
 
 /// Nothing here takes long that does not take for ever.
@@ -36,14 +36,14 @@ impl Contact for Ear {
         if let Some(out) = &*self.chatter.lock().unwrap() {
             out.try_send(progress("notifications/progress")).unwrap();
         }
-        self.told.lock().unwrap().push(notification.method);
+        self.told.lock().unwrap().push(notification.method.to_string());
     }
 
     fn elicitation(&self) -> Elicitation {
         Elicitation::None
     }
 
-    async fn request(&self, _: &str, _: Option<Json>) -> Answer {
+    async fn request(&self, _: &crate::protocol::Method, _: Option<Json>) -> Answer {
         struct Open<'a>(&'a Notify);
         impl Drop for Open<'_> {
             fn drop(&mut self) {
@@ -76,7 +76,7 @@ fn carrying(
 }
 
 fn progress(method: &str) -> Said {
-    Said::Notification(Notification { method: method.to_owned(), params: None })
+    Said::Notification(Notification { method: method.into(), params: None })
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -125,7 +125,7 @@ async fn a_question_that_its_source_withdraws_is_withdrawn_from_the_agent() {
     let contact: Arc<dyn Contact> = Arc::clone(&ear) as _;
     let (mut carrying, out) = carrying(&upstream, std::future::pending());
     let (reply, answer) = oneshot::channel();
-    let request = Request { id: crate::message::Id::number(1), method: "vendor/ask".to_owned(), params: None };
+    let request = Request { id: crate::protocol::Id::number(1), method: "vendor/ask".into(), params: None };
     out.send(Said::Request(Asked { request, reply })).await.unwrap();
     let withdrawn = async {
         ear.asked.notified().await;

@@ -13,7 +13,7 @@ use super::sse::{Events, TooLarge};
 use super::status;
 use super::transport::Shared;
 use crate::egress::{EgressError, Outgoing};
-use crate::message::{Answer, Id, Message, Response, RpcError, make_room};
+use crate::protocol::{self, Answer, Id, Message, Response, RpcError, make_room, revision};
 use crate::source::transport::{Received, TransportError};
 
 /// The largest body of an error status that is looked at: an error object, not a web page.
@@ -38,7 +38,7 @@ pub(super) struct Exchange {
     /// Of the request; None for a message that has no answer.
     pub(super) id: Option<Id>,
     /// Of the request.
-    pub(super) method: Option<String>,
+    pub(super) method: Option<protocol::Method>,
 }
 
 impl Exchange {
@@ -69,7 +69,7 @@ impl Exchange {
         if !status.is_success() {
             return self.fail(id, response).await;
         }
-        if self.method.as_deref() == Some("initialize")
+        if self.method == Some(protocol::Method::Initialize)
             && let Some(session) = response.headers().get(headers::SESSION)
         {
             self.shared.open_session(session.clone());
@@ -129,7 +129,7 @@ impl Exchange {
     /// The rest of a stream that broke, if the server still has it.
     async fn resume(&self, events: &mut Events, attempts: &mut u32) -> Option<HttpResponse> {
         let protocol = self.shared.protocol();
-        if protocol.as_deref().is_some_and(headers::is_modern) {
+        if protocol.as_deref().is_some_and(revision::is_modern) {
             return None;
         }
         let last = events.last_id()?.to_owned();
@@ -195,7 +195,7 @@ impl Exchange {
     /// What came back is no answer of the server's. The outcome of a call is unknown then, as it has left; any other request
     /// fails with the error.
     async fn spoil(&self, id: &Id, error: RpcError) {
-        match self.method.as_deref() {
+        match &self.method {
             Some(method) if !changes_nothing(method) => self.lose(&error.message).await,
             _ => self.answer(id, error).await,
         }
@@ -218,8 +218,9 @@ impl Exchange {
 }
 
 /// Whether a request is one of those by which the broker itself learns of a server, which leave nothing to wonder about.
-fn changes_nothing(method: &str) -> bool {
-    matches!(method, "initialize" | "server/discover" | "ping") || method.ends_with("/list")
+fn changes_nothing(method: &protocol::Method) -> bool {
+    matches!(method, protocol::Method::Initialize | protocol::Method::ServerDiscover | protocol::Method::Ping)
+        || method.ends_with("/list")
 }
 
 /// Delivers what the server says on its own, for as long as the connection lasts, if the server offers that at all.

@@ -4,22 +4,14 @@
 
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 
-use crate::header::{self, Repeated};
-use crate::message::{Json, Message, Request};
+use crate::protocol::param_header::{self, Repeated};
+use crate::protocol::{Json, Message, Method, Request, header, meta, revision};
 
-pub(super) const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
-pub(super) const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
-const VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
-const METHOD: HeaderName = HeaderName::from_static("mcp-method");
-const NAME: HeaderName = HeaderName::from_static("mcp-name");
-
-/// The first revision without `initialize` and sessions. Revisions are dates, so they compare as text.
-const FIRST_MODERN: &str = "2026-07-28";
-
-/// Whether a revision is of the stateless era.
-pub(super) fn is_modern(protocol: &str) -> bool {
-    protocol >= FIRST_MODERN
-}
+pub(super) const SESSION: HeaderName = HeaderName::from_static(header::SESSION_ID);
+pub(super) const LAST_EVENT_ID: HeaderName = HeaderName::from_static(header::LAST_EVENT_ID);
+const VERSION: HeaderName = HeaderName::from_static(header::PROTOCOL_VERSION);
+const METHOD: HeaderName = HeaderName::from_static(header::METHOD);
+const NAME: HeaderName = HeaderName::from_static(header::NAME);
 
 /// The headers for one POST. A request that carries its own protocol version, as modern ones do, has its headers from
 /// there; everything else follows what was agreed.
@@ -36,7 +28,7 @@ pub(super) fn for_message(
     let own = own_version(message);
     let Some(protocol) = own.as_deref().or(agreed) else { return headers };
     put(&mut headers, VERSION, protocol);
-    if !is_modern(protocol) {
+    if !revision::is_modern(protocol) {
         return headers;
     }
     let (method, params) = match message {
@@ -47,7 +39,7 @@ pub(super) fn for_message(
     put(&mut headers, METHOD, method);
     if let Some(name) = params.as_ref().and_then(|params| name_of(method, params)) {
         put(&mut headers, NAME, &name);
-        if method == "tools/call" {
+        if method == Method::ToolsCall {
             put_arguments(&mut headers, params.as_ref(), &repeated(&name));
         }
     }
@@ -89,23 +81,17 @@ pub(super) fn for_ending(agreed: Option<&str>) -> HeaderMap {
 
 fn own_version(message: &Message) -> Option<String> {
     let Message::Request(Request { params: Some(params), .. }) = message else { return None };
-    params.get("_meta")?.get_str("io.modelcontextprotocol/protocolVersion")
+    params.get("_meta")?.get_str(meta::PROTOCOL_VERSION)
 }
 
 /// What the request is about, for whoever routes it without reading it.
-fn name_of(method: &str, params: &Json) -> Option<String> {
-    let key = match method {
-        "tools/call" | "prompts/get" => "name",
-        "resources/read" | "resources/subscribe" | "resources/unsubscribe" => "uri",
-        "tasks/get" | "tasks/update" | "tasks/cancel" => "taskId",
-        _ => return None,
-    };
-    params.get_str(key)
+fn name_of(method: &Method, params: &Json) -> Option<String> {
+    params.get_str(method.named_by()?)
 }
 
 fn put(headers: &mut HeaderMap, name: HeaderName, value: &str) {
     // What cannot stand in a header is encoded, so this always holds.
-    if let Ok(value) = HeaderValue::from_str(&header::encode(value)) {
+    if let Ok(value) = HeaderValue::from_str(&param_header::encode(value)) {
         headers.insert(name, value);
     }
 }

@@ -16,7 +16,7 @@ use super::exchange::{End, is_stream, pump};
 use super::sse::{Events, TooLarge};
 use super::transport::{Arrival, Shared};
 use crate::egress::shown;
-use crate::message::Message;
+use crate::protocol::Message;
 use crate::source::SourceError;
 use crate::source::transport::{Transport, TransportError};
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::message::make_room;
+use crate::protocol::make_room;
 
 /// An incremental parser of one event stream. Holds at most one event.
 #[derive(Debug)]

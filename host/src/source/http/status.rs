@@ -5,8 +5,8 @@ use reqwest::{Response as HttpResponse, StatusCode};
 use url::Url;
 
 use crate::egress::shown;
-use crate::message::RpcError;
 use crate::name::SourceName;
+use crate::protocol::RpcError;
 use crate::source::transport::LOGIN;
 
 /// The error for a status that is no success, where the server gave none of its own. `advice` says what helps, if that is known.

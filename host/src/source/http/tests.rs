@@ -20,7 +20,7 @@ use super::super::testing::nobody;
 use super::super::transport::{Transport, TransportError};
 use super::*;
 use crate::config::{Carrier, Naming};
-use crate::message::{Answer, Id, Message, Request};
+use crate::protocol::{Answer, Id, Message, Request};
 use crate::source::Source;
 
 /// One request as the server saw it.
@@ -73,8 +73,8 @@ fn connect_to(address: SocketAddr, limit: usize) -> HttpTransport {
 fn request(id: u64, method: &str, params: Data) -> Message {
     Message::Request(Request {
         id: Id::number(id),
-        method: method.to_owned(),
-        params: Some(crate::message::Json::of(&params)),
+        method: method.into(),
+        params: Some(crate::protocol::Json::of(&params)),
     })
 }
 

@@ -20,10 +20,10 @@ use url::Url;
 use super::exchange::{self, Exchange};
 use super::headers;
 use crate::egress::{Client, EgressError, Outgoing, shown};
-use crate::header::{self, Repeated};
-use crate::message::{Id, Json, Message, Notification, Request};
 use crate::name::SourceName;
 use crate::oauth::Bearer;
+use crate::protocol::param_header::{self, Repeated};
+use crate::protocol::{self, Id, Json, Message, Notification, Request, revision};
 use crate::source::CLOSE_DEADLINE;
 use crate::source::transport::{Received, Transport, TransportError};
 use crate::visible::visible;
@@ -97,11 +97,12 @@ impl Transport for HttpTransport {
     async fn send(&self, message: &Message) -> Result<(), TransportError> {
         if let Some(id) = cancelled(message) {
             self.shared.abandon(&id);
-            if self.shared.protocol().is_some_and(|protocol| headers::is_modern(&protocol)) {
+            if self.shared.protocol().is_some_and(|protocol| revision::is_modern(&protocol)) {
                 return Ok(());
             }
         }
-        let opens_session = matches!(message, Message::Notification(n) if n.method == "notifications/initialized");
+        let opens_session =
+            matches!(message, Message::Notification(n) if n.method == protocol::Method::NotificationsInitialized);
         let accepted = self.post(message).await?;
         if opens_session {
             // On another connection the next message could overtake this one.
@@ -123,12 +124,12 @@ impl Transport for HttpTransport {
         let mut repeated = HashMap::new();
         let usable = tools.into_iter().filter(|tool| {
             let name = tool.get_str("name").unwrap_or_default();
-            if !tool.as_str().contains(header::ANNOTATION) {
+            if !tool.as_str().contains(param_header::ANNOTATION) {
                 return true;
             }
             let schema: serde_json::Value =
                 tool.get("inputSchema").and_then(|schema| schema.read().ok()).unwrap_or_default();
-            match header::repeated(&schema) {
+            match param_header::repeated(&schema) {
                 Ok(arguments) => repeated.insert(name, arguments).is_none(),
                 Err(why) => {
                     let tool = visible(&name);
@@ -205,7 +206,7 @@ impl HttpTransport {
 
     /// Listens for what the server says on its own, if it may have something to say.
     fn listen(&self) {
-        let legacy = self.shared.protocol().is_none_or(|protocol| !headers::is_modern(&protocol));
+        let legacy = self.shared.protocol().is_none_or(|protocol| !revision::is_modern(&protocol));
         if !legacy || std::mem::replace(&mut self.shared.state().listening, true) {
             return;
         }
@@ -368,7 +369,7 @@ impl Drop for AbortUnlessSent {
 /// The request that a message cancels.
 fn cancelled(message: &Message) -> Option<Id> {
     let Message::Notification(Notification { method, params: Some(params) }) = message else { return None };
-    if method != "notifications/cancelled" {
+    if method != protocol::Method::NotificationsCancelled {
         return None;
     }
     Id::from_json(params.get("requestId")?.as_str()).ok()

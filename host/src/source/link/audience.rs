@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use crate::call::SessionId;
-use crate::message::Notification;
 use crate::name::SourceName;
+use crate::protocol::Notification;
 use crate::source::Client;
 
 /// The sessions that are told when a source changes what it offers.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tokio::sync::{mpsc, oneshot};
 
-use crate::message::Message;
+use crate::protocol::Message;
 use crate::source::transport::Transport;
 
 /// Something short that is said when the source takes it.

@@ -10,18 +10,11 @@ use serde_json::json;
 use super::meta::{Hop, client_info, dress};
 use super::pending::{Lost, Shared};
 use crate::catalog::{Kind, MAX_ITEMS_PER_SOURCE, MAX_TOOLS_PER_SOURCE};
-use crate::message::{Answer, Json, Message, Notification, RpcError};
+use crate::protocol::meta::SERVER_INFO;
+use crate::protocol::revision::{LEGACY, MODERN};
+use crate::protocol::{Answer, Era, Json, Message, Method, Notification, RpcError};
 use crate::source::transport::LOGIN;
 use crate::source::{Listed, SourceError};
-
-pub(super) const DISCOVER: &str = "server/discover";
-pub(super) const INITIALIZE: &str = "initialize";
-
-/// The stateless revision.
-pub(super) const MODERN: &str = "2026-07-28";
-
-/// Revisions with `initialize`, oldest first. The last is offered, any is accepted.
-const LEGACY: [&str; 4] = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"];
 
 /// Pages of one list: a source that pages one tool at a time is still heard for a while.
 const MAX_PAGES: usize = 500;
@@ -59,15 +52,6 @@ pub(crate) enum Opening {
     /// With `initialize`, and with `server/discover` where the source refuses that.
     LegacyFirst,
     /// With `server/discover`, and not at all where the source refuses that.
-    Modern,
-}
-
-/// Which of the protocol's two shapes is spoken. One per process: some servers refuse one after the other.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Era {
-    /// With `initialize`.
-    Legacy,
-    /// With facts in each request's `_meta`.
     Modern,
 }
 
@@ -114,7 +98,7 @@ async fn agree_on_newest(shared: &Shared, deadlines: &Deadlines) -> Result<Agree
     // The probe stays open after its patience: a slow starter reads both requests, and its answer to the first counts if
     // it refuses the second.
     let mut probe = std::pin::pin!(shared.request(
-        DISCOVER,
+        &Method::ServerDiscover,
         |_| dress(&Json::empty_object(), &Hop::quiet(Era::Modern), None),
         None,
         patience + deadlines.handshake,
@@ -124,9 +108,9 @@ async fn agree_on_newest(shared: &Shared, deadlines: &Deadlines) -> Result<Agree
         // It knows the era, and names the version that we speak among its own: once more, and no other way.
         Ok(Ok(Answer::Error(error))) if offers_modern(&error) => discover(shared, deadlines.handshake).await,
         // Whatever it speaks, it says nothing to strangers.
-        Ok(Ok(Answer::Error(error))) if wants_login(&error) => Err(refused(DISCOVER, &error)),
+        Ok(Ok(Answer::Error(error))) if wants_login(&error) => Err(refused(&Method::ServerDiscover, &error)),
         Ok(Ok(_)) | Ok(Err(Lost::Timeout)) => initialize(shared, deadlines.handshake).await,
-        Ok(Err(lost)) => Err(explain(DISCOVER, patience, lost)),
+        Ok(Err(lost)) => Err(explain(&Method::ServerDiscover, patience, lost)),
         Err(_) => {
             let mut late = None;
             let mut initialized = std::pin::pin!(initialize(shared, deadlines.handshake));
@@ -152,7 +136,7 @@ async fn agree_on_newest(shared: &Shared, deadlines: &Deadlines) -> Result<Agree
 async fn discover(shared: &Shared, deadline: Duration) -> Result<Agreed, SourceError> {
     let ask = || {
         let dressed = |_| dress(&Json::empty_object(), &Hop::quiet(Era::Modern), None);
-        shared.request(DISCOVER, dressed, None, deadline)
+        shared.request(&Method::ServerDiscover, dressed, None, deadline)
     };
     let answer = match ask().await {
         Ok(Answer::Error(error)) if offers_modern(&error) => ask().await,
@@ -161,12 +145,13 @@ async fn discover(shared: &Shared, deadline: Duration) -> Result<Agreed, SourceE
     match answer {
         Ok(Answer::Result(result)) if speaks_modern(&result) => Ok(modern(&result)),
         Ok(Answer::Result(_)) => {
-            let why =
-                format!("the source's answer to `{DISCOVER}` does not name {MODERN} among its `supportedVersions`");
+            let why = format!(
+                "the source's answer to `server/discover` does not name {MODERN} among its `supportedVersions`"
+            );
             Err(SourceError::Protocol(why))
         }
-        Ok(Answer::Error(error)) => Err(refused(DISCOVER, &error)),
-        Err(lost) => Err(explain(DISCOVER, deadline, lost)),
+        Ok(Answer::Error(error)) => Err(refused(&Method::ServerDiscover, &error)),
+        Err(lost) => Err(explain(&Method::ServerDiscover, deadline, lost)),
     }
 }
 
@@ -185,7 +170,7 @@ fn speaks_modern(discovered: &Json) -> bool {
 }
 
 fn modern(discovered: &Json) -> Agreed {
-    let server = discovered.get("_meta").and_then(|meta| meta.get("io.modelcontextprotocol/serverInfo"));
+    let server = discovered.get("_meta").and_then(|meta| meta.get(SERVER_INFO));
     Agreed {
         era: Era::Modern,
         protocol: MODERN.to_owned(),
@@ -200,10 +185,10 @@ async fn initialize(shared: &Shared, deadline: Duration) -> Result<Agreed, Sourc
     let declared = &shared.party.capabilities;
     let params = json!({ "protocolVersion": newest, "capabilities": declared, "clientInfo": client_info() });
     let params = Json::of(&params);
-    let result = match shared.request(INITIALIZE, |_| params, None, deadline).await {
+    let result = match shared.request(&Method::Initialize, |_| params, None, deadline).await {
         Ok(Answer::Result(result)) => result,
-        Ok(Answer::Error(error)) => return Err(refused(INITIALIZE, &error)),
-        Err(lost) => return Err(explain(INITIALIZE, deadline, lost)),
+        Ok(Answer::Error(error)) => return Err(refused(&Method::Initialize, &error)),
+        Err(lost) => return Err(explain(&Method::Initialize, deadline, lost)),
     };
     let protocol = result.get_str("protocolVersion").unwrap_or_default();
     if !LEGACY.contains(&protocol.as_str()) {
@@ -218,12 +203,12 @@ async fn initialize(shared: &Shared, deadline: Duration) -> Result<Agreed, Sourc
     if *declared != Json::empty_object() || keeps_state(&capabilities) {
         shared.settle_owner();
     }
-    let method = "notifications/initialized".to_owned();
+    let method = Method::NotificationsInitialized.to_owned();
     let ready = Message::Notification(Notification { method, params: None });
     let sent = tokio::time::timeout(deadline, shared.transport.send(&ready)).await;
     sent.map_err(|_| Lost::Timeout)
         .and_then(|sent| sent.map_err(|error| Lost::Broken(error.to_string())))
-        .map_err(|lost| explain("notifications/initialized", deadline, lost))?;
+        .map_err(|lost| explain(&Method::NotificationsInitialized, deadline, lost))?;
     Ok(Agreed {
         era: Era::Legacy,
         protocol,
@@ -273,13 +258,13 @@ pub(super) async fn list(
     let mut params = Json::empty_object();
     for _ in 0..MAX_PAGES {
         let dressed = |_| dress(&params, &Hop::quiet(agreed.era), None);
-        let page = match shared.request(method, dressed, None, deadline).await {
+        let page = match shared.request(&method, dressed, None, deadline).await {
             Ok(Answer::Result(page)) => page,
             // Tools are asked for all the same, because some servers forget to declare what they have; and some that have
             // resources know no templates.
             Ok(Answer::Error(_)) if !declared || kind == Kind::Template => return Ok(Listed::default()),
-            Ok(Answer::Error(error)) => return Err(refused(method, &error)),
-            Err(lost) => return Err(explain(method, deadline, lost)),
+            Ok(Answer::Error(error)) => return Err(refused(&method, &error)),
+            Err(lost) => return Err(explain(&method, deadline, lost)),
         };
         items.extend(items_of(kind, &page)?);
         around = around.or_else(|| page.edited(&[(kind.member(), Some(&nothing)), ("nextCursor", None)]));
@@ -309,7 +294,7 @@ fn items_of(kind: Kind, page: &Json) -> Result<Vec<Json>, SourceError> {
     })
 }
 
-fn refused(method: &str, error: &Json) -> SourceError {
+fn refused(method: &Method, error: &Json) -> SourceError {
     let message = error.get_str("message").unwrap_or_default();
     if wants_login(error) {
         // The transport's own words, which say what to do.
@@ -324,15 +309,15 @@ fn wants_login(error: &Json) -> bool {
     error.get("data").is_some_and(|data| data.get(LOGIN).is_some_and(|login| login.as_str() == "true"))
 }
 
-pub(super) fn explain(method: &str, deadline: Duration, lost: Lost) -> SourceError {
+pub(super) fn explain(method: &Method, deadline: Duration, lost: Lost) -> SourceError {
     match lost {
         Lost::Timeout => late(method, deadline),
         Lost::NotSent(why) | Lost::Broken(why) => SourceError::Closed(why),
     }
 }
 
-pub(super) fn late(method: &str, deadline: Duration) -> SourceError {
-    SourceError::Timeout { method: method.to_owned(), seconds: deadline.as_secs() }
+pub(super) fn late(method: &Method, deadline: Duration) -> SourceError {
+    SourceError::Timeout { method: method.to_string(), seconds: deadline.as_secs() }
 }
 
 /// A source's own words, safe to print and short enough to be one line.

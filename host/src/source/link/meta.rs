@@ -3,20 +3,11 @@
 //! Of the caller's goes on the task that a request belongs to, and what the source's `context` lists: who a user is and which
 //! request it was is nothing that every source should know. What goes on keeps its bytes.
 
-use crate::message::{Json, Members};
-
-use super::handshake::{Era, MODERN};
-
-/// Keys that the protocol keeps for itself. Of the caller's only [`RELATED_TASK`] goes on: whatever else begins so is a fact of
-/// the caller's own connection, or no key of the protocol at all.
-pub(crate) const RESERVED: &str = "io.modelcontextprotocol/";
-
-/// `_meta` key of the least grave log messages that are wanted (2026-07-28).
-pub(crate) const LOG_LEVEL: &str = "io.modelcontextprotocol/logLevel";
-
-/// `_meta` key of the task that a message belongs to (2025-11-25, "Tasks"), and the one member of its value.
-const RELATED_TASK: &str = "io.modelcontextprotocol/related-task";
-const TASK_ID: &str = "taskId";
+use crate::protocol::meta::{
+    CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL, PROTOCOL_VERSION, RELATED_TASK, RESERVED, TASK_ID,
+};
+use crate::protocol::revision::MODERN;
+use crate::protocol::{Era, Json, Members};
 
 /// The member in which an agent says for whom it calls, and the parts of it that `context` lists by their own names.
 const DEPS: &str = "deps";
@@ -50,7 +41,7 @@ pub(super) fn dress(params: &Json, hop: &Hop<'_>, progress: Option<u64>) -> Json
     let mut meta = before.as_ref().map_or_else(Json::empty_object, |meta| admitted(meta, hop.context));
     if hop.era == Era::Modern {
         for (key, value) in facts(hop) {
-            meta = meta.with(&format!("{RESERVED}{key}"), &value).unwrap_or(meta);
+            meta = meta.with(key, &value).unwrap_or(meta);
         }
         if let Some(level) = level {
             meta = meta.with(LOG_LEVEL, &level).unwrap_or(meta);
@@ -69,9 +60,9 @@ pub(super) fn dress(params: &Json, hop: &Hop<'_>, progress: Option<u64>) -> Json
 /// What every modern request says of its sender.
 fn facts(hop: &Hop<'_>) -> [(&'static str, Json); 3] {
     [
-        ("protocolVersion", Json::of(&MODERN)),
-        ("clientInfo", client_info()),
-        ("clientCapabilities", hop.capabilities.clone()),
+        (PROTOCOL_VERSION, Json::of(&MODERN)),
+        (CLIENT_INFO, client_info()),
+        (CLIENT_CAPABILITIES, hop.capabilities.clone()),
     ]
 }
 

@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 
 use crate::call::SessionId;
-use crate::message::{Json, RpcError};
+use crate::protocol::{Json, RpcError};
 
 /// Pages that are remembered. Whoever has not come back from one after so many others has left.
 const MAX_PAGES: usize = 256;

@@ -9,11 +9,11 @@ use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
+use super::Party;
 use super::errands::Errand;
 use super::pages::Pages;
-use super::{Party, handshake};
 use crate::call::SessionId;
-use crate::message::{Answer, Id, Json, Message, Notification, Request};
+use crate::protocol::{Answer, Id, Json, Message, Method, Notification, Request};
 use crate::source::transport::{Transport, TransportError};
 use crate::source::{Client, Relay};
 
@@ -123,14 +123,14 @@ impl Shared {
     /// Sends a request and waits for its answer.
     pub(super) async fn request(
         &self,
-        method: &str,
+        method: &Method,
         params: impl FnOnce(u64) -> Json,
         caller: Option<Caller>,
         timeout: Duration,
     ) -> Result<Answer, Lost> {
         let (mut waiting, mut reply) = self.wait_for(method, caller, timeout)?;
         let (id, params) = (Id::number(waiting.id), Some(params(waiting.id)));
-        let request = Message::Request(Request { id, method: method.to_owned(), params });
+        let request = Message::Request(Request { id, method: method.clone(), params });
         let mut deadline = Instant::now() + timeout;
         let Ok(sent) = tokio::time::timeout_at(deadline, self.transport.send(&request)).await else {
             waiting.timed_out = true;
@@ -159,7 +159,7 @@ impl Shared {
 
     fn wait_for(
         &self,
-        method: &str,
+        method: &Method,
         caller: Option<Caller>,
         timeout: Duration,
     ) -> Result<(Waiting<'_>, oneshot::Receiver<Result<Answer, Lost>>), Lost> {
@@ -173,14 +173,14 @@ impl Shared {
         pending.last += 1;
         let id = pending.last;
         let (reply, answer) = oneshot::channel();
-        let awaited = timeout < super::FOR_GOOD && !matches!(method, super::PING | handshake::DISCOVER);
+        let awaited = timeout < super::FOR_GOOD && !matches!(method, Method::Ping | Method::ServerDiscover);
         let begun = Instant::now();
         if awaited {
             pending.used = Some(begun);
         }
         pending.slots.insert(id, Slot { reply, caller, awaited, asking: 0, answered: None });
         // The protocol forbids to cancel `initialize`, and before it nothing else may be said.
-        let cancellable = !matches!(method, handshake::INITIALIZE | handshake::DISCOVER);
+        let cancellable = !matches!(method, Method::Initialize | Method::ServerDiscover);
         Ok((Waiting { shared: self, id, sent: true, cancellable, awaited, begun, timed_out: false }, answer))
     }
 
@@ -261,7 +261,7 @@ impl Drop for Waiting<'_> {
         }
         if unanswered && self.sent && self.cancellable {
             let params = Json::of(&serde_json::json!({ "requestId": self.id, "reason": "the caller gave up" }));
-            let method = "notifications/cancelled".to_owned();
+            let method = Method::NotificationsCancelled;
             self.shared.errand(Message::Notification(Notification { method, params: Some(params) }));
         }
     }

@@ -9,8 +9,7 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio::time::Instant;
 
 use super::pending::{Caller, Lost, Shared};
-use crate::call::is_of_the_protocol;
-use crate::message::{Answer, Id, Json, Message, Notification, Request, Response, RpcError};
+use crate::protocol::{Answer, Id, Json, Message, Method, Notification, Request, Response, RpcError, meta};
 use crate::source::transport::{Received, TransportError};
 use crate::source::{Asked, Client, Relay, Said, nobody_to_ask};
 
@@ -22,10 +21,6 @@ pub(super) const MAX_ASKED: usize = 16;
 
 /// How long a source waits for an answer of the agent. A person who has not answered by then has left.
 const ASK_PATIENCE: Duration = Duration::from_secs(10 * 60);
-
-const PROGRESS: &str = "notifications/progress";
-const COMPLETE: &str = "notifications/elicitation/complete";
-const CANCELLED: &str = "notifications/cancelled";
 
 /// Takes every message of the source, in its order, until the connection ends.
 pub(super) async fn read(shared: Arc<Shared>) {
@@ -100,8 +95,8 @@ fn fail_pending(shared: &Shared, why: &str) {
 
 async fn notify(shared: &Shared, notification: Notification, within: Option<&Id>) {
     let params = notification.params.as_ref();
-    match notification.method.as_str() {
-        PROGRESS => {
+    match &notification.method {
+        Method::NotificationsProgress => {
             let id = params.and_then(|params| params.get("progressToken")).and_then(|token| number(&token));
             let caller = id.and_then(|id| shared.caller(id));
             let token = caller.as_ref().and_then(|caller| caller.relay.token.clone());
@@ -110,7 +105,7 @@ async fn notify(shared: &Shared, notification: Notification, within: Option<&Id>
             shared.lives();
             shared.relay(id, &caller.relay, Notification { params, ..notification }).await;
         }
-        CANCELLED => {
+        Method::NotificationsCancelled => {
             let id = params.and_then(|params| params.get("requestId"));
             let id = id.and_then(|id| Id::from_json(id.as_str()).ok());
             let withdrawn = id.as_ref().and_then(|id| shared.pending().asked.remove(id));
@@ -138,7 +133,7 @@ async fn notify(shared: &Shared, notification: Notification, within: Option<&Id>
             }
         }
         // A page that a person opened is done with, perhaps long after the call that asked for it.
-        COMPLETE => {
+        Method::NotificationsElicitationComplete => {
             let id = params.and_then(|params| params.get_str("elicitationId"));
             let asked = id.and_then(|id| shared.pending().pages.take(&id));
             let client = shared.owner().or_else(|| shared.party.audience.of(&asked?));
@@ -150,7 +145,7 @@ async fn notify(shared: &Shared, notification: Notification, within: Option<&Id>
         _ => {
             let named = subscription(params).or_else(|| within.and_then(Id::as_number));
             // What is not the protocol's may be about a call that ended long ago.
-            let guessed = is_of_the_protocol(&notification.method) || shared.is_for_one();
+            let guessed = notification.method.is_reserved() || shared.is_for_one();
             let id = named.or_else(|| shared.newest().filter(|_| guessed));
             match id.and_then(|id| Some((id, shared.caller(id)?))) {
                 Some((id, caller)) => shared.relay(id, &caller.relay, notification).await,
@@ -163,13 +158,13 @@ async fn notify(shared: &Shared, notification: Notification, within: Option<&Id>
     }
 }
 
-fn is_change(method: &str) -> bool {
-    method.ends_with("/list_changed") || method == "notifications/resources/updated"
+fn is_change(method: &Method) -> bool {
+    method.ends_with("/list_changed") || method == Method::NotificationsResourcesUpdated
 }
 
 /// The request of ours that opened the subscription which a notification belongs to.
 fn subscription(params: Option<&Json>) -> Option<u64> {
-    number(&params?.get("_meta")?.get("io.modelcontextprotocol/subscriptionId")?)
+    number(&params?.get("_meta")?.get(meta::SUBSCRIPTION_ID)?)
 }
 
 fn number(json: &Json) -> Option<u64> {
@@ -178,7 +173,7 @@ fn number(json: &Json) -> Option<u64> {
 
 /// Answers a request of the source, or has it answered by the agent.
 fn ask(shared: &Arc<Shared>, request: Request, within: Option<&Id>) {
-    if request.method == "ping" {
+    if request.method == Method::Ping {
         return shared.errand(Message::Response(Response::result(request.id, Json::empty_object())));
     }
     let Some(owner) = shared.owner() else {

@@ -8,7 +8,7 @@ use tokio::sync::Mutex as AsyncMutex;
 use std::sync::atomic::Ordering;
 
 use super::*;
-use crate::message::Answer;
+use crate::protocol::{Answer, Era};
 use crate::source::testing::{Ear, nobody, silent};
 use crate::source::transport::Received;
 use crate::source::transport::TransportError;
@@ -109,7 +109,14 @@ async fn linked() -> (Arc<Link>, Far) {
 fn call(link: &Arc<Link>, params: &str) -> JoinHandle<Outcome> {
     let (link, params) = (Arc::clone(link), Json::parse(params.to_owned()).unwrap());
     tokio::spawn(async move {
-        link.call("tools/call", &params, &nobody(), silent(), CallTime::of(Duration::from_secs(60))).await
+        link.call(
+            &crate::protocol::Method::ToolsCall,
+            &params,
+            &nobody(),
+            silent(),
+            CallTime::of(Duration::from_secs(60)),
+        )
+        .await
     })
 }
 
@@ -277,7 +284,9 @@ async fn what_names_no_call_on_a_shared_connection_is_for_the_only_session_there
     let (shared, client) = (Arc::clone(&link), Arc::clone(&two));
     let relay = Relay { token: None, out };
     let waiting = tokio::spawn(async move {
-        shared.call("tools/call", &params, &client, relay, CallTime::of(Duration::from_secs(60))).await
+        shared
+            .call(&crate::protocol::Method::ToolsCall, &params, &client, relay, CallTime::of(Duration::from_secs(60)))
+            .await
     });
     let request = far.hear("tools/call").await;
     far.say(notice("vendor/second")).await;
@@ -295,10 +304,10 @@ async fn a_notification_says_of_its_hop_what_a_request_does() {
     let (link, mut far) = linked().await;
     let params =
         Json::parse(r#"{"x":1,"_meta":{"io.modelcontextprotocol/clientCapabilities":{},"vendor/y":2}}"#).unwrap();
-    link.notify("vendor/notice", &params, &nobody(), Duration::from_secs(60)).await.unwrap();
+    link.notify(&"vendor/notice".into(), &params, &nobody(), Duration::from_secs(60)).await.unwrap();
     assert_eq!(far.hear("vendor/notice").await["params"], json!({ "x": 1, "_meta": { "vendor/y": 2 } }));
     drop(far.heard);
-    let refused = link.notify("vendor/notice", &params, &nobody(), Duration::from_secs(60)).await.unwrap_err();
+    let refused = link.notify(&"vendor/notice".into(), &params, &nobody(), Duration::from_secs(60)).await.unwrap_err();
     assert!(matches!(refused, SourceError::Closed(why) if why == "gone"));
     assert!(!link.is_open());
 }

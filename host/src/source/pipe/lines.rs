@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 
-use crate::message::make_room;
+use crate::protocol::make_room;
 
 /// Bytes read at once. Pipes hold 64 KiB.
 const CHUNK_BYTES: usize = 64 * 1024;

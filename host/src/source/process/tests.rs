@@ -21,7 +21,7 @@ use crate::call::{Outcome, SessionId};
 use crate::cell::Cells;
 use crate::config::{CellConfig, Naming};
 use crate::gate::Permit;
-use crate::message::{Answer, Json};
+use crate::protocol::{Answer, Json};
 use crate::source::testing::{nobody, silent, text};
 use crate::source::{Client, Relay, Said, Source};
 
@@ -264,7 +264,7 @@ async fn standard_error_is_kept_in_a_bounded_log() {
 #[tokio::test]
 async fn an_oversized_answer_fails_its_call_and_names_the_size() {
     let bench = Bench::new("big-line");
-    let bytes = crate::message::MAX_MESSAGE_BYTES + 1;
+    let bytes = crate::protocol::MAX_MESSAGE_BYTES + 1;
     match bench.call("big", json!({ "bytes": bytes })).await {
         Outcome::Unknown(why) => assert!(why.contains("over the limit of 67108864 bytes"), "{why}"),
         other => panic!("{other:?}"),
@@ -409,9 +409,9 @@ impl Client for Peer {
         None
     }
 
-    async fn notify(&self, _: &str, _: crate::message::Notification) {}
+    async fn notify(&self, _: &str, _: crate::protocol::Notification) {}
 
-    async fn request(&self, _: &str, _: crate::message::Request) -> Answer {
+    async fn request(&self, _: &str, _: crate::protocol::Request) -> Answer {
         crate::source::nobody_to_ask()
     }
 }

@@ -19,8 +19,7 @@ use super::own::{CROWD, Full, MAX_OF_ONE, MAX_OWN, Own};
 use super::{Care, Dial};
 use crate::call::Outcome;
 use crate::gate::Permit;
-use crate::message::Json;
-use crate::session::Era;
+use crate::protocol::{Era, Json};
 use crate::source::link::{Audience, CallTime, Deadlines, Link, Opening, Party};
 use crate::source::{CLOSE_DEADLINE, Client, Discovery, Relay, SourceError, Status};
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::call::Call;
 use crate::catalog::Kind;
 use crate::digest::Digest;
-use crate::message::Json;
+use crate::protocol::Json;
 use crate::source::link::Link;
 use crate::source::{Discovery, Listed, SourceError};
 

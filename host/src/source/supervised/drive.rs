@@ -12,7 +12,8 @@ use super::connection::Connection;
 use super::line::Line;
 use super::machine::Event;
 use super::{Core, Dial};
-use crate::message::Notification;
+use crate::catalog::Kind;
+use crate::protocol::Notification;
 use crate::source::link::{Ended, Link, Opening};
 use crate::source::{Client, DRAIN_DEADLINE, Discovery};
 
@@ -185,11 +186,12 @@ async fn restore(line: &Line, connection: &Connection) {
 
 /// Tells the sessions that use a line that the source is back, and not as they knew it.
 async fn announce<D: Dial>(core: &Core<D>, line: &Line, connection: &Connection) {
-    for (kind, capability) in [("tools", None), ("prompts", Some("prompts")), ("resources", Some("resources"))] {
+    for (kind, capability) in [(Kind::Tool, None), (Kind::Prompt, Some("prompts")), (Kind::Resource, Some("resources"))]
+    {
         if !capability.is_none_or(|capability| connection.link.declares(capability)) {
             continue;
         }
-        let changed = Notification { method: format!("notifications/{kind}/list_changed"), params: None };
+        let changed = Notification { method: kind.changed_method(), params: None };
         match line.is_shared() {
             true => line.audience.tell(&core.vitals.name, &changed).await,
             false => {

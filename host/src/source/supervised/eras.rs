@@ -5,7 +5,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::session::Era;
+use crate::protocol::Era;
 use crate::source::Client;
 use crate::source::link::Opening;
 

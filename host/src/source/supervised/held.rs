@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use crate::call::Outcome;
 use crate::gate::Permit;
-use crate::message::{Answer, Json};
+use crate::protocol::{Answer, Json, Method};
 
 /// Subscriptions of one session that are made again. Far more than a person looks at.
 const MAX_FOLLOWED: usize = 256;
@@ -32,21 +32,21 @@ impl Held {
     }
 
     /// The requests that tell a new connection what the one before it knew.
-    pub(super) fn requests(&self) -> impl Iterator<Item = (&'static str, Json)> {
-        let level = self.level.iter().map(|level| ("logging/setLevel", with("level", level)));
-        level.chain(self.followed.values().map(|uri| (SUBSCRIBE, with("uri", uri))))
+    pub(super) fn requests(&self) -> impl Iterator<Item = (Method, Json)> {
+        let level = self.level.iter().map(|level| (Method::LoggingSetLevel, with("level", level)));
+        level.chain(self.followed.values().map(|uri| (Method::ResourcesSubscribe, with("uri", uri))))
     }
 
     /// Takes note of a request that was answered.
-    fn note(&mut self, method: &str, params: &Json) {
+    fn note(&mut self, method: &Method, params: &Json) {
         let uri = || Some((params.get_str("uri")?, params.get("uri")?));
         match method {
-            "logging/setLevel" => self.level = params.get("level"),
-            SUBSCRIBE => {
+            Method::LoggingSetLevel => self.level = params.get("level"),
+            Method::ResourcesSubscribe => {
                 let room = MAX_FOLLOWED.saturating_sub(self.followed.len());
                 self.followed.extend(uri().into_iter().take(room));
             }
-            UNSUBSCRIBE => {
+            Method::ResourcesUnsubscribe => {
                 if let Some((uri, _)) = uri() {
                     self.followed.remove(&uri);
                 }
@@ -56,9 +56,6 @@ impl Held {
     }
 }
 
-const SUBSCRIBE: &str = "resources/subscribe";
-const UNSUBSCRIBE: &str = "resources/unsubscribe";
-
 /// What a line must remember of a call that has ended, if anything. `has_tasks` says whether the source knows tasks.
 pub(super) fn noted<'a>(
     permit: &'a Permit,
@@ -67,7 +64,7 @@ pub(super) fn noted<'a>(
 ) -> Option<impl FnOnce(&mut Held) + use<'a>> {
     let (method, params) = (permit.method(), permit.source_params());
     let kept = match method {
-        "logging/setLevel" | SUBSCRIBE | UNSUBSCRIBE => true,
+        Method::LoggingSetLevel | Method::ResourcesSubscribe | Method::ResourcesUnsubscribe => true,
         _ => has_tasks && params.get("task").is_some(),
     };
     let answered = matches!(outcome, Outcome::Answered(Answer::Result(_)));

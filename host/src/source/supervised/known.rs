@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::message::Json;
+use crate::protocol::Json;
 use crate::source::Discovery;
 
 /// How long what a source said to one session stands for others: less than a person takes to wonder why a change is not seen, and

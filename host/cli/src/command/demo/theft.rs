@@ -7,7 +7,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, ensure};
 use portcullis::broker::Broker;
 use portcullis::config::Config;
-use portcullis::message::{Answer, Json};
+use portcullis::protocol::{Answer, Json, Method};
 use portcullis::session::Nobody;
 use serde_json::{Value, json};
 
@@ -68,7 +68,7 @@ async fn story(broker: &Broker) -> anyhow::Result<()> {
     let session = broker.open_session(&run::profile(None)?, "demo", "demo").await.map_err(failed)?;
     let params = Json::of(&json!({ "name": "notes__summarise", "arguments": {} }));
     say(&format!("agent   {BOLD}notes__summarise{BOLD:#} {{}}"))?;
-    let answer = session.request("tools/call", params, Arc::new(Nobody)).await;
+    let answer = session.request(Method::ToolsCall, params, Arc::new(Nobody)).await;
     session.close().await;
     let Answer::Result(result) = &answer else { anyhow::bail!("the thief was not called: {answer:?}") };
     let result = result.to_value();

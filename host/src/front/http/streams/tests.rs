@@ -1,16 +1,16 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
 use super::*;
-use crate::message::Notification;
+use crate::protocol::Notification;
 
 fn message(text: &str) -> Message {
-    Message::Notification(Notification { method: text.to_owned(), params: None })
+    Message::Notification(Notification { method: text.into(), params: None })
 }
 
 async fn next(reader: &mut Reader) -> Option<(String, String)> {
     let (id, message) = reader.next().await?;
     let Message::Notification(notification) = message else { return None };
-    Some((id.to_string(), notification.method))
+    Some((id.to_string(), notification.method.to_string()))
 }
 
 fn expected(id: &str, text: &str) -> Option<(String, String)> {

@@ -73,7 +73,7 @@ async fn a_session_is_bound_to_its_principal() {
     // One token makes one principal, so the table is asked directly.
     let sessions = Sessions::default();
     let (fake, _events) = Fake::new();
-    let hello = crate::message::Json::of(&json!({ "protocolVersion": "2025-11-25" }));
+    let hello = crate::protocol::Json::of(&json!({ "protocolVersion": "2025-11-25" }));
     let open = crate::front::protocol::legacy::Legacy::open(
         &fake,
         &profile(),

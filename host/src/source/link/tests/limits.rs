@@ -4,7 +4,7 @@ use tokio::time::sleep;
 
 use super::*;
 use crate::call::SessionId;
-use crate::message::{Request, RpcError};
+use crate::protocol::{Request, RpcError};
 
 /// An open link of one session, whose source may ask it.
 async fn owned(client: &Arc<dyn Client>) -> (Link, Far) {
@@ -141,7 +141,8 @@ async fn a_source_that_takes_no_log_level_takes_half_of_the_time_of_one_call_and
     let link = Arc::new(opened.unwrap().0);
     let four = Duration::from_secs(4);
     let params = Json::parse(r#"{"name":"a","_meta":{"io.modelcontextprotocol/logLevel":"debug"}}"#).unwrap();
-    let call = async || link.call("tools/call", &params, &nobody(), silent(), CallTime::of(four)).await;
+    let call =
+        async || link.call(&crate::protocol::Method::ToolsCall, &params, &nobody(), silent(), CallTime::of(four)).await;
     let begun = Instant::now();
     let silence = async {
         far.hear("logging/setLevel").await;
@@ -160,6 +161,8 @@ async fn a_source_that_takes_no_log_level_takes_half_of_the_time_of_one_call_and
         assert_eq!(begun.elapsed(), Duration::ZERO);
     });
     assert!(matches!(outcome, Outcome::Unknown(_)));
-    let over = link.call("tools/call", &params, &nobody(), silent(), CallTime::of(Duration::ZERO)).await;
+    let over = link
+        .call(&crate::protocol::Method::ToolsCall, &params, &nobody(), silent(), CallTime::of(Duration::ZERO))
+        .await;
     assert!(matches!(over, Outcome::NotSent(why) if why.contains("nothing was sent")));
 }

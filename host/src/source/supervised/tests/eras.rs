@@ -1,7 +1,7 @@
 //! In which era connections are made, and who shares them.
 
 use super::*;
-use crate::session::Era;
+use crate::protocol::Era;
 
 fn agent(era: Era) -> Arc<dyn Client> {
     Ear::of(Some(era)).client()

@@ -3,7 +3,7 @@
 use serde_json::{Value as Data, json};
 
 use super::*;
-use crate::message::{Answer, Json, Notification, Request};
+use crate::protocol::{Answer, Json, Notification, Request};
 use crate::source::supervised::own::{CROWD, MAX_OF_ONE, MAX_OWN};
 
 /// A session that declares something, of somebody.
@@ -238,7 +238,7 @@ async fn a_session_at_rest_hears_of_changes_with_the_others() {
     let client = ear.client();
     bench.call(&client).await;
     tokio::time::sleep(minute * 2).await;
-    let changed = Notification { method: "notifications/tools/list_changed".to_owned(), params: None };
+    let changed = Notification { method: "notifications/tools/list_changed".into(), params: None };
     bench.source.core.shared.audience.tell(&"test".parse().unwrap(), &changed).await;
     assert_eq!(ear.heard(), ["notifications/tools/list_changed"]);
 }

@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use crate::gate::Permit;
-use crate::message::{Message, Request};
+use crate::protocol::{Message, Request};
 use crate::source::supervised::*;
 use crate::source::testing::{care, permit, silent};
 use crate::source::transport::{Received, Transport, TransportError};
@@ -163,9 +163,9 @@ impl Transport for Wire {
             return Ok(());
         }
         if matches!(method.as_str(), "initialize" | "server/discover") && !opened {
-            self.world.begun.lock().unwrap().push(method.clone());
+            self.world.begun.lock().unwrap().push(method.to_string());
         } else if opened {
-            self.world.asked.lock().unwrap().push(method.clone());
+            self.world.asked.lock().unwrap().push(method.to_string());
         }
         let described = if self.mood == Mood::Changed { "another" } else { "a tool" };
         let tools = json!({ "tools": [{ "name": "echo", "description": described }] });

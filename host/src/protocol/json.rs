@@ -8,7 +8,8 @@ use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::{MAX_NESTING, MessageError};
+use super::canonical::canonical;
+use super::message::{MAX_NESTING, MessageError};
 
 /// One valid JSON value as UTF-8 text, kept exactly as it was received. Cloning and slicing share the buffer.
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -69,8 +70,7 @@ impl Json {
     #[must_use]
     pub fn to_value(&self) -> serde_json::Value {
         let parsed = self.read::<serde_json::Value>().ok();
-        let same =
-            |value: &serde_json::Value| crate::digest::canonical(&Self::of(value)) == crate::digest::canonical(self);
+        let same = |value: &serde_json::Value| canonical(&Self::of(value)) == canonical(self);
         parsed.filter(same).unwrap_or_else(|| serde_json::Value::String(self.as_str().to_owned()))
     }
 

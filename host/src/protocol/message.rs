@@ -10,11 +10,8 @@ use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-pub use json::Json;
-pub(crate) use json::Members;
-use json::{check_nesting, slice};
-
-mod json;
+use super::json::{Json, check_nesting, slice};
+use super::{Method, RpcError};
 
 /// The largest message that is read, in bytes, unless the configuration says otherwise. Tool results carry images and files;
 /// beyond this a line is an attack or an accident, and the call that it answers fails with the size named. Whoever reads
@@ -83,8 +80,8 @@ impl Id {
 pub struct Request {
     /// Chosen by the sender, echoed in the response.
     pub id: Id,
-    /// The method's name.
-    pub method: String,
+    /// What is asked for.
+    pub method: Method,
     /// An object, or positional; absent where the sender left it out.
     pub params: Option<Json>,
 }
@@ -92,8 +89,8 @@ pub struct Request {
 /// A request that wants no answer.
 #[derive(Clone, Debug)]
 pub struct Notification {
-    /// The method's name.
-    pub method: String,
+    /// What is told.
+    pub method: Method,
     /// An object, or positional; absent where the sender left it out.
     pub params: Option<Json>,
 }
@@ -154,7 +151,7 @@ impl Message {
         }
         match (wire.method, wire.result, wire.error) {
             (Some(method), None, None) => {
-                let method = method.into_owned();
+                let method = Method::from(&*method);
                 // A null id is neither a request that can be answered nor a notification.
                 match (id, wire.id) {
                     (Some(id), _) => Ok(Self::Request(Request { id, method, params })),
@@ -249,65 +246,6 @@ impl Response {
     }
 }
 
-/// A JSON-RPC error that the broker itself gives.
-#[derive(Clone, Debug, PartialEq, serde::Serialize, thiserror::Error)]
-#[error("{message}")]
-pub struct RpcError {
-    /// JSON-RPC or MCP error code.
-    pub code: i64,
-    /// For people: what happened and what to do.
-    pub message: String,
-    /// For programs.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub data: Option<serde_json::Value>,
-}
-
-impl RpcError {
-    /// The text is not JSON.
-    pub const PARSE: i64 = -32700;
-    /// JSON, but no valid message, or not one that may come now.
-    pub const INVALID_REQUEST: i64 = -32600;
-    /// Nobody here knows the method.
-    pub const METHOD_NOT_FOUND: i64 = -32601;
-    /// The parameters do not fit; also an unknown tool.
-    pub const INVALID_PARAMS: i64 = -32602;
-    /// Something of ours, or the source, failed.
-    pub const INTERNAL: i64 = -32603;
-    /// A header and the body disagree (2026-07-28, streamable HTTP).
-    pub const HEADER_MISMATCH: i64 = -32020;
-    /// The request needs a capability that the client did not declare; `data` names it (2026-07-28).
-    pub const MISSING_CAPABILITY: i64 = -32021;
-    /// The protocol version is not served; `data` lists those that are (2026-07-28).
-    pub const UNSUPPORTED_VERSION: i64 = -32022;
-    /// A person has to open the pages in `data` first (2025-11-25).
-    pub const URL_ELICITATION_REQUIRED: i64 = -32042;
-    /// The gate refused the call. `data.code` says why. In the range that JSON-RPC leaves to implementations.
-    pub const DENIED: i64 = -32010;
-    /// A person has not answered yet; the same call may be sent again. `data.ask` names the question.
-    pub const PENDING: i64 = -32011;
-
-    /// An error without data.
-    #[must_use]
-    pub fn new(code: i64, message: impl Into<String>) -> Self {
-        Self { code, message: message.into(), data: None }
-    }
-
-    /// The error of an answer. What is no error object is the message of one.
-    #[must_use]
-    pub fn of(error: &Json) -> Self {
-        let code = error.get("code").and_then(|code| code.read().ok());
-        let message = error.get_str("message").unwrap_or_else(|| error.as_str().to_owned());
-        Self { code: code.unwrap_or(Self::INTERNAL), message, data: error.get("data").map(|data| data.to_value()) }
-    }
-
-    /// Adds data.
-    #[must_use]
-    pub fn with_data(mut self, data: serde_json::Value) -> Self {
-        self.data = Some(data);
-        self
-    }
-}
-
 /// Why bytes are no message.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -353,7 +291,7 @@ impl MessageError {
         }
     }
 
-    fn from_json(error: serde_json::Error) -> Self {
+    pub(super) fn from_json(error: serde_json::Error) -> Self {
         Self::Json(error.to_string())
     }
 }
@@ -386,8 +324,8 @@ fn put(out: &mut Vec<u8>, key: &str, json: &[u8]) {
     out.extend_from_slice(json);
 }
 
-fn put_method(out: &mut Vec<u8>, method: &str) {
-    put(out, "method", serde_json::to_string(method).unwrap_or_default().as_bytes());
+fn put_method(out: &mut Vec<u8>, method: &Method) {
+    put(out, "method", serde_json::to_string(method.as_str()).unwrap_or_default().as_bytes());
 }
 
 #[cfg(test)]

@@ -1,0 +1,81 @@
+//! What the source text of the host must keep to: the protocol is written in one place.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::repository::{root, rust_files};
+
+/// Where the protocol is written.
+const PROTOCOL: &str = "host/src/protocol";
+
+#[test]
+fn a_word_of_the_protocol_is_written_in_one_place() {
+    let words: BTreeSet<String> =
+        host().iter().filter(|file| file.text_is_protocol()).flat_map(Source::words).collect();
+    for word in ["tools/call", "initialize", "2026-07-28", "mcp-method", "io.modelcontextprotocol/clientInfo", "-32002"]
+    {
+        assert!(words.contains(word), "{word} is not found in {PROTOCOL}: is the test still looking there?");
+    }
+    let mut elsewhere = Vec::new();
+    for file in host().iter().filter(|file| !file.text_is_protocol()) {
+        let written = file.words();
+        elsewhere.extend(written.intersection(&words).map(|word| format!("{}: {word}", file.path.display())));
+    }
+    assert!(elsewhere.is_empty(), "{PROTOCOL} has a name for each of these:\n{}", elsewhere.join("\n"));
+}
+
+/// A file of the host without its tests.
+struct Source {
+    /// From the root of the repository.
+    path: PathBuf,
+    text: String,
+}
+
+impl Source {
+    fn text_is_protocol(&self) -> bool {
+        self.path.starts_with(PROTOCOL) || self.path.with_extension("") == Path::new(PROTOCOL)
+    }
+
+    /// Returns the words of the protocol that the code has: whole string literals, and the numbers of its errors.
+    fn words(&self) -> BTreeSet<String> {
+        let code = self.text.lines().filter(|line| !line.trim_start().starts_with("//"));
+        code.flat_map(|line| literals(line).chain(codes(line))).collect()
+    }
+}
+
+/// Returns the files of the host without tests, and without what tests and benchmarks share.
+fn host() -> Vec<Source> {
+    let mut files = Vec::new();
+    for file in rust_files() {
+        let path = file.strip_prefix(root()).unwrap().to_owned();
+        let for_tests = ["tests", "tests.rs", "testing.rs", "testing", "benches"];
+        if !path.starts_with("host") || path.iter().any(|part| for_tests.iter().any(|name| part == *name)) {
+            continue;
+        }
+        let text = fs::read_to_string(&file).unwrap();
+        let text = text.split("\n#[cfg(test)]\nmod tests {").next().unwrap().to_owned();
+        files.push(Source { path, text });
+    }
+    assert!(files.len() > 200, "{} files of the host are found", files.len());
+    files
+}
+
+/// Returns the string literals of a line that have the form of a method, a revision, a header or a key of `_meta`.
+fn literals(line: &str) -> impl Iterator<Item = String> {
+    let is_word = |text: &&str| {
+        let date = text.len() == 10 && text.starts_with("20") && text.bytes().all(|b| b == b'-' || b.is_ascii_digit());
+        let method = text.contains('/') && text.bytes().all(|b| b.is_ascii_alphabetic() || b"/_".contains(&b));
+        let known = ["initialize", "ping", "last-event-id"].contains(text);
+        date || method || known || text.starts_with("mcp-") || text.starts_with("io.modelcontextprotocol")
+    };
+    line.split('"').skip(1).step_by(2).filter(is_word).map(ToOwned::to_owned)
+}
+
+/// Returns the numbers of a line that are codes of JSON-RPC and of the protocol.
+fn codes(line: &str) -> impl Iterator<Item = String> {
+    let code = |rest: &str| format!("-32{}", rest.chars().take_while(char::is_ascii_digit).collect::<String>());
+    let line = line.split("//").next().unwrap_or_default();
+    line.split("-32").skip(1).map(code).filter(|code| code.len() == 6)
+}
