@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use portcullis::call::{Call, CallId, Caller, Phase, Risk, SessionId, Trust, View};
-use portcullis::catalog::{Hints, Item, Kind, Tally};
 use portcullis::config::{PluginConfig, PluginRef};
 use portcullis::digest::Digest;
+use portcullis::item::{Hints, Item, Kind};
 use portcullis::plugin::{Plugins, Verdict};
 use portcullis::protocol::Json;
 use portcullis_test_support::guest;
@@ -66,7 +66,7 @@ fn config(plugin: PluginRef, settings: serde_json::Value) -> PluginConfig {
 fn view() -> View {
     let definition = Json::parse(r#"{"name":"read","inputSchema":{"type":"object"}}"#).unwrap();
     let tool = Item {
-        tally: Tally::default(),
+        tally: Default::default(),
         kind: Kind::Tool,
         source: "files".parse().unwrap(),
         group: None,

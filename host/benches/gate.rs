@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use futures_util::future::join_all;
+use portcullis::agent::Nobody;
 use portcullis::broker::Broker;
 use portcullis::config::Config;
 use portcullis::protocol::{Answer, Json};
-use portcullis::session::Nobody;
 use portcullis_jail::Launcher;
 
 const SOURCE: &str = r#"

@@ -5,8 +5,9 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
-use portcullis::catalog::{Index, Item, Kind, Wanted, items_of};
+use portcullis::catalog::{Index, Wanted, items_of};
 use portcullis::config::Config;
+use portcullis::item::{Item, Kind};
 use portcullis::protocol::Json;
 use serde_json::json;
 

@@ -14,11 +14,12 @@ use axum::response::{IntoResponse as _, Response};
 use bytes::Bytes;
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use futures_util::future::join_all;
+use portcullis::agent::{Agent, Contact, Elicitation};
 use portcullis::broker::Broker;
-use portcullis::catalog::Kind;
 use portcullis::config::Config;
+use portcullis::item::Kind;
 use portcullis::protocol::{Answer, Era, Json, Notification};
-use portcullis::session::{Agent, Contact, Elicitation, Session};
+use portcullis::session::Session;
 use portcullis_jail::Launcher;
 use serde_json::{Value, json};
 

@@ -14,10 +14,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use portcullis::Launcher;
+use portcullis::agent::Nobody;
 use portcullis::broker::Broker;
 use portcullis::config::Config;
 use portcullis::protocol::{Answer, Json};
-use portcullis::session::Nobody;
 use portcullis_test_support::program;
 
 /// Calls whose times are told.

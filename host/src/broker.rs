@@ -6,17 +6,16 @@
 mod cells;
 mod components;
 mod connect;
-mod error;
 mod feed;
 mod loading;
 mod metrics;
 mod operator;
 mod rejected;
 mod state;
-mod upstream;
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
+use std::ops::Deref;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Instant;
@@ -25,29 +24,31 @@ use futures_util::future::join_all;
 use portcullis_jail::Launcher;
 use serde_json::json;
 
+use crate::agent::Agent;
 use crate::call::{Caller, SessionId};
-use crate::catalog::{Acceptance, Filter, FilterError, Item, Lock, Remark};
+use crate::catalog::Remark;
 use crate::cell::Cells;
-use crate::config::{Config, PluginConfig, ProfileConfig, user_trust};
+use crate::config::{Config, PluginConfig, user_trust};
 use crate::control::Control;
 use crate::digest::Digest;
-use crate::gate::{Budget, Gate, Inbox};
+use crate::gate::{Gate, Inbox};
+use crate::item::Item;
 use crate::ledger::{Event, Kind, Ledger, Started};
+use crate::lockfile::{Acceptance, Lock};
 use crate::metrics::{Histogram, OPERATION};
 use crate::name::{ProfileName, SourceName};
-use crate::plugin::{Identity, PluginError, Plugins};
+use crate::plugin::{Identity, PluginError};
 use crate::protocol::RpcError;
 use crate::secret::Secrets;
-use crate::session::{Agent, OngoingOfAll, Session};
+use crate::session::{OngoingOfAll, Session};
 use crate::source::{Client, Onlooker, SourceError};
 use crate::telemetry::Telemetry;
 
+use crate::context::{self, Context};
+pub use crate::context::{BuildError, SourceHealth, State};
 pub use components::AcceptedComponent;
 pub use connect::NoneConnected;
-pub use error::BuildError;
 use rejected::Rejections;
-pub use state::{SourceHealth, State};
-pub(crate) use upstream::{MAX_REMARKS, Met, Offer, Upstream};
 
 /// A running broker. Cheap to clone; all clones are one.
 #[derive(Debug, Clone)]
@@ -56,29 +57,15 @@ pub struct Broker {
     background: Arc<Background>,
 }
 
-/// What sessions need of the broker.
+/// What one broker is made of.
 #[derive(Debug)]
-pub(crate) struct Inner {
-    pub(crate) config: Config,
-    pub(crate) gate: Gate,
-    pub(crate) ledger: Ledger,
+struct Inner {
+    context: Arc<Context>,
     inbox: Arc<Inbox>,
-    upstreams: BTreeMap<SourceName, Arc<Upstream>>,
-    profiles: BTreeMap<ProfileName, Profile>,
     sessions: Mutex<HashMap<SessionId, Weak<Session>>>,
-    pub(crate) ongoing: OngoingOfAll,
+    ongoing: OngoingOfAll,
     rejections: Arc<Rejections>,
     started: Instant,
-    pub(crate) telemetry: Option<Telemetry>,
-    /// Of sessions that have ended.
-    pub(crate) session_durations: Histogram,
-}
-
-#[derive(Debug)]
-struct Profile {
-    config: Arc<ProfileConfig>,
-    filters: BTreeMap<SourceName, Filter>,
-    budget: Option<Arc<Budget>>,
 }
 
 /// What runs beside the sessions.
@@ -106,7 +93,7 @@ impl Broker {
             all(&config.approvals, |c| plugins.approval(c)),
         )?;
         let sinks = feed::load(&plugins, &config).await?;
-        let profiles = profiles(&config)?;
+        let profiles = context::profiles(&config)?;
         let secrets = Secrets::open(&config.data_dir)?;
         let telemetry = config.telemetry.as_ref().map(|config| Telemetry::start(config, &secrets)).transpose();
         let telemetry = telemetry.map_err(BuildError::Telemetry)?;
@@ -115,7 +102,7 @@ impl Broker {
         let notes = ledger.clone();
         let record = move |event| notes.note(event);
         let cells = Cells::new(launcher, &config.data_dir, config.own_files(), user_trust().ok(), record);
-        let upstreams = match upstreams(&config, &secrets, &plugins, &Arc::new(cells)).await {
+        let upstreams = match context::upstreams(&config, &secrets, &plugins, &Arc::new(cells)).await {
             Ok(upstreams) => upstreams,
             Err(error) => {
                 ledger.close().await;
@@ -133,19 +120,15 @@ impl Broker {
         let gate = Gate::new(policies, transforms, approvals, inbox.clone(), ledger.clone());
         let feeds = feed::Feeds::start(sinks, &ledger);
         let rejections = Arc::new(Rejections::new(ledger.clone()));
+        let session_durations = Histogram::new(OPERATION);
+        let context = Context { config, gate, ledger, upstreams, profiles, telemetry, session_durations };
         let inner = Arc::new(Inner {
-            config,
-            gate,
-            ledger,
+            context: Arc::new(context),
             inbox,
-            upstreams,
-            profiles,
             sessions: Mutex::default(),
             ongoing: OngoingOfAll::default(),
             rejections,
             started: Instant::now(),
-            telemetry,
-            session_durations: Histogram::new(OPERATION),
         });
         let control = operator::listen(&inner);
         let control = match control {
@@ -227,7 +210,8 @@ impl Broker {
         let event = Event { kind: Kind::RunStarted, run: Some(caller.session.clone()), call: None, body };
         let id = caller.session.clone();
         // Made before the record, so that a run whose opener goes away meanwhile is ended by its drop.
-        let session = Session::new(caller, agent, known.config.clone(), self.inner.clone());
+        let ongoing = self.inner.ongoing.of(&caller, &agent);
+        let session = Session::new(caller, agent, known.config.clone(), (self.inner.context.clone(), ongoing));
         self.inner.ledger.append(event).await.map_err(|error| {
             session.forget();
             tracing::debug!(%error, "a session cannot be recorded and is therefore not opened");
@@ -295,7 +279,7 @@ impl Broker {
     }
 
     /// Ends it: sessions are closed in the ledger, sources ended (after answers that are almost there, within
-    /// [`DRAIN_DEADLINE`](crate::source::DRAIN_DEADLINE), a process within [`CLOSE_DEADLINE`](crate::source::CLOSE_DEADLINE)), sinks
+    /// [`DRAIN_DEADLINE`](crate::source::DRAIN_DEADLINE), a process within [`CLOSE_DEADLINE`](crate::limits::CLOSE_DEADLINE)), sinks
     /// fed to the last record, the chain closed. Idempotent.
     pub async fn shutdown(&self) {
         drop(self.background.control.lock().await.take());
@@ -331,54 +315,19 @@ impl Broker {
     }
 }
 
+impl Deref for Inner {
+    type Target = Context;
+
+    fn deref(&self) -> &Context {
+        &self.context
+    }
+}
+
 impl Inner {
-    /// The sources that a profile may use, with what it may see of each.
-    pub(crate) fn admitted(&self, profile: &ProfileName) -> impl Iterator<Item = (Arc<Upstream>, &Filter)> {
-        let filters = self.profiles.get(profile).into_iter().flat_map(|profile| &profile.filters);
-        let admitted = filters.filter(|(_, filter)| filter.admits_source());
-        admitted.filter_map(|(name, filter)| Some((self.upstreams.get(name)?.clone(), filter)))
-    }
-
-    /// What all who call under a profile may spend, if that is bounded.
-    pub(crate) fn budget(&self, profile: &ProfileName) -> Option<&Arc<Budget>> {
-        self.profiles.get(profile)?.budget.as_ref()
-    }
-
-    /// Whether every caller sees and gets the same: there is one profile, and no plugin that could tell callers apart.
-    pub(crate) fn serves_all_alike(&self) -> bool {
-        self.profiles.len() == 1 && self.config.policies.is_empty() && self.config.transforms.is_empty()
-    }
-
     fn live_sessions(&self) -> Vec<Arc<Session>> {
         let sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
         sessions.values().filter_map(Weak::upgrade).filter(|session| !session.ended()).collect()
     }
-}
-
-async fn upstreams(
-    config: &Config,
-    secrets: &Secrets,
-    plugins: &Plugins,
-    cells: &Arc<Cells>,
-) -> Result<BTreeMap<SourceName, Arc<Upstream>>, BuildError> {
-    let mut upstreams = BTreeMap::new();
-    for source in config.sources.values() {
-        let upstream = Upstream::new(source, secrets, plugins, cells, &config.data_dir).await?;
-        upstreams.insert(source.name.clone(), Arc::new(upstream));
-    }
-    Ok(upstreams)
-}
-
-fn profiles(config: &Config) -> Result<BTreeMap<ProfileName, Profile>, FilterError> {
-    let of = |profile: &ProfileConfig| -> Result<Profile, FilterError> {
-        let filters = config.sources.values().map(|source| Ok((source.name.clone(), Filter::new(profile, source)?)));
-        Ok(Profile {
-            config: Arc::new(profile.clone()),
-            filters: filters.collect::<Result<_, FilterError>>()?,
-            budget: profile.budget.as_ref().map(|budget| Arc::new(Budget::new(budget))),
-        })
-    };
-    config.profiles.iter().map(|(name, profile)| Ok((name.clone(), of(profile)?))).collect()
 }
 
 /// With the digest of the configuration as it was read: under which one a broker ran. Secrets stand in it by name.

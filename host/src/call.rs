@@ -3,7 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::catalog::{Item, Kind};
+use crate::item::{Item, Kind};
+use crate::metrics::{Series, Traffic};
 use crate::name::{ProfileName, SourceName};
 use crate::protocol::{Answer, Json, Method};
 
@@ -184,6 +185,14 @@ impl Call {
         &self.item.source
     }
 
+    /// Returns where the call is counted in the traffic of its source.
+    pub(crate) fn series(&self, traffic: &Traffic) -> Arc<Series> {
+        match self.item.kind {
+            Kind::Tool => traffic.of_tool(&self.item.exposed, &self.item.tally),
+            _ => traffic.of_method(&self.method),
+        }
+    }
+
     /// Returns the call without these members of its `params`, and of `task` in them.
     #[must_use]
     pub(crate) fn without(&self, members: &Unknown) -> Self {
@@ -295,6 +304,26 @@ pub enum Outcome {
     Unknown(String),
     /// No answer, and the source cannot have acted: the call was never sent.
     NotSent(String),
+}
+
+/// What became of a notification, which has no answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Delivery {
+    /// It was handed to the source.
+    Sent,
+    /// The source may or may not have got it.
+    Unknown(String),
+    /// The source cannot have got it.
+    NotSent(String),
+}
+
+/// What stands before a source's own words in a text about its end.
+pub(crate) const LAST_WORDS: [&str; 3] = ["; it wrote ", "; its last words: ", ": first line "];
+
+/// Returns a text about a source's end without what the source itself said, which may repeat arguments.
+pub(crate) fn without_last_words(text: &str) -> &str {
+    let cut = LAST_WORDS.iter().filter_map(|said| text.find(said)).min().unwrap_or(text.len());
+    text.get(..cut).unwrap_or_default()
 }
 
 /// Milliseconds since the Unix epoch.

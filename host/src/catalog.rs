@@ -2,33 +2,20 @@
 
 mod collect;
 mod filter;
-mod item;
-mod lock;
 mod naming;
 mod search;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use crate::item::{Item, Kind};
 use crate::name::SourceName;
 
-pub use crate::metrics::Tally;
 pub use collect::{Collected, Remark, items_of};
 pub use filter::{Filter, FilterError};
-pub use item::{Hints, Item, Kind};
-pub use lock::{Acceptance, Lock, LockError, Locked, LockedPackage};
 pub use naming::{MAX_EXPOSED_BYTES, MAX_URI_BYTES, NamingError};
 pub(crate) use naming::{Resolved, exposed_uri, resolve_uri};
 pub use search::{Index, Wanted};
-
-/// The most tools one source may offer: more than any known server has, fewer than would drown a model or the broker.
-pub const MAX_TOOLS_PER_SOURCE: usize = 1_000;
-
-/// The most prompts, resources or templates of one source. Servers of files list hundreds; beyond this they have templates.
-pub const MAX_ITEMS_PER_SOURCE: usize = 10_000;
-
-/// The largest definition of one item, in bytes. The largest known real one, of a tool, has 20 KiB.
-pub const MAX_DEFINITION_BYTES: usize = 256 * 1024;
 
 /// All items of one kind, of a set of sources.
 #[derive(Debug, Clone, Default)]

@@ -9,7 +9,8 @@
 #[cfg(feature = "process")]
 mod cage;
 mod cells;
-mod enclosed;
+#[cfg(feature = "process")]
+mod child;
 mod grant;
 #[cfg(feature = "process")]
 mod machine;
@@ -20,7 +21,8 @@ mod plan;
 #[cfg(feature = "process")]
 mod profile;
 mod report;
-mod resolved;
+#[cfg(feature = "process")]
+mod run;
 #[cfg(feature = "process")]
 mod system;
 mod trace;
@@ -36,7 +38,8 @@ pub(crate) use cage::Cage;
 #[cfg(feature = "process")]
 pub use cage::{Described, Forecast};
 pub(crate) use cells::Cells;
-pub use enclosed::Enclosed;
+#[cfg(feature = "process")]
+pub(crate) use child::{Child, StartError, Streams};
 pub use grant::Grant;
 #[cfg(feature = "process")]
 pub(crate) use machine::Machine;
@@ -47,9 +50,10 @@ pub(crate) use plan::{Plan, Platform};
 pub use portcullis_jail::{Limits, Tier};
 #[cfg(feature = "process")]
 pub use profile::{Profile, Runtime};
+pub(crate) use report::texts;
 pub use report::{Aspect, Report, Strength, size};
-pub(crate) use resolved::tree_of;
-pub use resolved::{Resolved, Unit};
+#[cfg(feature = "process")]
+pub(crate) use run::run_to_end;
 
 /// Why there is no cell for a source, and what to do about it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

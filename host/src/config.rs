@@ -33,7 +33,6 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use build::DATA_DIR;
 pub use builder::Builder;
 pub use callers::{CallerConfig, JwtConfig};
 pub use error::{ConfigError, Problem};
@@ -42,21 +41,17 @@ pub use group::Membership;
 pub use oauth::OAuthConfig;
 pub use others::Writer;
 pub use plugin::{PluginConfig, PluginRef};
-use search::FILE;
 pub use search::{user_config_dir, user_data_dir, user_state_dir};
 pub use share::{BudgetConfig, Places, Rate};
 pub(crate) use source::{OWN_HEADERS, TIMEOUT};
 pub use telemetry::TelemetryConfig;
-pub(crate) use value::is_host;
 pub use wrap::Wrap;
 
 use crate::call::Trust;
 use crate::egress::Reach;
 use crate::name::{ProfileName, SourceName};
 use crate::protocol::Era;
-
-/// The names by which configurations and data folders of brokers are found: no source makes or changes one of them.
-pub(crate) const KEPT_NAMES: [&str; 2] = [FILE, DATA_DIR];
+use crate::secret::Value;
 
 /// The longest file: a thousand times an ordinary one, and parsed in milliseconds.
 pub const MAX_FILE_BYTES: u64 = 1 << 20;
@@ -163,15 +158,6 @@ pub struct ServeConfig {
     pub metrics_token: Option<Value>,
     /// No token is asked for.
     pub dangerous_no_token: bool,
-}
-
-/// A value that is written down, or kept by `portcullis secret`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Value {
-    /// As written.
-    Plain(String),
-    /// The name of a secret.
-    Secret(String),
 }
 
 /// `[sources.NAME]`

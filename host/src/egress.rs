@@ -11,8 +11,10 @@
 //! Invariant: no other module builds an HTTP client.
 
 mod address;
+mod challenge;
 mod dial;
 mod error;
+mod host;
 mod outlet;
 mod passage;
 mod request;
@@ -26,7 +28,9 @@ use reqwest::header::LOCATION;
 use reqwest::{Method, Request, Response, StatusCode};
 use url::{Origin, Url};
 
+pub(crate) use challenge::Challenge;
 pub use error::EgressError;
+pub(crate) use host::is_host;
 pub use outlet::{Declared, Destination, Hello, Listeners, NoDestination, Outlet, Reply, client_hello};
 pub(crate) use passage::Found;
 pub use passage::Passage;

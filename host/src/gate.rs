@@ -20,15 +20,15 @@ use std::sync::Arc;
 
 use serde_json::json;
 
+use crate::agent::Contact;
 use crate::call::{Call, Phase, View};
-use crate::catalog::Acceptance;
 use crate::config::{Approve, Detail};
 use crate::digest::Digest;
 use crate::ledger::{Event, Kind, Ledger, shape};
+use crate::lockfile::Acceptance;
 use crate::metrics::{Decisions, Series, Traffic};
 use crate::plugin::{Approval, Change, Identity, Policy, Transform};
 use crate::protocol::{Json, canonical};
-use crate::session::Contact;
 
 use approval::{Approvals, Approved, Question};
 pub use budget::Budget;
@@ -113,7 +113,7 @@ impl Gate {
     /// [`Refusal`]: denied, waiting for a person, or not recordable.
     pub async fn admit(&self, call: Call, around: &Circumstances<'_>) -> Result<(Permit, Ticket), Refusal> {
         let mut trail = Trail::new(around.record);
-        let series = around.traffic.of(&call);
+        let series = call.series(around.traffic);
         let mut call = Arc::new(call);
         let mut undecided = Undecided { call: call.clone(), series: &series, ledger: &self.ledger, decided: false };
         let outcome = self.pass_within_budget(&mut call, around, &mut trail).await;

@@ -47,6 +47,9 @@ pub use record::{Event, Kind, MAX_RECORD_BYTES, Record};
 pub use shape::shape;
 pub use verify::{ChainReport, Verdict, Verification, verify};
 
+/// Takes what happens to a source or a cell, for the ledger. It must not call back.
+pub(crate) type Recorder = std::sync::Arc<dyn Fn(Event) + Send + Sync>;
+
 use crate::digest::Digest;
 use crate::metrics::{DECISION, Histogram};
 use files::Files;

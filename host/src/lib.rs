@@ -59,10 +59,12 @@
 
 pub mod cell;
 pub mod config;
+mod context;
 mod private;
 pub mod secret;
 pub mod trust;
 
+pub mod agent;
 pub mod broker;
 pub mod control;
 pub mod front;
@@ -71,6 +73,10 @@ pub mod session;
 pub mod call;
 pub mod catalog;
 pub mod digest;
+pub mod item;
+pub mod limits;
+pub mod lockfile;
+pub mod login;
 pub mod name;
 pub mod protocol;
 

@@ -15,8 +15,7 @@ use std::time::Duration;
 pub(crate) use histogram::{DECISION, Histogram, OPERATION};
 pub(crate) use text::{Families, Labels, text};
 
-use crate::call::Call;
-use crate::catalog::{Kind, MAX_TOOLS_PER_SOURCE};
+use crate::limits::MAX_TOOLS_PER_SOURCE;
 use crate::protocol::Method;
 
 /// The value of a label for all that has no series of its own: methods that no revision of the protocol has, tools that their
@@ -144,12 +143,14 @@ pub(crate) struct Traffic {
 }
 
 impl Traffic {
-    /// Where a call counts. An item keeps what it was given, so that only its first call is looked up.
-    pub(crate) fn of(&self, call: &Call) -> Arc<Series> {
-        if call.item.kind == Kind::Tool {
-            return Arc::clone(call.item.tally.0.get_or_init(|| self.tool(&call.item.exposed)));
-        }
-        let known = METHODS.iter().position(|method| *method == call.method);
+    /// Returns the series of a tool, by its exposed name. `tally` keeps it, so that only the first call of a tool is looked up.
+    pub(crate) fn of_tool(&self, exposed: &Arc<str>, tally: &Tally) -> Arc<Series> {
+        Arc::clone(tally.0.get_or_init(|| self.tool(exposed)))
+    }
+
+    /// Returns the series of a method.
+    pub(crate) fn of_method(&self, method: &Method) -> Arc<Series> {
+        let known = METHODS.iter().position(|known| known == method);
         let series = known.and_then(|known| self.methods.get(known)).unwrap_or(&self.other_methods);
         series.get_or_init(Arc::default).clone()
     }

@@ -1,6 +1,6 @@
 //! OAuth for sources with a `url`: a person logs in once, and the source's client sends and renews the token from then on.
 //!
-//! [`login`] finds out who issues tokens for the source (RFC 9728, RFC 8414, OpenID Connect Discovery), becomes a client there
+//! [`login`](crate::login::login) finds out who issues tokens for the source (RFC 9728, RFC 8414, OpenID Connect Discovery), becomes a client there
 //! (configured, client id metadata document, or registered anew), sends the person to a browser (OAuth 2.1 with PKCE, RFC 8707,
 //! RFC 9207), and keeps what comes of it in the data folder, sealed, until [`logout()`] (RFC 7009). `Bearer` is what the source's transport holds.
 //!
@@ -8,21 +8,17 @@
 //! Specification: MCP 2025-11-25 and 2026-07-28, "Authorization".
 
 mod bearer;
-mod callback;
-mod challenge;
+pub(crate) mod callback;
 mod error;
-mod identity;
-mod login;
+pub(crate) mod identity;
 mod logout;
-mod metadata;
-mod store;
-mod token;
+pub(crate) mod metadata;
+pub(crate) mod store;
+pub(crate) mod token;
 mod web;
 
 pub(crate) use bearer::Bearer;
-pub(crate) use challenge::Challenge;
 pub use error::OAuthError;
-pub use login::{LoggedIn, login};
 pub use logout::{LoggedOut, logout};
 pub(crate) use web::Web;
 

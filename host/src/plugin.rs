@@ -2,7 +2,7 @@
 //!
 //! A plugin starts with nothing. It can call what its world imports and what the configuration grants; everything else is not
 //! defined for it, and refused by name when it is loaded. Each decision gets a fresh instance, so that nothing of one call
-//! reaches the next. Time, memory, tables, output and host calls are bounded ([`limits`]).
+//! reaches the next. Time, memory, tables, output and host calls are bounded ([`limits`](crate::limits)).
 //!
 //! Without the feature `compiler` there is no compiler in the program: it takes what `portcullis plugin compile` made, by digest.
 //!
@@ -17,6 +17,7 @@ use wasmtime::Engine;
 
 use crate::config::{PluginConfig, PluginRef};
 use crate::digest::Digest;
+use crate::limits;
 use crate::protocol::Json;
 
 mod access;
@@ -31,12 +32,12 @@ mod compiled;
 mod component;
 mod decide;
 mod descriptors;
+mod enclosed;
 mod engine;
 mod error;
 mod functions;
 mod guest;
 mod inspect;
-pub mod limits;
 mod load;
 mod meter;
 mod origin;
@@ -51,6 +52,7 @@ pub use command::Command;
 pub(crate) use command::{Running, Streams};
 pub use component::{Component, Kind};
 pub use decide::{Approval, Policy, Transform};
+pub use enclosed::Enclosed;
 pub use error::{Failure, FailureCode, PluginError};
 pub use functions::Functions;
 pub use inspect::{Import, Inspection};

@@ -3,7 +3,7 @@
 //! What others may write is refused and not repaired: they may have written already.
 
 use std::fs::{DirBuilder, File, Metadata, Permissions};
-use std::io;
+use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::Path;
 
@@ -146,6 +146,31 @@ pub(crate) fn check(path: &Path, metadata: &Metadata, wanted: u32) -> Result<(),
     }
     let mode = metadata.mode() & 0o7777;
     if mode & 0o077 == 0 { Ok(()) } else { Err(NotPrivate::Open { path, mode, wanted }) }
+}
+
+/// Puts a whole new private file in the place of the old one: a reader sees one or the other.
+///
+/// # Errors
+/// [`NotPrivate::Io`].
+pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<(), NotPrivate> {
+    let folder = path.parent().unwrap_or(Path::new("."));
+    // Temporary files are made 0600.
+    let write = || {
+        let mut file = tempfile::NamedTempFile::new_in(folder)?;
+        file.write_all(bytes)?;
+        file.as_file().sync_all()?;
+        file.persist(path)?;
+        File::open(folder)?.sync_all()
+    };
+    write().map_err(|error: io::Error| NotPrivate::io(path, error))
+}
+
+/// A lock that is held until it is dropped. Blocks while somebody else holds it.
+pub(crate) fn lock(path: &Path) -> Result<File, NotPrivate> {
+    let file = File::options().create(true).truncate(false).write(true).mode(FILE_MODE).open(path);
+    let file = file.map_err(|error| NotPrivate::io(path, error))?;
+    file.lock().map_err(|error| NotPrivate::io(path, error))?;
+    Ok(file)
 }
 
 #[cfg(test)]

@@ -5,14 +5,13 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::io::Read;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use secrecy::zeroize::Zeroizing;
 use secrecy::{ExposeSecret, SecretString};
 
-use crate::config::Value;
 use crate::private::{self, NotPrivate};
 
 /// The file in the data folder.
@@ -32,6 +31,15 @@ pub const MAX_SECRETS: usize = 256;
 
 /// What the file can come to: every byte of every value escaped as `\u00XX`.
 const MAX_FILE_BYTES: u64 = (MAX_SECRETS * 6 * (MAX_VALUE_BYTES + MAX_NAME_BYTES)) as u64;
+
+/// A value that is written down, or kept by `portcullis secret`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Value {
+    /// As written.
+    Plain(String),
+    /// The name of a secret.
+    Secret(String),
+}
 
 /// Why a secret cannot be kept or given. Holds no value.
 #[derive(Debug, thiserror::Error)]
@@ -201,40 +209,18 @@ impl Secrets {
         let exposed: BTreeMap<&str, &str> =
             secrets.iter().map(|(name, value)| (name.as_str(), value.expose_secret())).collect();
         let json = serde_json::to_vec(&exposed).map_err(|error| io(&path, error.into()))?;
-        replace_private(&path, &Zeroizing::new(json))
+        Ok(private::replace(&path, &Zeroizing::new(json))?)
     }
 
     /// Waits for another command that holds it, which is a matter of milliseconds.
     fn lock(&self) -> Result<File, SecretError> {
-        lock_private(&self.folder.join(LOCK))
+        Ok(private::lock(&self.folder.join(LOCK))?)
     }
 }
 
 /// A file of the data folder, opened and found private; None if there is none.
 pub(crate) fn open_private(path: &Path) -> Result<Option<File>, SecretError> {
     Ok(private::open(path)?)
-}
-
-/// A whole new private file in the place of the old one: a reader sees one or the other.
-pub(crate) fn replace_private(path: &Path, bytes: &[u8]) -> Result<(), SecretError> {
-    let folder = path.parent().unwrap_or(Path::new("."));
-    // Temporary files are made 0600.
-    let write = || {
-        let mut file = tempfile::NamedTempFile::new_in(folder)?;
-        file.write_all(bytes)?;
-        file.as_file().sync_all()?;
-        file.persist(path)?;
-        File::open(folder)?.sync_all()
-    };
-    write().map_err(|error: std::io::Error| io(path, error))
-}
-
-/// A lock that is held until it is dropped. Blocks while somebody else holds it.
-pub(crate) fn lock_private(path: &Path) -> Result<File, SecretError> {
-    let file = File::options().create(true).truncate(false).write(true).mode(0o600).open(path);
-    let file = file.map_err(|error| io(path, error))?;
-    file.lock().map_err(|error| io(path, error))?;
-    Ok(file)
 }
 
 impl From<NotPrivate> for SecretError {

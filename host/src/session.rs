@@ -1,6 +1,5 @@
 //! One agent's connection under one profile.
 
-mod agent;
 mod ask;
 mod call;
 mod carry;
@@ -33,15 +32,15 @@ use serde_json::json;
 use tokio::sync::OnceCell;
 use tracing::Instrument as _;
 
-use crate::broker::Inner;
+use crate::agent::{Agent, Contact};
 use crate::call::{CallId, Caller};
-use crate::catalog::Kind;
 use crate::config::ProfileConfig;
+use crate::context::Context;
+use crate::item::Kind;
 use crate::ledger::{self, Event};
 use crate::protocol::{Answer, Era, Json, Method, RpcError};
 use crate::source::{Client, Onlooker};
 
-pub use agent::{Agent, Contact, Elicitation, Nobody, Transport};
 use changes::Changes;
 use client::Outlet;
 pub use direct::Tool;
@@ -64,7 +63,7 @@ pub struct Session {
     caller: Arc<Caller>,
     agent: Agent,
     profile: Arc<ProfileConfig>,
-    broker: Arc<Inner>,
+    context: Arc<Context>,
     ongoing: Arc<Ongoing>,
     /// What the session may call: taken once, and changed only where a source is live or the agent wants to hear of changes.
     tools: Mutex<Arc<Snapshot>>,
@@ -100,14 +99,19 @@ pub struct Shelf {
 }
 
 impl Session {
-    pub(crate) fn new(caller: Caller, agent: Agent, profile: Arc<ProfileConfig>, broker: Arc<Inner>) -> Arc<Self> {
-        let ongoing = broker.ongoing.of(&caller, &agent);
+    /// Makes a session, which sees what its profile does. `ongoing` is what its caller may come back to.
+    pub(crate) fn new(
+        caller: Caller,
+        agent: Agent,
+        profile: Arc<ProfileConfig>,
+        (context, ongoing): (Arc<Context>, Arc<Ongoing>),
+    ) -> Arc<Self> {
         Arc::new_cyclic(|me| Self {
             me: me.clone(),
             caller: Arc::new(caller),
             agent,
             profile,
-            broker,
+            context,
             ongoing,
             tools: Mutex::default(),
             refresh: Refresh::default(),
@@ -193,7 +197,7 @@ impl Session {
 
     /// The same, under a span for the collector, if there is one.
     async fn spanned(&self, method: &Method, params: Json, contact: Arc<dyn Contact>) -> Answer {
-        let telemetry = self.broker.telemetry.as_ref();
+        let telemetry = self.context.telemetry.as_ref();
         let begun =
             telemetry.and_then(|to| to.serving(method, &params, (&self.caller, &self.agent), contact.request_id()));
         let Some((span, params)) = begun else {
@@ -248,12 +252,12 @@ impl Session {
     async fn snapshot(&self) -> Result<Arc<Listing>, RpcError> {
         let cell = Arc::clone(&self.lock_tools());
         let taken = cell.get_or_init(|| async {
-            let upstreams = self.broker.admitted(&self.caller.profile).map(|(upstream, _)| upstream).collect();
+            let upstreams = self.context.admitted(&self.caller.profile).map(|(upstream, _)| upstream).collect();
             let client = self.client();
-            let asked = discovery::ask_all(upstreams, &self.broker, &self.caller, &client, Kind::Tool);
+            let asked = discovery::ask_all(upstreams, &self.context, &self.caller, &client, Kind::Tool);
             // Boxed: the compiler looks only so deep into futures.
             let Asked { answered, late } = Box::pin(asked).await;
-            let taken = listing::build(answered, true, &self.broker, &self.caller, &self.profile, Kind::Tool).await;
+            let taken = listing::build(answered, true, &self.context, &self.caller, &self.profile, Kind::Tool).await;
             let taken = taken.map(Arc::new).map_err(|error| {
                 self.ended.store(true, Ordering::SeqCst);
                 self.record(ledger::Kind::RunError, json!({ "error": error }));
@@ -302,24 +306,24 @@ impl Session {
                 "profile": self.caller.profile,
             }),
         };
-        self.broker.ledger.note(event);
+        self.context.ledger.note(event);
         RpcError::new(RpcError::INVALID_PARAMS, text)
     }
 
     fn end(&self, body: serde_json::Value) {
         if !self.ended.swap(true, Ordering::SeqCst) {
-            self.broker.session_durations.record(self.began.elapsed());
+            self.context.session_durations.record(self.began.elapsed());
             self.record(ledger::Kind::RunCompleted, body);
         }
         self.ongoing.rounds.end(&self.caller.session);
         self.follows.end();
-        for (upstream, _) in self.broker.admitted(&self.caller.profile) {
+        for (upstream, _) in self.context.admitted(&self.caller.profile) {
             upstream.source.end_session(&self.caller.session);
         }
     }
 
     fn record(&self, kind: ledger::Kind, body: serde_json::Value) {
-        self.broker.ledger.note(Event { kind, run: Some(self.caller.session.clone()), call: None, body });
+        self.context.ledger.note(Event { kind, run: Some(self.caller.session.clone()), call: None, body });
     }
 }
 

@@ -21,9 +21,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::call::{Outcome, SessionId};
-use crate::catalog::Kind;
+use crate::call::{Delivery, Outcome, SessionId};
 use crate::gate::Permit;
+use crate::item::Kind;
 use crate::name::{ProfileName, SourceName};
 use crate::protocol::{Answer, Era, Json, Notification, Request, RpcError};
 
@@ -34,8 +34,8 @@ pub(crate) use lane::Lane;
 pub(crate) use link::pages_needed;
 pub(crate) use pipe::{Secrets, Wire};
 #[cfg(feature = "process")]
-pub(crate) use process::{ProcessSource, run_to_end};
-pub(crate) use supervised::{Care, Record};
+pub(crate) use process::ProcessSource;
+pub(crate) use supervised::Care;
 
 /// One configured upstream, connected or not. Declaring it opens nothing; [`Source::discover`] does.
 #[async_trait]
@@ -241,22 +241,9 @@ pub(crate) fn nobody_to_ask() -> Answer {
     Answer::Error(Json::of(&RpcError::new(RpcError::METHOD_NOT_FOUND, why)))
 }
 
-/// How long a source may take to end by itself before it is killed: long enough to flush a file, short enough that
-/// Ctrl-C feels like one.
-pub const CLOSE_DEADLINE: std::time::Duration = std::time::Duration::from_secs(3);
-
 /// How long answers that are waited for may take when a source is closed, before [`CLOSE_DEADLINE`] begins: calls that are
 /// almost done end well, and nobody waits for the others.
 pub const DRAIN_DEADLINE: std::time::Duration = std::time::Duration::from_secs(2);
-
-/// What stands before a source's own words in a text about its end.
-const SAID: [&str; 3] = ["; it wrote ", "; its last words: ", ": first line "];
-
-/// A text about a source's end without what the source itself said, which may repeat arguments.
-pub(crate) fn without_last_words(text: &str) -> &str {
-    let cut = SAID.iter().filter_map(|said| text.find(said)).min().unwrap_or(text.len());
-    text.get(..cut).unwrap_or_default()
-}
 
 /// What a source said of itself.
 #[derive(Debug, Clone)]
@@ -335,6 +322,16 @@ pub enum SourceError {
     /// It ended, or the connection broke.
     #[error("{0}")]
     Closed(String),
+}
+
+impl From<Result<(), SourceError>> for Delivery {
+    fn from(sent: Result<(), SourceError>) -> Self {
+        match sent {
+            Ok(()) => Self::Sent,
+            Err(error @ SourceError::Timeout { .. }) => Self::Unknown(error.to_string()),
+            Err(error) => Self::NotSent(error.to_string()),
+        }
+    }
 }
 
 impl SourceError {

@@ -14,13 +14,12 @@ mod trace;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::broker::Upstream;
+use crate::agent::{Agent, Transport};
 use crate::call::{Call, Caller, Outcome};
-use crate::catalog::Kind;
 use crate::config::TelemetryConfig;
+use crate::item::Kind;
 use crate::protocol::{Answer, Json, Method};
 use crate::secret::Secrets;
-use crate::session::Agent;
 use export::Exporter;
 use trace::Place;
 
@@ -55,6 +54,14 @@ struct Facts {
     /// Nanoseconds since the Unix epoch.
     began: u64,
     ended: u64,
+}
+
+/// How a source is spoken with.
+#[derive(Debug)]
+pub(crate) struct Peer {
+    /// The revision of the protocol that was agreed on.
+    pub(crate) revision: Option<String>,
+    pub(crate) transport: Option<Transport>,
 }
 
 /// On whose behalf.
@@ -104,10 +111,10 @@ impl Telemetry {
     }
 
     /// A call is about to reach its source.
-    pub(crate) fn calling(&self, call: &Call, upstream: &Upstream) -> Option<Span> {
+    pub(crate) fn calling(&self, call: &Call, peer: Peer) -> Option<Span> {
         let more = [
-            ("mcp.protocol.version", upstream.revision()),
-            ("network.transport", upstream.transport().map(|transport| transport.as_str().to_owned())),
+            ("mcp.protocol.version", peer.revision),
+            ("network.transport", peer.transport.map(|transport| transport.as_str().to_owned())),
             ("portcullis.source", Some(call.source().to_string())),
             ("portcullis.call.id", Some(call.id.to_string())),
         ];

@@ -14,11 +14,18 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 pub use self::data::DataFolder;
-use crate::config::KEPT_NAMES;
 use crate::digest::Digest;
 use crate::private;
 pub use crate::private::NotPrivate;
-use crate::secret::{SecretError, lock_private, replace_private};
+
+/// The name of a configuration that is found in a folder.
+pub(crate) const CONFIG_FILE: &str = "portcullis.toml";
+
+/// The name of the data folder beside a configuration that names no other.
+pub(crate) const DATA_FOLDER: &str = ".portcullis";
+
+/// The names by which brokers find what they believe.
+pub(crate) const KEPT_NAMES: [&str; 2] = [CONFIG_FILE, DATA_FOLDER];
 
 /// The file in the state folder.
 const FILE: &str = "trusted.json";
@@ -42,9 +49,6 @@ pub enum TrustError {
     /// It would be longer than is read.
     #[error("{0} is full: run `portcullis trust --list`, and `portcullis trust --revoke FILE` for what you do not use")]
     Full(String),
-    /// The system refuses it.
-    #[error(transparent)]
-    System(#[from] SecretError),
 }
 
 /// A configuration as the user trusted it.
@@ -173,7 +177,7 @@ impl Trust {
 
     fn change<T>(&self, change: impl FnOnce(&mut All) -> Result<T, TrustError>) -> Result<T, TrustError> {
         private::folder(&self.state_dir)?;
-        let _lock = lock_private(&self.state_dir.join(LOCK))?;
+        let _lock = private::lock(&self.state_dir.join(LOCK))?;
         let mut all = self.read()?;
         let changed = change(&mut all)?;
         let path = self.path();
@@ -181,7 +185,7 @@ impl Trust {
         if bytes.len() as u64 > MAX_FILE_BYTES {
             return Err(TrustError::Full(shown(&path)));
         }
-        replace_private(&path, &bytes)?;
+        private::replace(&path, &bytes)?;
         Ok(changed)
     }
 

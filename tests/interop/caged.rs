@@ -210,8 +210,8 @@ async fn a_package_that_is_not_what_was_pinned_does_not_start() {
 
 /// Rewrites the lock as if one dependency had been pinned with other bytes, its tree included.
 fn other_bytes(place: &Place) {
-    use portcullis::catalog::Lock;
-    use portcullis::cell::{Resolved, Unit};
+    use portcullis::lockfile::Lock;
+    use portcullis::lockfile::{Resolved, Unit};
     let data_dir = Path::new(&place.at(".portcullis")).to_owned();
     Lock::change(&data_dir, |lock| {
         let pin = lock.packages()[0].clone();

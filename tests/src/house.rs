@@ -1,5 +1,5 @@
-//! What the source text of the host must keep to: the protocol is written in one place.
-#![allow(clippy::unwrap_used, reason = "tests")]
+//! What the source text of the host must keep to: the protocol is written in one place, and modules import from those below them.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, clippy::string_slice, reason = "tests")]
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -78,4 +78,69 @@ fn codes(line: &str) -> impl Iterator<Item = String> {
     let code = |rest: &str| format!("-32{}", rest.chars().take_while(char::is_ascii_digit).collect::<String>());
     let line = line.split("//").next().unwrap_or_default();
     line.split("-32").skip(1).map(code).filter(|code| code.len() == 6)
+}
+
+/// The modules of the library from the ground up, as the house in ARCHITECTURE.md is drawn. A module imports from those before it.
+const FLOORS: &[&[&str]] = &[
+    &["name", "visible", "protocol", "digest", "private", "seal", "agent", "limits", "metrics", "item", "call"],
+    &["key_value", "secret", "trust", "ledger", "egress", "oci"],
+    &["config", "lockfile", "telemetry"],
+    &["cell", "plugin"],
+    &["catalog", "gate", "oauth", "source", "login"],
+    &["context", "session"],
+    &["control", "broker"],
+    &["front"],
+];
+
+#[test]
+fn no_module_imports_one_above_it() {
+    let order: Vec<&str> = FLOORS.iter().copied().flatten().copied().collect();
+    let mut upward = Vec::new();
+    for file in host() {
+        let Ok(path) = file.path.strip_prefix("host/src") else { continue };
+        let module = path.iter().next().unwrap().to_str().unwrap().trim_end_matches(".rs").to_owned();
+        if module == "lib" {
+            continue;
+        }
+        let floor = order.iter().position(|known| *known == module);
+        let floor =
+            floor.unwrap_or_else(|| panic!("{module} stands on no floor: add it to FLOORS and to ARCHITECTURE.md"));
+        for imported in modules_named_in(&file.text) {
+            if order.iter().position(|known| *known == imported).is_some_and(|above| above > floor) {
+                upward.push(format!("{} imports {imported}", file.path.display()));
+            }
+        }
+    }
+    assert!(upward.is_empty(), "a module imports from those below it alone:\n{}", upward.join("\n"));
+}
+
+#[test]
+fn the_floors_are_those_that_the_architecture_draws() {
+    let drawn = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
+    let from = drawn.find("<!-- floors -->").unwrap();
+    let drawn = &drawn[from..];
+    let place = |module: &str| drawn.find(&format!("`{module}`")).unwrap_or_else(|| panic!("{module} is not drawn"));
+    for pair in FLOORS.windows(2) {
+        // The drawing has the roof first.
+        let lowest = pair[1].iter().map(|module| place(module)).max();
+        let highest = pair[0].iter().map(|module| place(module)).min();
+        assert!(lowest < highest, "{:?} is drawn above {:?}", pair[1], pair[0]);
+    }
+}
+
+/// Returns the modules of the library that a file names in its code.
+fn modules_named_in(text: &str) -> BTreeSet<String> {
+    let code: String =
+        text.lines().map(|line| line.split("//").next().unwrap_or_default()).collect::<Vec<_>>().join("\n");
+    let mut named = BTreeSet::new();
+    for rest in code.split("crate::").skip(1) {
+        let first = |text: &str| text.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect::<String>();
+        match rest.strip_prefix('{') {
+            Some(list) => {
+                named.extend(list.split('}').next().unwrap_or_default().split(',').map(|item| first(item.trim())))
+            }
+            None => drop(named.insert(first(rest))),
+        }
+    }
+    named
 }

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 
 use super::Broker;
 #[cfg(feature = "process")]
-use crate::catalog::LockedPackage;
-#[cfg(feature = "process")]
 use crate::cell::{CellError, Forecast, Phase};
+#[cfg(feature = "process")]
+use crate::lockfile::LockedPackage;
 use crate::name::SourceName;
 
 #[cfg(feature = "process")]

@@ -3,10 +3,10 @@
 use serde_json::json;
 
 use super::{Broker, BuildError, started};
-use crate::catalog::Lock;
 use crate::config::Config;
 use crate::digest::Digest;
 use crate::ledger::{Event, Kind, Ledger};
+use crate::lockfile::Lock;
 use crate::plugin::Origin;
 
 /// A plugin or component that was pinned to what it is now.

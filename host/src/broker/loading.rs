@@ -5,9 +5,9 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use super::{BuildError, default_sink_file};
-use crate::catalog::Lock;
 use crate::config::{Config, Endpoint, PluginRef, real_file};
 use crate::ledger::LedgerError;
+use crate::lockfile::Lock;
 use crate::plugin::{Origin, Plugins};
 use crate::private::{self, NotPrivate};
 

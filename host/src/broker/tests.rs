@@ -5,11 +5,12 @@ use std::sync::Arc;
 use portcullis_jail::Launcher;
 use serde_json::json;
 
+use crate::agent::Nobody;
 use crate::broker::{Broker, BuildError};
 use crate::config::Config;
 use crate::ledger::{self, Filter, Reader, Verdict};
 use crate::protocol::{Answer, Json, RpcError};
-use crate::session::{Nobody, Session};
+use crate::session::Session;
 
 const DENY: &str = r#"{ plugin = "builtin:rules", settings = { deny = ["calc__add"] } }"#;
 const ASK: &str = r#"{ plugin = "builtin:rules", settings = { ask = ["calc__add"] } }"#;

@@ -5,11 +5,12 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::naming::{Exposed, NamingError, expose};
-use super::{
-    CatalogError, Hints, Item, Kind, MAX_DEFINITION_BYTES, MAX_ITEMS_PER_SOURCE, MAX_TOOLS_PER_SOURCE, Tally, plural,
-};
+use super::{CatalogError, plural};
 use crate::config::{Naming, SourceConfig};
 use crate::digest::Digest;
+use crate::item::{Hints, Item, Kind};
+use crate::limits::{MAX_DEFINITION_BYTES, MAX_ITEMS_PER_SOURCE, MAX_TOOLS_PER_SOURCE};
+use crate::metrics::Tally;
 use crate::protocol::{CanonicalError, Json};
 
 /// Characters of a bad name that are repeated. A name may hold anything.

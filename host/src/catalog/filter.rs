@@ -2,9 +2,9 @@
 
 use globset::{Glob, GlobBuilder, GlobSet, GlobSetBuilder};
 
-use super::Item;
 use crate::call::Trust;
 use crate::config::{ProfileConfig, SourceConfig};
+use crate::item::Item;
 
 /// A glob that is none.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

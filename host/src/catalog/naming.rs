@@ -3,9 +3,9 @@
 
 use std::fmt::Write as _;
 
-use super::Kind;
 use crate::config::Naming;
 use crate::digest::Digest;
+use crate::item::Kind;
 use crate::name::{SEPARATOR, SourceName};
 use crate::visible::is_hidden;
 

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rusqlite::Connection;
 
-use super::Item;
+use crate::item::Item;
 use crate::protocol::Json;
 
 /// Words of a query that count. A model asks in a sentence; a longer text is not a question.

@@ -13,9 +13,9 @@ use super::package::{Installed, Installer, Package, Phase};
 use super::plan::Setting;
 use super::report::texts;
 use super::{CellError, Cells, Grant, Plan, Profile, Report};
-use crate::catalog::LockedPackage;
 use crate::config::{Endpoint, SourceConfig};
 use crate::egress::{Declared, Listeners, Outlet};
+use crate::lockfile::LockedPackage;
 use crate::name::SourceName;
 
 /// The cell of one process source.

@@ -19,9 +19,8 @@ use crate::config::{CellConfig, SourceConfig};
 use crate::egress::{Declared, Passage};
 #[cfg(feature = "process")]
 use crate::egress::{Listeners, Outlet, Reach};
-use crate::ledger::{Event, Kind};
+use crate::ledger::{Event, Kind, Recorder};
 use crate::name::SourceName;
-use crate::source::Record;
 use crate::trust::Trust;
 
 /// What the cells of one broker share.
@@ -33,7 +32,7 @@ pub(crate) struct Cells {
     pub(crate) own: Vec<PathBuf>,
     /// Whose files sources with a grant around them are kept from.
     trust: Option<Trust>,
-    record: Record,
+    record: Recorder,
     /// Probed when the first source starts.
     #[cfg(feature = "process")]
     platform: OnceCell<Platform>,
@@ -74,7 +73,7 @@ impl Cells {
     }
 
     /// Takes what happens to sources, for the ledger.
-    pub(crate) fn recorder(&self) -> Record {
+    pub(crate) fn recorder(&self) -> Recorder {
         Arc::clone(&self.record)
     }
 

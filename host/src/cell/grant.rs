@@ -8,8 +8,9 @@ use super::CellError;
 #[cfg(feature = "process")]
 use super::Profile;
 use super::trace::trace;
-use crate::config::{CellConfig, Endpoint, KEPT_NAMES, SourceConfig};
-use crate::plugin::limits::SOURCE_MEMORY_BYTES;
+use crate::config::{CellConfig, Endpoint, SourceConfig};
+use crate::limits::SOURCE_MEMORY_BYTES;
+use crate::trust::KEPT_NAMES;
 
 /// Folders that every cell has of its own, and that a grant would put the machine's in place of.
 const PRIVATE: [&str; 6] = ["/", "/etc", "/home", "/run", "/tmp", "/usr"];

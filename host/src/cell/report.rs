@@ -9,7 +9,7 @@ use serde::{Serialize, Serializer};
 use super::Grant;
 
 /// Paths as text: what is no UTF-8 in them is replaced, as JSON has no other text.
-pub(super) fn texts<'a>(paths: impl IntoIterator<Item = &'a PathBuf>) -> Vec<Cow<'a, str>> {
+pub(crate) fn texts<'a>(paths: impl IntoIterator<Item = &'a PathBuf>) -> Vec<Cow<'a, str>> {
     paths.into_iter().map(|path| path.to_string_lossy()).collect()
 }
 

@@ -15,9 +15,7 @@ use super::{
 use crate::call::{Phase, Trust};
 use crate::name::{ProfileName, SourceName};
 use crate::protocol::MAX_MESSAGE_BYTES;
-
-/// The data folder beside the file.
-pub(super) const DATA_DIR: &str = ".portcullis";
+use crate::trust::DATA_FOLDER;
 
 /// Where `portcullis serve` listens unless told otherwise.
 const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 8765);
@@ -59,7 +57,7 @@ pub(super) fn within<T: std::fmt::Debug>(good: bool, at: &At<T>, what: &str, hel
 pub(super) fn build(raw: &RawConfig, file: Option<PathBuf>, base: &Path) -> Result<Config, Vec<Fault>> {
     let mut faults = Faults::default();
     let data_dir = raw.broker.data_dir.as_ref().and_then(|at| faults.keep(value::path(at, base)));
-    let data_dir = data_dir.unwrap_or_else(|| value::normal(&base.join(DATA_DIR)));
+    let data_dir = data_dir.unwrap_or_else(|| value::normal(&base.join(DATA_FOLDER)));
     let ask_timeout = raw.broker.ask_timeout.as_ref();
     let ask_timeout = ask_timeout
         .and_then(|at| faults.keep(value::duration_within(at, ASK_TIMEOUT_LEAST, ASK_TIMEOUT_MOST)))
@@ -131,7 +129,7 @@ fn serve(raw: &RawServe, profiles: &BTreeMap<ProfileName, ProfileConfig>, faults
             Fault::new(at.span(), format!("{:?} is no host name", at.as_str()))
                 .help("write the name alone, without scheme, port or wildcard, like \"broker.example.com\"")
         };
-        faults.keep(if value::is_host(at) { Ok(at.to_ascii_lowercase()) } else { Err(fault()) })
+        faults.keep(if crate::egress::is_host(at) { Ok(at.to_ascii_lowercase()) } else { Err(fault()) })
     });
     let hosts = hosts.collect();
     let origins = raw.origins.iter().filter_map(|at| faults.keep(origin(at))).collect();

@@ -6,7 +6,7 @@ use super::build::{Faults, within};
 use super::error::Fault;
 use super::raw::{At, RawCell};
 use super::{CellConfig, value};
-use crate::plugin::limits::SOURCE_INSTANCES_MOST;
+use crate::limits::SOURCE_INSTANCES_MOST;
 
 /// No runtime starts with less memory, and no machine of today has more.
 const MEMORY_LIMITS: std::ops::RangeInclusive<u64> = 1 << 20..=1 << 42;

@@ -11,7 +11,7 @@ use super::error::ConfigError;
 use super::others::{self, Writer};
 use super::{Config, MAX_FILE_BYTES, owner, search, unreadable};
 use crate::digest::Digest;
-use crate::trust::{DataFolder, Trust, Trusted};
+use crate::trust::{CONFIG_FILE, DataFolder, Trust, Trusted};
 use crate::visible::visible;
 
 /// A configuration that was read, before it counts.
@@ -203,7 +203,7 @@ fn search_for_one() -> Result<(PathBuf, bool), ConfigError> {
             "write one, name one with `--config FILE`, or run `portcullis wrap -- COMMAND`, which needs none",
         ));
     };
-    let own = search::user_config_dir().map(|folder| real_file(&folder.join(search::FILE)));
+    let own = search::user_config_dir().map(|folder| real_file(&folder.join(CONFIG_FILE)));
     let lies_here = own.is_none_or(|own| own != real_file(file));
     Ok((file.clone(), lies_here))
 }

@@ -6,7 +6,7 @@ use super::find::read;
 use super::{Config, Endpoint, real_file, search};
 use crate::digest::Digest;
 use crate::name::SourceName;
-use crate::trust::Trusted;
+use crate::trust::{CONFIG_FILE, Trusted};
 use crate::visible::visible;
 
 /// A source that may have written a configuration, as that lies in a folder which it may write.
@@ -58,6 +58,6 @@ pub(super) fn user_configured_data_dir() -> Option<PathBuf> {
 }
 
 fn users_own() -> Option<Config> {
-    let file = search::user_config_dir()?.join(search::FILE);
+    let file = search::user_config_dir()?.join(CONFIG_FILE);
     Config::parse(&read(&file).ok()?, &file).ok()
 }

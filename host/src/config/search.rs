@@ -4,15 +4,13 @@
     reason = "the one place that asks the environment, and only for the user's folders"
 )]
 
+use crate::trust::CONFIG_FILE;
 use std::path::{Path, PathBuf};
-
-/// The name of the file, here and in the user's configuration folder.
-pub(crate) const FILE: &str = "portcullis.toml";
 
 /// Where a configuration is looked for when none is named, best first.
 pub(super) fn candidates() -> Vec<PathBuf> {
-    let user = user_config_dir().map(|folder| folder.join(FILE));
-    std::iter::once(Path::new(FILE).to_owned()).chain(user).collect()
+    let user = user_config_dir().map(|folder| folder.join(CONFIG_FILE));
+    std::iter::once(Path::new(CONFIG_FILE).to_owned()).chain(user).collect()
 }
 
 /// The folder of the user's own configuration: `$XDG_CONFIG_HOME/portcullis`, usually `~/.config/portcullis`. None for a user

@@ -6,15 +6,13 @@ use std::time::Duration;
 use super::error::{Fault, suggest};
 use super::raw::{At, RawNames, RawValue};
 use super::{Naming, Value};
+use crate::egress::is_host;
 
 /// The longest key of `_meta` that `context` may name, in bytes: longer ones are not in use.
 const MAX_META_BYTES: usize = 128;
 
 /// The longest glob: tool names have 64 characters.
 const MAX_GLOB_BYTES: usize = 256;
-
-/// The longest host name in DNS.
-const MAX_HOST_BYTES: usize = 253;
 
 /// The longest prefix: a tool name of 64 characters must have room for the tool.
 const MAX_PREFIX_BYTES: usize = crate::name::MAX_NAME_BYTES;
@@ -237,28 +235,6 @@ pub(super) fn network(at: &At<String>) -> Result<String, Fault> {
         true => Ok(format!("{}:{port}", host.to_ascii_lowercase())),
         false => Err(refuse("has no valid host", format!("{example}, names beyond ASCII in their `xn--` form"))),
     }
-}
-
-/// A DNS name, a dotted IPv4 address or an IPv6 address in brackets. Odd notations of addresses (`0x7f.1`, `2130706433`)
-/// are none.
-pub(crate) fn is_host(host: &str) -> bool {
-    if let Some(address) = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
-        return address.parse::<std::net::Ipv6Addr>().is_ok();
-    }
-    if host.parse::<std::net::Ipv4Addr>().is_ok() {
-        return true;
-    }
-    let label = |label: &str| {
-        (1..=63).contains(&label.len())
-            && label.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_'))
-            && !label.starts_with('-')
-            && !label.ends_with('-')
-    };
-    let is_number = |label: &str| label.starts_with(|c: char| c.is_ascii_digit());
-    host.len() <= MAX_HOST_BYTES
-        && host.split('.').all(label)
-        // No top-level domain starts with a digit, every notation of an address does.
-        && !host.rsplit('.').next().is_some_and(is_number)
 }
 
 /// A valid source name made of any text; `fallback`, itself valid, where nothing is left.

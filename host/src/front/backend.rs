@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
+use crate::agent::{Agent, Contact};
 use crate::broker::Broker;
-use crate::catalog::Kind;
+use crate::item::Kind;
 use crate::name::ProfileName;
 use crate::protocol::{Answer, Json, Method, Notification, RpcError};
-use crate::session::{Agent, Contact, Offers, Session, Shelf};
+use crate::session::{Offers, Session, Shelf};
 
 /// Opens sessions.
 #[async_trait]

@@ -22,11 +22,12 @@ use self::contact::Out;
 use self::desk::Desk;
 use self::legacy::Legacy;
 use super::backend::Backend;
+use crate::agent::{self, Transport};
 use crate::name::ProfileName;
 use crate::protocol::{
     Id, Json, Message, MessageError, Method, Notification, Request, Response, RpcError, meta, revision,
 };
-use crate::session::{self, Offers, Transport};
+use crate::session::Offers;
 
 /// In how many ways the client of one connection may describe itself. It has one name; what it can do may depend on what it
 /// asks for.
@@ -67,7 +68,7 @@ enum State {
     Legacy(Legacy),
     Modern {
         /// A session for each way in which the agent describes itself.
-        desks: Vec<(session::Agent, Desk)>,
+        desks: Vec<(agent::Agent, Desk)>,
         calls: Calls,
     },
 }

@@ -7,10 +7,11 @@ use async_trait::async_trait;
 use tokio::sync::{Mutex, Notify, mpsc};
 
 use super::backend::{Backend, Run};
-use crate::catalog::Kind;
+use crate::agent::{Agent, Contact, Elicitation};
+use crate::item::Kind;
 use crate::name::ProfileName;
 use crate::protocol::{Answer, Json, Method, Notification, RpcError};
-use crate::session::{Agent, Contact, Elicitation, Offers, Shelf};
+use crate::session::{Offers, Shelf};
 
 /// What the broker under test was asked, in order.
 pub(crate) struct Events(Mutex<mpsc::UnboundedReceiver<String>>);

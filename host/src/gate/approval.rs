@@ -9,15 +9,15 @@ use super::form::{elicitation, read_elicitation};
 use super::inbox::{Draft, Pending, State, word};
 use super::judge::{self, Reason};
 use super::{AskSummary, Inbox, InboxError, Refusal};
+use crate::agent::{Contact, Elicitation};
 use crate::call::{Call, Phase, View};
-use crate::catalog::Kind;
 use crate::config::Detail;
 use crate::digest::Digest;
+use crate::item::Kind;
 use crate::ledger::{Binding, Consume, Ledger};
 use crate::plugin::{Approval, AskFacts, GrantFacts, Offer, Scope, Settlement};
 use crate::protocol::{Answer, Json, Method, Notification};
 use crate::seal::Seal;
-use crate::session::{Contact, Elicitation};
 use crate::visible::visible;
 
 /// How long a call is held open for a person when the agent cannot ask one itself. Widely used clients give up on a tool

@@ -8,13 +8,12 @@ use serde_json::{Value, json};
 use super::approval::INPUT;
 use super::judge::{self, Trail};
 use super::{Budget, Circumstances, Gate, Refusal, SessionVault, payload, put, words};
-use crate::call::{Call, Outcome, Phase, View};
+use crate::call::{Call, Delivery, Outcome, Phase, View, without_last_words};
 use crate::config::Detail;
 use crate::ledger::{Event, Kind, OutcomeSlot};
 use crate::metrics::{Ending, Series};
 use crate::plugin::Change;
 use crate::protocol::{Answer, Json, Members, Method, RpcError};
-use crate::source::{SourceError, without_last_words};
 
 /// Half of a call that was admitted: whoever holds it owes the ledger an outcome. Dropped without
 /// [`Gate::release`], it records that nobody knows how the call ended.
@@ -129,15 +128,13 @@ impl Gate {
     }
 
     /// Records what became of an admitted notification: it has no answer that could be judged.
-    pub(crate) fn sent(&self, mut ticket: Ticket, sent: Result<(), SourceError>) {
-        let (ending, body) = match sent {
-            Ok(()) => (Ending::Sent, json!({})),
-            Err(error) => {
-                let late = matches!(error, SourceError::Timeout { .. });
-                let ending = if late { Ending::Unknown } else { Ending::NotSent };
-                (ending, json!({ "error": without_last_words(&error.to_string()) }))
-            }
+    pub(crate) fn sent(&self, mut ticket: Ticket, delivery: &Delivery) {
+        let (ending, cause) = match delivery {
+            Delivery::Sent => (Ending::Sent, None),
+            Delivery::Unknown(cause) => (Ending::Unknown, Some(cause)),
+            Delivery::NotSent(cause) => (Ending::NotSent, Some(cause)),
         };
+        let body = cause.map_or_else(|| json!({}), |cause| json!({ "error": without_last_words(cause) }));
         ticket.settle(ending, ticket.opened.elapsed(), body);
     }
 

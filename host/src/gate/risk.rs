@@ -2,8 +2,9 @@
 
 use super::Circumstances;
 use crate::call::{Call, Risk};
-use crate::catalog::{Acceptance, Item, Kind};
 use crate::config::{Approve, SourceConfig};
+use crate::item::{Item, Kind};
+use crate::lockfile::Acceptance;
 
 /// The risk of a tool's calls. It comes from the cell: the calls of a source that is `sealed`, which can
 /// neither write nor reach a network, are harmless. Others are risky, unless a person accepted the tool or trusts this

@@ -11,13 +11,13 @@ use async_trait::async_trait;
 use tempfile::TempDir;
 
 use super::*;
+use crate::agent::Elicitation;
 use crate::call::{CallId, Outcome, SessionId};
-use crate::catalog::{Hints, Item};
 use crate::config::BudgetConfig;
+use crate::item::{Hints, Item};
 use crate::ledger::{Reader, Started};
 use crate::plugin::testing::view;
 use crate::protocol::{Answer, Notification};
-use crate::session::Elicitation;
 
 /// A gate without plugins over a ledger of its own, and one session.
 struct Bench {

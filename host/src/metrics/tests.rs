@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::call::Call;
-use crate::catalog::Item;
+use crate::item::{Item, Kind};
 use crate::plugin::testing::view;
 
 fn call(tool: &str) -> Call {
@@ -36,7 +36,7 @@ fn a_duration_counts_in_the_first_bucket_that_holds_it() {
 fn names_that_sources_choose_make_a_bounded_number_of_series() {
     let traffic = Traffic::default();
     for number in 0..MAX_TOOLS_PER_SOURCE + 5 {
-        traffic.of(&call(&format!("files__{number}"))).ended(Ending::Ok, Duration::ZERO);
+        call(&format!("files__{number}")).series(&traffic).ended(Ending::Ok, Duration::ZERO);
     }
     assert_eq!(traffic.series().len(), MAX_TOOLS_PER_SOURCE + 1);
     assert_eq!(counted(&traffic, OTHER), Some(5));
@@ -44,7 +44,7 @@ fn names_that_sources_choose_make_a_bounded_number_of_series() {
     odd.item = Arc::new(Item { kind: Kind::Source, ..Item::clone(&odd.item) });
     for number in 0..5 {
         odd.method = format!("vendor/{number}").into();
-        traffic.of(&odd).denied();
+        odd.series(&traffic).denied();
     }
     let of_methods = traffic.series().into_iter().filter(|counted| counted.tool.is_none());
     let of_methods: Vec<_> = of_methods.map(|counted| (counted.method.to_string(), counted.series.denials())).collect();
@@ -55,9 +55,9 @@ fn names_that_sources_choose_make_a_bounded_number_of_series() {
 fn what_was_counted_of_a_removed_tool_is_counted_among_the_others() {
     let traffic = Traffic::default();
     let held = call("files__held");
-    traffic.of(&held).ended(Ending::Error, Duration::from_secs(1));
+    held.series(&traffic).ended(Ending::Error, Duration::from_secs(1));
     for _ in 0..2 {
-        traffic.of(&call("files__gone")).ended(Ending::Ok, Duration::from_secs(1));
+        call("files__gone").series(&traffic).ended(Ending::Ok, Duration::from_secs(1));
     }
     traffic.keep_tools([].iter());
     assert_eq!(counted(&traffic, "files__gone"), None);

@@ -10,12 +10,11 @@ use secrecy::{ExposeSecret as _, SecretString};
 use tokio::time::Instant;
 use url::Url;
 
-use super::challenge::Challenge;
 use super::store::{Login, Logins, Record};
 use super::{OAuthError, Web, token, way_out};
-use crate::egress::Reach;
+use crate::egress::{Challenge, Reach};
+use crate::limits::CLOSE_DEADLINE;
 use crate::name::SourceName;
-use crate::source::CLOSE_DEADLINE;
 
 /// How long before its end a token is renewed, in seconds: a request must arrive while it holds, on clocks that disagree.
 const MARGIN: i64 = 30;

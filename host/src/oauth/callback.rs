@@ -35,23 +35,23 @@ const FAREWELL: Duration = Duration::from_secs(2);
 const PATH: &str = "/callback";
 
 /// A listener for one answer.
-pub(super) struct Callback {
+pub(crate) struct Callback {
     listener: TcpListener,
     address: SocketAddr,
 }
 
 /// What the authorization server had the browser bring, its `state` found to be ours.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Arrival {
-    pub(super) code: Option<String>,
-    pub(super) iss: Option<String>,
-    pub(super) error: Option<String>,
-    pub(super) error_description: Option<String>,
+pub(crate) struct Arrival {
+    pub(crate) code: Option<String>,
+    pub(crate) iss: Option<String>,
+    pub(crate) error: Option<String>,
+    pub(crate) error_description: Option<String>,
 }
 
 impl Callback {
     /// Listens on 127.0.0.1, at this port or one that the system chooses.
-    pub(super) async fn bind(port: Option<u16>) -> Result<Self, OAuthError> {
+    pub(crate) async fn bind(port: Option<u16>) -> Result<Self, OAuthError> {
         let bound = async {
             let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port.unwrap_or(0))).await?;
             let address = listener.local_addr()?;
@@ -64,12 +64,12 @@ impl Callback {
     }
 
     /// Where the browser is to be sent.
-    pub(super) fn redirect(&self) -> String {
+    pub(crate) fn redirect(&self) -> String {
         format!("http://{}{PATH}", self.address)
     }
 
     /// Waits for the answer to the request that carried `state`. What carries another is turned away, and the wait goes on.
-    pub(super) async fn wait(self, state: &str) -> Result<Arrival, OAuthError> {
+    pub(crate) async fn wait(self, state: &str) -> Result<Arrival, OAuthError> {
         let mut connections = JoinSet::new();
         let (found, mut arrivals) = mpsc::channel(1);
         let page = Arc::new(Page { host: self.address.to_string(), state: state.to_owned(), found });

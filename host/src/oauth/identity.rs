@@ -16,16 +16,16 @@ const CLIENT_NAME: &str = "Portcullis";
 
 /// A client of one authorization server.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Identity {
-    pub(super) id: String,
+pub(crate) struct Identity {
+    pub(crate) id: String,
     #[serde(serialize_with = "exposed")]
-    pub(super) secret: Option<SecretString>,
-    pub(super) method: Method,
+    pub(crate) secret: Option<SecretString>,
+    pub(crate) method: Method,
 }
 
 /// How a client proves itself at the token endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Method {
+pub(crate) enum Method {
     /// It has nothing to prove it with.
     #[serde(rename = "none")]
     None,
@@ -61,15 +61,15 @@ impl Method {
 
 /// What is configured of a client.
 #[derive(Debug, Default)]
-pub(super) struct Known {
+pub(crate) struct Known {
     /// Registered by hand, with its secret if it has one.
-    pub(super) client: Option<(String, Option<SecretString>)>,
+    pub(crate) client: Option<(String, Option<SecretString>)>,
     /// Where a client id metadata document is published.
-    pub(super) document: Option<Url>,
+    pub(crate) document: Option<Url>,
 }
 
 /// Our identity at `server`, found in the order of MCP's "Client Registration Approaches".
-pub(super) async fn identity(
+pub(crate) async fn identity(
     web: &Web,
     server: &Server,
     known: Known,

@@ -10,32 +10,32 @@ use crate::visible::visible;
 
 /// What a source says of itself.
 #[derive(Debug)]
-pub(super) struct Resource {
+pub(crate) struct Resource {
     /// Its identifier, exactly as published: what a token is asked for (RFC 8707).
-    pub(super) id: String,
+    pub(crate) id: String,
     /// Who issues tokens for it.
-    pub(super) issuer: String,
+    pub(crate) issuer: String,
     /// All scopes that it knows.
-    pub(super) scopes: Vec<String>,
+    pub(crate) scopes: Vec<String>,
 }
 
 /// An authorization server.
 #[derive(Debug)]
-pub(super) struct Server {
+pub(crate) struct Server {
     /// Exactly as published.
-    pub(super) issuer: String,
-    pub(super) authorization: Url,
-    pub(super) token: Url,
-    pub(super) registration: Option<Url>,
+    pub(crate) issuer: String,
+    pub(crate) authorization: Url,
+    pub(crate) token: Url,
+    pub(crate) registration: Option<Url>,
     /// Where tokens are taken back (RFC 7009).
-    pub(super) revocation: Option<Url>,
-    pub(super) scopes: Vec<String>,
+    pub(crate) revocation: Option<Url>,
+    pub(crate) scopes: Vec<String>,
     /// How clients prove themselves at the token endpoint; None where it does not say.
-    pub(super) methods: Option<Vec<String>>,
+    pub(crate) methods: Option<Vec<String>>,
     /// Whether it names itself when it sends the person back (RFC 9207).
-    pub(super) names_itself: bool,
+    pub(crate) names_itself: bool,
     /// Whether it takes the URL of a document for a client id.
-    pub(super) takes_documents: bool,
+    pub(crate) takes_documents: bool,
 }
 
 #[derive(Deserialize)]
@@ -69,7 +69,7 @@ struct RawServer {
 
 /// What the source at `url` says of itself, at the place that its challenge named or else at the well-known ones. `issuer`, if
 /// it is configured, must be among those that it names. None if it says nothing.
-pub(super) async fn resource(
+pub(crate) async fn resource(
     web: &Web,
     url: &Url,
     named: Option<&str>,
@@ -127,7 +127,7 @@ fn covers(id: &Url, url: &Url) -> bool {
 }
 
 /// What the authorization server `issuer` says of itself.
-pub(super) async fn server(web: &Web, issuer: &str) -> Result<Server, OAuthError> {
+pub(crate) async fn server(web: &Web, issuer: &str) -> Result<Server, OAuthError> {
     let base = web.url(issuer, issuer)?;
     for place in server_places(&base) {
         if let Some(raw) = web.get::<RawServer>(&place).await? {

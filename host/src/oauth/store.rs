@@ -12,12 +12,13 @@ use secrecy::{ExposeSecret as _, SecretString};
 use serde::{Deserialize, Serialize, Serializer};
 use url::Url;
 
-use super::challenge::Challenge;
 use super::identity::Identity;
 use super::token::Tokens;
+use crate::egress::Challenge;
 use crate::name::SourceName;
+use crate::private;
 use crate::seal::Seal;
-use crate::secret::{SecretError, io, lock_private, open_private, replace_private};
+use crate::secret::{SecretError, io, open_private};
 
 /// The folder in the data folder.
 const FOLDER: &str = "logins";
@@ -35,44 +36,44 @@ pub(crate) struct Logins {
 
 /// What is known of one source.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Record {
+pub(crate) struct Record {
     source: String,
     url: String,
     /// What the source asked for last, and did not get.
-    pub(super) challenge: Option<Challenge>,
-    pub(super) login: Option<Login>,
+    pub(crate) challenge: Option<Challenge>,
+    pub(crate) login: Option<Login>,
 }
 
 impl Record {
     /// Of a source that nothing is known of.
-    pub(super) fn new(source: &SourceName, url: &Url) -> Self {
+    pub(crate) fn new(source: &SourceName, url: &Url) -> Self {
         Self { source: source.to_string(), url: url.to_string(), challenge: None, login: None }
     }
 }
 
 /// A login: tokens, and all that it takes to renew them. `Debug` shows none of them.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Login {
-    pub(super) issuer: String,
+pub(crate) struct Login {
+    pub(crate) issuer: String,
     /// Where tokens are renewed.
-    pub(super) endpoint: String,
+    pub(crate) endpoint: String,
     /// Where they are taken back; None where the server does not offer it.
     #[serde(default)]
-    pub(super) revocation: Option<String>,
-    pub(super) client: Identity,
-    pub(super) resource: String,
-    pub(super) scopes: Vec<String>,
+    pub(crate) revocation: Option<String>,
+    pub(crate) client: Identity,
+    pub(crate) resource: String,
+    pub(crate) scopes: Vec<String>,
     #[serde(serialize_with = "exposed_one")]
-    pub(super) access: SecretString,
+    pub(crate) access: SecretString,
     #[serde(serialize_with = "exposed")]
-    pub(super) refresh: Option<SecretString>,
+    pub(crate) refresh: Option<SecretString>,
     /// In Unix seconds.
-    pub(super) expires_at: Option<i64>,
+    pub(crate) expires_at: Option<i64>,
 }
 
 impl Login {
     /// The same with other tokens. One that does not come anew stays (OAuth 2.1, section 4.3.2).
-    pub(super) fn renewed(self, tokens: Tokens) -> Self {
+    pub(crate) fn renewed(self, tokens: Tokens) -> Self {
         Self {
             access: tokens.access,
             refresh: tokens.refresh.or(self.refresh),
@@ -89,7 +90,7 @@ impl Logins {
     }
 
     /// What is known of a source at this very URL. Empty for another URL: what was given for one server is not sent to another.
-    pub(super) fn read(&self, source: &SourceName, url: &Url) -> Result<Record, SecretError> {
+    pub(crate) fn read(&self, source: &SourceName, url: &Url) -> Result<Record, SecretError> {
         let kept = self.kept(source)?.filter(|record| record.url == url.as_str());
         Ok(kept.unwrap_or_else(|| Record::new(source, url)))
     }
@@ -107,19 +108,19 @@ impl Logins {
     }
 
     /// Keeps a record in place of what was known. The caller holds [`Logins::lock`].
-    pub(super) fn write(&self, source: &SourceName, record: &Record) -> Result<(), SecretError> {
+    pub(crate) fn write(&self, source: &SourceName, record: &Record) -> Result<(), SecretError> {
         let path = self.file(source);
         let json = serde_json::to_vec(record).map(Zeroizing::new).map_err(|error| io(&path, error.into()))?;
         let sealed = Seal::with_key(&*self.key_or_new()?, FOLDER).close(&json);
         if sealed.is_empty() {
             return Err(io(&path, std::io::Error::other("the system gives no random numbers")));
         }
-        replace_private(&path, sealed.as_bytes())
+        Ok(private::replace(&path, sealed.as_bytes())?)
     }
 
     /// Forgets what is known of a source. None if there was no login; of one that cannot be read, which may be one, nothing but
     /// that it was there. Else the URL of the source, and the login.
-    pub(super) fn forget(&self, source: &SourceName) -> Result<Option<Option<(String, Login)>>, SecretError> {
+    pub(crate) fn forget(&self, source: &SourceName) -> Result<Option<Option<(String, Login)>>, SecretError> {
         let path = self.file(source);
         if open_private(&path)?.is_none() {
             return Ok(None);
@@ -139,13 +140,13 @@ impl Logins {
 
     /// Held while a record is renewed, so that of several brokers one uses a refresh token that can be used once. Blocks as long
     /// as another holds it, which is the time that a renewal may take.
-    pub(super) fn lock(&self, source: &SourceName) -> Result<std::fs::File, SecretError> {
+    pub(crate) fn lock(&self, source: &SourceName) -> Result<std::fs::File, SecretError> {
         let create = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.folder);
         create.map_err(|error| io(&self.folder, error))?;
-        lock_private(&self.folder.join(format!("{source}.lock")))
+        Ok(private::lock(&self.folder.join(format!("{source}.lock")))?)
     }
 
-    pub(super) fn file(&self, source: &SourceName) -> PathBuf {
+    pub(crate) fn file(&self, source: &SourceName) -> PathBuf {
         self.folder.join(format!("{source}.login"))
     }
 
@@ -158,19 +159,19 @@ impl Logins {
     fn key_or_new(&self) -> Result<Zeroizing<[u8; KEY_BYTES]>, SecretError> {
         // One lock for all sources: two that log in for the first time at once make one key.
         let path = self.folder.join("key");
-        let _lock = lock_private(&self.folder.join("key.lock"))?;
+        let _lock = private::lock(&self.folder.join("key.lock"))?;
         if let Some(key) = self.key()? {
             return Ok(key);
         }
         let mut key = Zeroizing::new([0; KEY_BYTES]);
         getrandom::fill(&mut *key).map_err(|error| io(&path, std::io::Error::other(error)))?;
-        replace_private(&path, &*key)?;
+        private::replace(&path, &*key)?;
         Ok(key)
     }
 }
 
 /// For the sealed file alone.
-pub(super) fn exposed<S: Serializer>(secret: &Option<SecretString>, to: S) -> Result<S::Ok, S::Error> {
+pub(crate) fn exposed<S: Serializer>(secret: &Option<SecretString>, to: S) -> Result<S::Ok, S::Error> {
     secret.as_ref().map(|secret| secret.expose_secret()).serialize(to)
 }
 

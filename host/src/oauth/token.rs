@@ -24,13 +24,13 @@ const MAX_WORDS: usize = 200;
 
 /// What a token endpoint gives.
 #[derive(Debug)]
-pub(super) struct Tokens {
-    pub(super) access: SecretString,
-    pub(super) refresh: Option<SecretString>,
+pub(crate) struct Tokens {
+    pub(crate) access: SecretString,
+    pub(crate) refresh: Option<SecretString>,
     /// In Unix seconds; None where the server does not say.
-    pub(super) expires_at: Option<i64>,
+    pub(crate) expires_at: Option<i64>,
     /// What was granted, where it differs from what was asked for.
-    pub(super) scopes: Option<Vec<String>>,
+    pub(crate) scopes: Option<Vec<String>>,
 }
 
 #[derive(Deserialize)]
@@ -46,7 +46,7 @@ struct RawTokens {
 ///
 /// # Errors
 /// [`OAuthError::Refused`] with OAuth's own code; and whatever a server can do wrong.
-pub(super) async fn ask(
+pub(crate) async fn ask(
     web: &Web,
     endpoint: &Url,
     client: &Identity,
@@ -83,7 +83,7 @@ pub(super) async fn ask(
 ///
 /// # Errors
 /// As for [`ask`].
-pub(super) async fn revoke(
+pub(crate) async fn revoke(
     web: &Web,
     endpoint: &Url,
     client: &Identity,
@@ -128,7 +128,7 @@ fn basic(endpoint: &Url, id: &str, secret: &str) -> Result<HeaderValue, OAuthErr
 }
 
 /// The error that an endpoint gave (OAuth 2.1, section 3.2.4), unless it repeats something of what it was `sent`.
-pub(super) fn refused(endpoint: &Url, status: StatusCode, text: &[u8], sent: &[&str]) -> OAuthError {
+pub(crate) fn refused(endpoint: &Url, status: StatusCode, text: &[u8], sent: &[&str]) -> OAuthError {
     #[derive(Deserialize)]
     struct Said {
         error: String,

@@ -38,7 +38,7 @@ impl Web {
     ///
     /// # Errors
     /// [`OAuthError::Metadata`], blaming `said_by`.
-    pub(super) fn url(&self, text: &str, said_by: &str) -> Result<Url, OAuthError> {
+    pub(crate) fn url(&self, text: &str, said_by: &str) -> Result<Url, OAuthError> {
         let refuse = |why: &str| {
             let text: String = text.chars().take(200).collect();
             let what = format!("`{}`, which {why}", crate::visible::visible(&text));
@@ -74,7 +74,7 @@ impl Web {
     ///
     /// # Errors
     /// Not reached, a redirect, too late, or too large.
-    pub(super) async fn post(
+    pub(crate) async fn post(
         &self,
         url: &Url,
         content_type: &'static str,
@@ -116,10 +116,10 @@ async fn body(url: &Url, mut response: Response) -> Result<Bytes, OAuthError> {
 }
 
 /// What the server sent is not repeated: it may hold a token.
-pub(super) fn parse<T: DeserializeOwned>(url: &Url, text: &[u8]) -> Result<T, OAuthError> {
+pub(crate) fn parse<T: DeserializeOwned>(url: &Url, text: &[u8]) -> Result<T, OAuthError> {
     serde_json::from_slice(text).map_err(|_| answered(url, "answered with something that is not what was asked for"))
 }
 
-pub(super) fn answered(url: &Url, what: impl Into<String>) -> OAuthError {
+pub(crate) fn answered(url: &Url, what: impl Into<String>) -> OAuthError {
     OAuthError::Answer { url: shown(url), what: what.into() }
 }

@@ -4,7 +4,7 @@ use serde::Deserialize;
 
 use super::OciError;
 use crate::digest::Digest;
-use crate::plugin::limits;
+use crate::limits;
 
 /// What a manifest may be: an artifact of WebAssembly has the first, older tools push the second.
 pub(super) const MEDIA_TYPES: &str =

@@ -5,8 +5,8 @@ use std::str::FromStr;
 
 use url::{Host, Url};
 
-use crate::config::is_host;
 use crate::digest::Digest;
+use crate::egress::is_host;
 
 /// The longest name of a repository, as registries have it.
 const MAX_NAME_BYTES: usize = 255;

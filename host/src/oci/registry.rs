@@ -11,8 +11,7 @@ use url::Url;
 use super::manifest::{Layer, MEDIA_TYPES};
 use super::{MAX_MANIFEST_BYTES, OciError, Reference};
 use crate::digest::Digest;
-use crate::egress::{Client, Egress, EgressError, Outgoing, shown};
-use crate::oauth::Challenge;
+use crate::egress::{Challenge, Client, Egress, EgressError, Outgoing, shown};
 
 /// How long a registry may be silent.
 const PATIENCE: Duration = Duration::from_secs(30);

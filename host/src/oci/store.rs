@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::OciError;
 use crate::digest::Digest;
-use crate::plugin::limits;
+use crate::limits;
 
 /// What was fetched, by digest. The default keeps nothing.
 #[derive(Debug, Clone, Default)]

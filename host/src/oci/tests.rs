@@ -16,7 +16,7 @@ use tokio::task::JoinHandle;
 
 use super::{MAX_MANIFEST_BYTES, Reference, Store, fetch, resolve};
 use crate::digest::Digest;
-use crate::plugin::limits;
+use crate::limits;
 
 const COMPONENT: &[u8] = b"\0asm, as far as a registry knows";
 

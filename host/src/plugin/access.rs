@@ -19,13 +19,13 @@ use wasmtime_wasi_http::{WasiHttpCtx, WasiHttpCtxView, WasiHttpView};
 use super::descriptors::Descriptors;
 use super::error::{Failure, FailureCode};
 use super::guest::State;
-use super::limits;
 use super::load::interface;
 use super::v0_1::{PACKAGE, TRACK};
 use crate::cell::Grant;
 use crate::config::TIMEOUT;
 use crate::egress::Passage;
 use crate::key_value::KeyValue;
+use crate::limits;
 
 mod files;
 mod network;

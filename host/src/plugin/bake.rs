@@ -16,9 +16,9 @@ use wasmtime::component::{Component, Instance, Lift, WasmList};
 use wasmtime_wizer::{ComponentInstanceState, Wizer};
 
 use super::guest::{State, arm, guard};
-use super::limits::Limits;
 use super::stock::Unready;
 use super::v0_1::World;
+use crate::limits::Limits;
 
 /// Why there is no configured component.
 pub(crate) enum Unbaked {

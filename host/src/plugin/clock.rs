@@ -7,7 +7,7 @@ use std::thread::Thread;
 use wasmtime::{Engine, EngineWeak};
 
 use super::error::PluginError;
-use super::limits;
+use crate::limits;
 
 /// How many ticks without a guest until the clock stops: starting it again wakes a thread, which costs more than a few ticks.
 const IDLE_TICKS: u32 = 50;

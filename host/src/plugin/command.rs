@@ -16,11 +16,11 @@ use wasmtime_wasi::p2::bindings::{Command as Program, CommandPre};
 use super::access::Enclosure;
 use super::error::{Failure, FailureCode, PluginError};
 use super::guest::{State, arm, failure, guard, out_of_time};
-use super::limits::{self, Limits};
 use super::load::{self, Allowed, Manifest, Wasm};
 use super::meter::{Meter, OutOfTime};
 use super::v0_1::Facts;
 use super::{Host, Identity};
+use crate::limits::{self, Limits};
 
 /// A loaded program, not running. Clones share it.
 #[derive(Clone)]
@@ -191,7 +191,7 @@ fn fate(limits: Limits, result: Result<wasmtime::Result<Result<(), ()>>, OutOfTi
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plugin::limits::TICK;
+    use crate::limits::TICK;
     use crate::plugin::meter::tests::work;
 
     #[tokio::test]

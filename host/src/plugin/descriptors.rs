@@ -7,7 +7,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 use super::error::{Failure, FailureCode};
-use super::limits::{SLOT_WAIT, WASI_HANDLES};
+use crate::limits::{SLOT_WAIT, WASI_HANDLES};
 
 /// Where few may be open, as many instances as this share them.
 const SHARES: usize = 16;

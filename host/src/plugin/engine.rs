@@ -6,7 +6,7 @@ use wasmtime::{Config, Enabled, Engine, InstanceAllocationStrategy, PoolingAlloc
 
 use super::clock::Clock;
 use super::error::PluginError;
-use super::limits;
+use crate::limits;
 
 /// All that a memory can address. A slot reserves as much anyway; how much of it an instance may have is its store's business.
 const ADDRESSABLE: usize = 1 << 32;

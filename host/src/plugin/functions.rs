@@ -12,10 +12,10 @@ use wasmtime::component::{ComponentExportIndex, InstancePre, Val};
 use super::access::Enclosure;
 use super::error::{Failure, FailureCode, PluginError};
 use super::guest::{State, arm, guard};
-use super::limits::{self, Limits};
 use super::load::{self, Allowed, Manifest, Wasm};
 use super::v0_1::Facts;
 use super::{Host, Identity, ToolFailure};
+use crate::limits::{self, Limits};
 use crate::name::ProfileName;
 use crate::protocol::Json;
 

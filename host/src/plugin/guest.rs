@@ -13,11 +13,11 @@ use wasmtime_wasi::WasiCtxBuilder;
 use super::access::{Enclosure, Wasi};
 use super::clock::{Clock, Turn};
 use super::error::{Failure, FailureCode};
-use super::limits::{self, Limits};
 use super::meter::{Meter, OutOfTime};
 use super::v0_1::Facts;
 use crate::cell::size;
 use crate::config::TIMEOUT;
+use crate::limits::{self, Limits};
 
 /// What a store holds: the budget of the running call, and the facts that the guest may ask the host for.
 pub(crate) struct State {

@@ -14,7 +14,7 @@ use rustix::time::{ClockId, clock_gettime};
 use tokio::time::Sleep;
 
 use super::clock::Clock;
-use super::limits::TICK;
+use crate::limits::TICK;
 
 /// A budget of processor time. Clones share it.
 #[derive(Clone)]

@@ -11,9 +11,9 @@ use std::path::Path;
 use super::compiled::{self, Precompiled, Unfit};
 use super::load::Wasm;
 use super::{PluginError, blocking, builtin, limits};
-use crate::catalog::Lock;
 use crate::config::PluginRef;
 use crate::digest::Digest;
+use crate::lockfile::Lock;
 use crate::oci::{self, OciError, Store};
 
 /// Where the bytes of plugins come from. The default knows no pins, and keeps nothing that it fetches.

@@ -10,9 +10,9 @@ use super::access::Enclosure;
 use super::clock::Clock;
 use super::error::{Failure, FailureCode, PluginError};
 use super::guest::{Live, State, arm, guard};
-use super::limits::{self, Limits};
 use super::load::Linked;
 use super::v0_1::{Facts, World};
+use crate::limits::{self, Limits};
 
 /// A loaded plugin. Clones share the stock.
 pub(crate) struct Stock<W: World>(Arc<Shared<W>>);

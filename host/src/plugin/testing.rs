@@ -7,9 +7,9 @@ use portcullis_test_support::guest;
 
 use super::{Access, PluginError, Plugins, Tools};
 use crate::call::{Call, CallId, Caller, Phase, Risk, SessionId, Trust, View};
-use crate::catalog::{Item, Kind};
 use crate::config::{PluginConfig, PluginRef};
 use crate::digest::Digest;
+use crate::item::{Item, Kind};
 use crate::protocol::Json;
 
 /// One host for all tests of this process, as in a broker. Compiled code outlives the process.

@@ -9,10 +9,10 @@ use tokio::sync::OwnedSemaphorePermit;
 use super::Identity;
 use super::error::{Failure, FailureCode, PluginError};
 use super::guest::Live;
-use super::limits::{SESSION_WAIT, SOURCE_INSTANCES, TOOL_SLOTS};
 use super::stock::Stock;
 use super::v0_1::{ToolSession, ToolsWorld, array, object};
 use crate::call::{Caller, SessionId};
+use crate::limits::{SESSION_WAIT, SOURCE_INSTANCES, TOOL_SLOTS};
 use crate::name::ProfileName;
 use crate::protocol::Json;
 

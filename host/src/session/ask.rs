@@ -5,13 +5,14 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use super::Session;
 use super::rounds::Question;
-use super::{Contact, Session};
-use crate::broker::Upstream;
+use crate::agent::Contact;
 use crate::call::{Call, Outcome, Risk};
-use crate::catalog::{Acceptance, Item};
 use crate::config::Approve;
+use crate::context::Upstream;
 use crate::gate::Circumstances;
+use crate::lockfile::Acceptance;
 use crate::protocol::{Answer, Json, Method, Request, RpcError};
 use crate::source::Asked;
 use crate::visible::visible;
@@ -47,7 +48,7 @@ impl Session {
                 let token = meta.and_then(|meta| meta.get("progressToken"));
                 let _open = token.map(|token| self.asking.begin(token, &upstream.config.name));
                 let answer = question.put(contact).await;
-                let answer = self.broker.gate.release(question.ticket, Outcome::Answered(answer)).await;
+                let answer = self.context.gate.release(question.ticket, Outcome::Answered(answer)).await;
                 self.asking.answered(&answer, &upstream.config.name);
                 answer
             }
@@ -101,7 +102,7 @@ impl Session {
     ) -> Result<Question, Answer> {
         let params = self.admissible(upstream, method, params.unwrap_or_else(Json::empty_object));
         let params = params.map_err(|why| self.refuse_to_ask(upstream, method, &why))?;
-        let item = Arc::new(Item::of_source(&upstream.config));
+        let item = Arc::new(upstream.whole_item());
         let call = Call::new(method, params, &self.caller, item, Risk::Harmless);
         let around = Circumstances {
             vault: &self.ongoing.vault,
@@ -115,7 +116,7 @@ impl Session {
             contact,
             resumed: false,
         };
-        let admitted = self.broker.gate.admit(call, &around).await;
+        let admitted = self.context.gate.admit(call, &around).await;
         let (permit, ticket) = admitted.map_err(|refusal| refusal.to_answer())?;
         Ok(Question { key, permit, ticket, reply: None })
     }
@@ -143,7 +144,7 @@ impl Session {
     }
 
     fn refuse_to_ask(&self, upstream: &Upstream, method: &Method, why: &str) -> Answer {
-        let item = Item::of_source(&upstream.config);
+        let item = upstream.whole_item();
         let error = self.turned_away("not-asked", item.kind, &item.exposed, &format!("`{method}` is refused: {why}"));
         Answer::Error(Json::of(&RpcError { code: RpcError::INVALID_REQUEST, ..error }))
     }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use super::carry::{Carrying, Pause};
 use super::listing::Shown;
 use super::rounds::{Lost, Round, Then};
-use super::{Contact, Session, expose};
+use super::{Session, expose};
+use crate::agent::Contact;
 use crate::call::{Attempt, Call, Caller, Outcome, arguments_of};
 use crate::digest::Digest;
 use crate::gate::{Circumstances, Permit, Ticket, asks_for_input};
@@ -84,7 +85,7 @@ impl Session {
                 Some(carrying) => carrying,
                 None => {
                     let token = request.params.get("_meta").and_then(|meta| meta.get("progressToken"));
-                    let telemetry = self.broker.telemetry.as_ref();
+                    let telemetry = self.context.telemetry.as_ref();
                     Carrying::start(&target.upstream, permit, self.client(), token, telemetry)
                 }
             };
@@ -115,7 +116,7 @@ impl Session {
             let (questions, state) = match self.questions_in(&target.upstream, &result, contact).await {
                 Ok(asked) => asked,
                 Err(refusal) => {
-                    let _ = self.broker.gate.release(ticket, Outcome::Answered(Answer::Result(result))).await;
+                    let _ = self.context.gate.release(ticket, Outcome::Answered(Answer::Result(result))).await;
                     return Ok((refusal, Fate::Answered));
                 }
             };
@@ -124,7 +125,7 @@ impl Session {
             if modern && (request.resumed || !round.is_answered_by(&request.params)) {
                 return Ok((self.ask_by_result(ticket, Some(result), round).await, Fate::Answered));
             }
-            let answer = self.broker.gate.release(ticket, Outcome::Answered(Answer::Result(result))).await;
+            let answer = self.context.gate.release(ticket, Outcome::Answered(Answer::Result(result))).await;
             if let Answer::Error(_) = answer {
                 return Ok((answer, Fate::Answered));
             }
@@ -150,7 +151,7 @@ impl Session {
         contact: &Arc<dyn Contact>,
     ) -> Answer {
         let upstream = &target.upstream;
-        let answer = match self.broker.gate.release(ticket, outcome).await {
+        let answer = match self.context.gate.release(ticket, outcome).await {
             Answer::Error(error) => self.ask_for_pages(method, target, params, error, contact).await,
             Answer::Result(result) => match self.with_tasks(method, upstream, result, contact).await {
                 Ok(result) => Answer::Result(self.scoped(method, result)),
@@ -163,7 +164,7 @@ impl Session {
     /// What may be shared with everybody, only if everybody gets the same here.
     fn scoped(&self, method: &Method, result: Json) -> Json {
         let public = method == Method::ResourcesRead && result.get_str("cacheScope").as_deref() == Some("public");
-        if !public || self.broker.serves_all_alike() {
+        if !public || self.context.serves_all_alike() {
             return result;
         }
         result.with("cacheScope", &Json::of(&"private")).unwrap_or(result)
@@ -202,7 +203,7 @@ impl Session {
         contact: &Arc<dyn Contact>,
     ) -> Result<(Permit, Ticket), Answer> {
         let around = Circumstances {
-            budget: self.broker.budget(&self.caller.profile),
+            budget: self.context.budget(&self.caller.profile),
             vault: &self.ongoing.vault,
             approve: self.profile.approve,
             record: self.profile.record,
@@ -212,7 +213,7 @@ impl Session {
             contact,
             resumed,
         };
-        self.broker.gate.admit(call, &around).await.map_err(|refusal| refusal.to_answer())
+        self.context.gate.admit(call, &around).await.map_err(|refusal| refusal.to_answer())
     }
 
     /// At which member of a group a request was begun that the agent comes back to.
@@ -258,7 +259,7 @@ impl Session {
             for question in round.questions {
                 let response = responses.get(&question.key).unwrap_or_else(Json::null);
                 let answer =
-                    self.broker.gate.release(question.ticket, Outcome::Answered(Answer::Result(response))).await;
+                    self.context.gate.release(question.ticket, Outcome::Answered(Answer::Result(response))).await;
                 if let Some(reply) = question.reply {
                     // A source that gave up has dropped the other side.
                     let _ = reply.send(answer);
@@ -293,7 +294,7 @@ impl Session {
 
     /// What the agent answered, as far as the source may have it.
     pub(super) async fn released(&self, ticket: Ticket, answer: Answer) -> Result<Json, Answer> {
-        match self.broker.gate.release(ticket, Outcome::Answered(answer)).await {
+        match self.context.gate.release(ticket, Outcome::Answered(answer)).await {
             Answer::Result(result) => Ok(result),
             error @ Answer::Error(_) => Err(error),
         }
@@ -303,7 +304,7 @@ impl Session {
     async fn ask_by_result(&self, ticket: Ticket, result: Option<Json>, round: Round) -> Answer {
         let result = result.unwrap_or_else(|| Json::of(&serde_json::json!({ "resultType": "input_required" })));
         let asked = round.asked();
-        match self.broker.gate.release(ticket, Outcome::Answered(Answer::Result(result))).await {
+        match self.context.gate.release(ticket, Outcome::Answered(Answer::Result(result))).await {
             Answer::Result(result) => self.handed_out(result, asked, round),
             error @ Answer::Error(_) => error,
         }

@@ -7,10 +7,11 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use tokio::sync::mpsc;
 
+use super::Session;
 use super::client::is_grave_enough;
-use super::{Contact, Session};
-use crate::broker::Upstream;
+use crate::agent::Contact;
 use crate::call::{Call, Outcome};
+use crate::context::Upstream;
 use crate::gate::Permit;
 use crate::protocol::{Era, Json, Method, Notification, meta};
 use crate::source::{Asked, Client, Relay, Said};
@@ -48,7 +49,7 @@ impl Carrying {
         token: Option<Json>,
         telemetry: Option<&Telemetry>,
     ) -> Self {
-        let span = telemetry.and_then(|telemetry| telemetry.calling(permit.call(), upstream));
+        let span = telemetry.and_then(|telemetry| telemetry.calling(permit.call(), upstream.peer()));
         let permit = match &span {
             Some(span) => permit.within(span),
             None => permit,

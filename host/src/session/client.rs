@@ -7,11 +7,12 @@ use async_trait::async_trait;
 use futures_util::future::BoxFuture;
 use tokio::sync::watch;
 
+use super::Session;
 use super::listing::Shown;
-use super::{Contact, Nobody, Session};
-use crate::broker::{Met, Upstream};
+use crate::agent::{Contact, Nobody};
 use crate::call::SessionId;
-use crate::catalog::Kind;
+use crate::context::{Met, Upstream};
+use crate::item::Kind;
 use crate::name::ProfileName;
 use crate::protocol::{Answer, Era, Json, Method, Notification, Request, RpcError};
 use crate::source::{Client, nobody_to_ask};
@@ -128,7 +129,7 @@ impl Session {
     }
 
     pub(super) fn upstream(&self, name: &str) -> Option<Arc<Upstream>> {
-        let mut admitted = self.broker.admitted(&self.caller.profile);
+        let mut admitted = self.context.admitted(&self.caller.profile);
         admitted.find(|(upstream, _)| upstream.config.name.as_str() == name).map(|(upstream, _)| upstream)
     }
 }

@@ -6,9 +6,11 @@ use std::sync::{Arc, LazyLock};
 use serde_json::{Value, json};
 
 use super::listing::{Listing, Shown};
-use super::{Contact, Session, Shelf, shortened};
-use crate::catalog::{Catalog, Kind, Wanted};
+use super::{Session, Shelf, shortened};
+use crate::agent::Contact;
+use crate::catalog::{Catalog, Wanted};
 use crate::config::Exposure;
+use crate::item::Kind;
 use crate::protocol::{Answer, Json, Method, RpcError};
 
 const FIND: &str = "find_tools";

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use serde::Serialize;
 use serde_json::json;
 
-use super::{Nobody, Session};
+use super::Session;
+use crate::agent::Nobody;
 use crate::call::Risk;
-use crate::catalog::Kind;
+use crate::item::Kind;
 use crate::name::SourceName;
 use crate::protocol::{Answer, Json, Method, RpcError};
 

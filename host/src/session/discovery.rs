@@ -11,10 +11,10 @@ use futures_util::future::{BoxFuture, join_all};
 use serde_json::json;
 use tokio::time::timeout;
 
-use crate::broker::{Inner, MAX_REMARKS, Met, Offer, Upstream};
 use crate::call::Caller;
-use crate::catalog::{Item, Kind};
+use crate::context::{Context, MAX_REMARKS, Met, Offer, Upstream};
 use crate::digest::Digest;
+use crate::item::{Item, Kind};
 use crate::ledger::{self, Event};
 use crate::source::{Client, SourceError};
 
@@ -52,7 +52,7 @@ pub(super) struct Asked {
 /// kinds, `mcp.error` for each that fails.
 pub(super) async fn ask_all(
     upstreams: Vec<Arc<Upstream>>,
-    broker: &Inner,
+    context: &Context,
     caller: &Caller,
     client: &Arc<dyn Client>,
     kind: Kind,
@@ -61,7 +61,7 @@ pub(super) async fn ask_all(
     let told = join_all(asked).await;
     let mut asked = Asked::default();
     for (upstream, (told, late)) in upstreams.into_iter().zip(told) {
-        let told = noted(broker, caller, kind, &upstream, told);
+        let told = noted(context, caller, kind, &upstream, told);
         asked.answered.push((upstream, told));
         asked.late.extend(late);
     }
@@ -118,7 +118,7 @@ pub(super) fn question(
 
 /// Records what a source said. An error becomes its text.
 pub(super) fn noted(
-    broker: &Inner,
+    context: &Context,
     caller: &Caller,
     kind: Kind,
     upstream: &Upstream,
@@ -128,7 +128,7 @@ pub(super) fn noted(
     match told {
         Ok(told) => {
             if !told.old {
-                note_listed(broker, caller, kind, upstream, &told.offer);
+                note_listed(context, caller, kind, upstream, &told.offer);
             }
             Ok(told)
         }
@@ -136,7 +136,7 @@ pub(super) fn noted(
             let error = format!("source `{name}`: {error}");
             let required = upstream.config.required;
             let body = json!({ "source": name, "error": error, "required": required });
-            note(broker, caller, ledger::Kind::McpError, body);
+            note(context, caller, ledger::Kind::McpError, body);
             tracing::warn!(source = %name, required, "{error}");
             Err(error)
         }
@@ -144,7 +144,7 @@ pub(super) fn noted(
 }
 
 /// Of tools and prompts each definition; of the rest, of which there may be thousands, one digest of all.
-fn note_listed(broker: &Inner, caller: &Caller, kind: Kind, upstream: &Upstream, offer: &Offer) {
+fn note_listed(context: &Context, caller: &Caller, kind: Kind, upstream: &Upstream, offer: &Offer) {
     let (source, identity, count) = (&upstream.config.name, upstream.identity, offer.items.len());
     let named = |item: &Arc<Item>| json!({ kind.as_str(): &*item.name, "definition": item.digest });
     let (event, body) = match kind {
@@ -168,9 +168,9 @@ fn note_listed(broker: &Inner, caller: &Caller, kind: Kind, upstream: &Upstream,
             (ledger::Kind::McpListed, body)
         }
     };
-    note(broker, caller, event, body);
+    note(context, caller, event, body);
 }
 
-pub(super) fn note(broker: &Inner, caller: &Caller, kind: ledger::Kind, body: serde_json::Value) {
-    broker.ledger.note(Event { kind, run: Some(caller.session.clone()), call: None, body });
+pub(super) fn note(context: &Context, caller: &Caller, kind: ledger::Kind, body: serde_json::Value) {
+    context.ledger.note(Event { kind, run: Some(caller.session.clone()), call: None, body });
 }

@@ -10,12 +10,13 @@ use std::sync::Arc;
 
 use serde_json::json;
 
+use super::Session;
 use super::call::Fate;
 use super::listing::Shown;
-use super::{Contact, Session};
-use crate::broker::Upstream;
+use crate::agent::Contact;
 use crate::call::Attempt;
-use crate::catalog::Acceptance;
+use crate::context::Upstream;
+use crate::lockfile::Acceptance;
 use crate::name::SourceName;
 use crate::protocol::{Answer, Json, Method, RpcError};
 use crate::source::{Health, Status};

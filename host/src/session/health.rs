@@ -6,8 +6,9 @@ use std::collections::HashMap;
 use serde_json::json;
 
 use super::{Session, Shelf};
-use crate::broker::State;
-use crate::catalog::{Catalog, Kind};
+use crate::catalog::Catalog;
+use crate::context::State;
+use crate::item::Kind;
 use crate::protocol::{Answer, Json, Method, RpcError};
 
 /// No source's URI is exposed as this: those have a path after the name of the source.
@@ -54,7 +55,7 @@ impl Session {
             let members = shown.group.as_ref().map_or(std::slice::from_ref(shown), |group| &group.members);
             members.iter().for_each(|member| *seen.entry(&member.item.source).or_default() += 1);
         }
-        let known = self.broker.admitted(&self.caller.profile).map(|(upstream, _)| {
+        let known = self.context.admitted(&self.caller.profile).map(|(upstream, _)| {
             let (mut health, discovered) = upstream.health();
             // What the session does not see is not counted to it, and what cannot be reached cannot be called.
             health.tools_available =

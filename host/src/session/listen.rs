@@ -10,12 +10,14 @@ use futures_util::stream::FuturesUnordered;
 use serde_json::json;
 use tokio::sync::{mpsc, watch};
 
+use super::Session;
 use super::changes::Changes;
 use super::listing::Shown;
-use super::{Contact, Elicitation, Nobody, Session};
-use crate::broker::{Met, Upstream};
-use crate::catalog::{Kind, exposed_uri};
+use crate::agent::{Contact, Elicitation, Nobody};
+use crate::catalog::exposed_uri;
 use crate::config::Follow;
+use crate::context::{Met, Upstream};
+use crate::item::Kind;
 use crate::protocol::{Answer, Era, Json, Method, Notification, RpcError, meta};
 use crate::source::nobody_to_ask;
 

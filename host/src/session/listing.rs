@@ -9,12 +9,14 @@ use tokio::sync::OnceCell;
 use super::discovery::{Answered, Told, note};
 use super::group::Group;
 use super::{Shelf, deferred, health};
-use crate::broker::{Inner, Met, Upstream};
 use crate::call::{Call, Caller, Risk};
-use crate::catalog::{Acceptance, Catalog, Filter, Index, Item, Kind, Lock};
+use crate::catalog::{Catalog, Filter, Index};
 use crate::config::{Exposure, Follow, ProfileConfig};
+use crate::context::{Context, Met, Upstream};
 use crate::gate::risk_of;
+use crate::item::{Item, Kind};
 use crate::ledger;
+use crate::lockfile::{Acceptance, Lock};
 use crate::name::{SEPARATOR, SourceName};
 use crate::protocol::Json;
 
@@ -50,7 +52,7 @@ pub(super) struct Shown {
 impl Shown {
     /// The source itself, for what the broker tells it on a session's behalf.
     pub(super) fn whole_source(upstream: &Arc<Upstream>) -> Self {
-        let item = Arc::new(Item::of_source(&upstream.config));
+        let item = Arc::new(upstream.whole_item());
         Self { item, risk: Risk::Harmless, acceptance: Acceptance::Unknown, upstream: upstream.clone(), group: None }
     }
 }
@@ -159,26 +161,26 @@ impl Listing {
 pub(super) async fn build(
     answered: Vec<Answered>,
     first: bool,
-    broker: &Inner,
+    context: &Context,
     caller: &Arc<Caller>,
     profile: &ProfileConfig,
     kind: Kind,
 ) -> Result<Listing, String> {
     // Boxed: the compiler looks only so deep into futures.
-    Box::pin(sift(answered, first, broker, caller, profile, kind)).await
+    Box::pin(sift(answered, first, context, caller, profile, kind)).await
 }
 
 async fn sift(
     answered: Vec<Answered>,
     first: bool,
-    broker: &Inner,
+    context: &Context,
     caller: &Arc<Caller>,
     profile: &ProfileConfig,
     kind: Kind,
 ) -> Result<Listing, String> {
-    let lock = Lock::load(&broker.config.data_dir).map_err(|error| error.to_string())?;
+    let lock = Lock::load(&context.config.data_dir).map_err(|error| error.to_string())?;
     let (mut usable, mut absent) = (Vec::new(), Vec::new());
-    for (upstream, filter) in broker.admitted(&caller.profile) {
+    for (upstream, filter) in context.admitted(&caller.profile) {
         let of_it = answered.iter().find(|(other, _)| other.config.name == upstream.config.name);
         match of_it.map(|(_, told)| told) {
             Some(Ok(Told { offer, .. })) => usable.push((upstream, filter, offer)),
@@ -201,7 +203,7 @@ async fn sift(
     }
     let offers = || usable.iter().map(|(_, _, offer)| *offer).filter(|offer| !offer.items.is_empty());
     let ttl_ms = offers().map(|offer| offer.ttl_ms).min();
-    let public = broker.serves_all_alike() && offers().count() > 0 && offers().all(|offer| offer.public);
+    let public = context.serves_all_alike() && offers().count() > 0 && offers().all(|offer| offer.public);
     // Of several nobody could tell whose it is.
     let around = match usable.as_slice() {
         [(_, _, only)] if absent.is_empty() => only.around.clone(),
@@ -222,7 +224,7 @@ async fn sift(
             let acceptance = if kind == Kind::Tool { lock.of(item, upstream.identity) } else { Acceptance::Unknown };
             let risk = risk_of(item, &upstream.config, upstream.is_sealed(), &acceptance);
             let entry = Shown { item: item.clone(), risk, acceptance, upstream: Arc::clone(upstream), group: None };
-            if may_see(broker, caller, filter, &entry).await {
+            if may_see(context, caller, filter, &entry).await {
                 seen.push(entry);
             }
         }
@@ -235,7 +237,7 @@ async fn sift(
             continue;
         };
         if first {
-            note_differences(broker, caller, &entry);
+            note_differences(context, caller, &entry);
         }
         listing.push(entry.item.exposed_definition());
         shown.insert(item.exposed.clone(), entry);
@@ -243,7 +245,7 @@ async fn sift(
     if !hidden.is_empty() {
         let hidden: Vec<&str> = hidden.iter().map(|name| &**name).collect();
         let body = json!({ "trust": profile.trust.as_str(), "kind": kind.as_str(), "hidden": hidden });
-        note(broker, caller, ledger::Kind::ListFiltered, body);
+        note(context, caller, ledger::Kind::ListFiltered, body);
     }
     Ok(Listing {
         shown,
@@ -259,18 +261,18 @@ async fn sift(
 }
 
 /// Whether the profile's lists and the policies of the `list` phase let the session see an item.
-pub(super) async fn may_see(broker: &Inner, caller: &Arc<Caller>, filter: &Filter, entry: &Shown) -> bool {
-    filter.admits(&entry.item) && broker.gate.shows(&about_to_be_shown(entry, caller)).await
+pub(super) async fn may_see(context: &Context, caller: &Arc<Caller>, filter: &Filter, entry: &Shown) -> bool {
+    filter.admits(&entry.item) && context.gate.shows(&about_to_be_shown(entry, caller)).await
 }
 
 /// That a member of a group offers something else under the name of a tool.
-fn note_differences(broker: &Inner, caller: &Caller, entry: &Shown) {
+fn note_differences(context: &Context, caller: &Caller, entry: &Shown) {
     let Some(group) = &entry.group else { return };
     for source in &group.unlike {
         let (tool, shown) = (&*entry.item.exposed, &entry.item.source);
         tracing::warn!(group = %group.name, %source, tool, "a member of a group takes other arguments, and is not called");
         let body = json!({ "group": group.name, "tool": tool, "shown": shown, "source": source });
-        note(broker, caller, ledger::Kind::GroupDiffers, body);
+        note(context, caller, ledger::Kind::GroupDiffers, body);
     }
 }
 

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::Session;
 use super::discovery::{self, Answered, Asked, Told};
 use super::listing::{self, Listing};
-use crate::broker::Upstream;
-use crate::catalog::Kind;
+use crate::context::Upstream;
+use crate::item::Kind;
 use crate::name::SourceName;
 use crate::protocol::{Era, Notification, RpcError};
 use crate::source::SourceError;
@@ -62,7 +62,7 @@ impl Session {
             return Ok(Arc::clone(listing));
         }
         let again = |upstream: &Arc<Upstream>| place.is_none() || stale.contains(&upstream.config.name);
-        let admitted = self.broker.admitted(&self.caller.profile).map(|(upstream, _)| upstream).filter(again);
+        let admitted = self.context.admitted(&self.caller.profile).map(|(upstream, _)| upstream).filter(again);
         let (mut absent, mut upstreams) = (Vec::new(), Vec::new());
         for upstream in admitted {
             match tools.absence(&upstream.config.name) {
@@ -71,7 +71,7 @@ impl Session {
             }
         }
         let Asked { mut answered, late } =
-            discovery::ask_all(upstreams, &self.broker, &self.caller, &self.client(), kind).await;
+            discovery::ask_all(upstreams, &self.context, &self.caller, &self.client(), kind).await;
         answered.extend(absent);
         if let Some(before) = place.as_ref() {
             answered = before.answered_but(answered);
@@ -85,7 +85,7 @@ impl Session {
 
     /// Takes in what a source said after it was no longer waited for, and tells the agent.
     pub(super) async fn list_arrived(&self, upstream: Arc<Upstream>, kind: Kind, told: Result<Told, SourceError>) {
-        let told = discovery::noted(&self.broker, &self.caller, kind, &upstream, told);
+        let told = discovery::noted(&self.context, &self.caller, kind, &upstream, told);
         if told.is_err() {
             return;
         }
@@ -109,7 +109,7 @@ impl Session {
     }
 
     async fn build_list(&self, answered: Vec<Answered>, kind: Kind) -> Result<Listing, RpcError> {
-        let listing = listing::build(answered, true, &self.broker, &self.caller, &self.profile, kind).await;
+        let listing = listing::build(answered, true, &self.context, &self.caller, &self.profile, kind).await;
         listing.map_err(|error| RpcError::new(RpcError::INTERNAL, error))
     }
 }

@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use super::Agent;
 use super::rounds::Rounds;
 use super::tasks::Tasks;
+use crate::agent::Agent;
 use crate::call::Caller;
 use crate::gate::SessionVault;
 use crate::name::ProfileName;

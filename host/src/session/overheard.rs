@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
-use super::{Contact, Session, expose};
-use crate::broker::Upstream;
+use super::{Session, expose};
+use crate::agent::Contact;
 use crate::call::{Call, Risk};
-use crate::catalog::Item;
+use crate::context::Upstream;
 use crate::protocol::{Json, Method, Notification};
 
 impl Session {
@@ -25,7 +25,8 @@ impl Session {
                 // The protocol's own words are part of their call; others are judged by the name that they have.
                 let other = !method.is_reserved();
                 let named = other.then(|| Arc::new(Call { method: method.as_str().into(), ..Call::clone(call) }));
-                let said = self.broker.gate.overhear(named.as_ref().unwrap_or(call), &self.ongoing.vault, said).await?;
+                let said =
+                    self.context.gate.overhear(named.as_ref().unwrap_or(call), &self.ongoing.vault, said).await?;
                 // By it the agent knows its request, whatever was made of the words.
                 let said = match token {
                     Some(token) => said.with("progressToken", &token)?,
@@ -46,7 +47,7 @@ impl Session {
         notification: Notification,
         contact: &Arc<dyn Contact>,
     ) -> Option<Notification> {
-        let item = Arc::new(Item::of_source(&upstream.config));
+        let item = Arc::new(upstream.whole_item());
         let call = Call::new(&notification.method, Json::empty_object(), &self.caller, item, Risk::Harmless);
         self.overheard(upstream, &Arc::new(call), notification, contact).await
     }

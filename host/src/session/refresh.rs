@@ -16,9 +16,9 @@ use super::Session;
 use super::discovery::{self, Late, Told};
 use super::listing::{self, Listing};
 use super::lists::KINDS;
-use crate::broker::Upstream;
-use crate::catalog::Kind;
 use crate::config::Follow;
+use crate::context::Upstream;
+use crate::item::Kind;
 use crate::ledger;
 use crate::name::SourceName;
 
@@ -128,7 +128,7 @@ impl Session {
                 if kind != Kind::Tool {
                     return session.list_arrived(upstream, kind, told).await;
                 }
-                if let Ok(told) = discovery::noted(&session.broker, &session.caller, kind, &upstream, told) {
+                if let Ok(told) = discovery::noted(&session.context, &session.caller, kind, &upstream, told) {
                     session.take_in(&upstream, told).await;
                 }
             });
@@ -140,7 +140,7 @@ impl Session {
         let asked = discovery::question(upstream, &self.client(), Kind::Tool);
         match timeout(PATIENCE, asked).await {
             Ok(Ok(told)) => {
-                let told = discovery::noted(&self.broker, &self.caller, Kind::Tool, upstream, Ok(told));
+                let told = discovery::noted(&self.context, &self.caller, Kind::Tool, upstream, Ok(told));
                 if let Ok(told) = told {
                     let changed = self.take_in(upstream, told).await;
                     // Whoever asked to hear of changes hears of each that a source tells, also if none of it is for its eyes.
@@ -164,7 +164,7 @@ impl Session {
         let is_new = before.absence(source).is_some();
         let capabilities = told.met.as_ref().map(|met| met.capabilities.clone());
         let answered = before.answered_but(vec![(Arc::clone(upstream), Ok(told))]);
-        let built = listing::build(answered, false, &self.broker, &self.caller, &self.profile, Kind::Tool).await;
+        let built = listing::build(answered, false, &self.context, &self.caller, &self.profile, Kind::Tool).await;
         let after = match built {
             Ok(after) => Arc::new(after.after(&before)),
             Err(error) => {

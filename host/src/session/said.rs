@@ -8,10 +8,11 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
+use super::Session;
 use super::listing::Shown;
-use super::{Contact, Nobody, Session};
+use crate::agent::{Contact, Nobody};
 use crate::call::{Call, arguments_of};
-use crate::catalog::Kind;
+use crate::item::Kind;
 use crate::name::SourceName;
 use crate::protocol::{Answer, Era, Json, Method, Notification, RpcError};
 use crate::visible::visible;
@@ -118,7 +119,7 @@ impl Session {
     pub fn notified(&self, notification: &Notification) {
         if notification.method == Method::NotificationsRootsListChanged {
             let changed = Notification { method: Method::NotificationsRootsListChanged.to_owned(), params: None };
-            for (upstream, _) in self.broker.admitted(&self.caller.profile) {
+            for (upstream, _) in self.context.admitted(&self.caller.profile) {
                 upstream.source.tell(&self.caller.session, changed.clone());
             }
         } else if notification.method.is_reserved() && !is_of_a_question(&notification.method) {
@@ -173,7 +174,7 @@ impl Session {
         let contact = contact.unwrap_or_else(|| Arc::new(Nobody) as Arc<dyn Contact>);
         let (permit, ticket) = self.admit(call, &target, asked, &contact).await?;
         let sent = target.upstream.source.notify(permit, &self.client()).await;
-        self.broker.gate.sent(ticket, sent);
+        self.context.gate.sent(ticket, &sent.into());
         Ok(())
     }
 

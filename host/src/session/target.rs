@@ -8,11 +8,13 @@ use super::listing::{Shown, may_see};
 use super::refresh::removed;
 use super::tasks::{has_tasks, lists_tasks};
 use super::{Session, shortened};
-use crate::broker::{Met, Upstream};
 use crate::call::Risk;
-use crate::catalog::{Acceptance, Filter, Item, Kind, Resolved, exposed_uri, resolve_uri};
+use crate::catalog::{Filter, Resolved, exposed_uri, resolve_uri};
 use crate::config::Naming;
+use crate::context::{Met, Upstream};
 use crate::gate::risk_of;
+use crate::item::{Item, Kind};
+use crate::lockfile::Acceptance;
 use crate::protocol::{Era, Json, Method, RpcError};
 
 /// `_meta` key by which a caller says which source a request is for that names no item.
@@ -110,11 +112,11 @@ impl Session {
             return Err(self.no_resource("unknown-resource", &uri));
         };
         let exposed = exposed_uri(&upstream.config.name, &upstream.config.names, &own);
-        let item = Arc::new(Item::unlisted_resource(&upstream.config, &own, &exposed));
+        let item = Arc::new(Item::unlisted_resource(&upstream.config.name, &upstream.config.tags, &own, &exposed));
         let risk = risk_of(&item, &upstream.config, upstream.is_sealed(), &Acceptance::Unknown);
         let found = Shown { item, risk, acceptance: Acceptance::Unknown, upstream, group: None };
         match self.filter_of(&found.upstream) {
-            Some(filter) if may_see(&self.broker, &self.caller, filter, &found).await => Ok(found),
+            Some(filter) if may_see(&self.context, &self.caller, filter, &found).await => Ok(found),
             _ => Err(self.no_resource("not-visible", &uri)),
         }
     }
@@ -126,7 +128,7 @@ impl Session {
     }
 
     fn filter_of(&self, upstream: &Upstream) -> Option<&Filter> {
-        let mut admitted = self.broker.admitted(&self.caller.profile);
+        let mut admitted = self.context.admitted(&self.caller.profile);
         admitted.find(|(other, _)| other.config.name == upstream.config.name).map(|(_, filter)| filter)
     }
 
@@ -174,7 +176,7 @@ impl Session {
             let error = self.turned_away(code, Kind::Source, named.as_deref().unwrap_or_default(), &text);
             return Err(RpcError { code: RpcError::METHOD_NOT_FOUND, ..error });
         };
-        let item = Arc::new(Item::of_source(&upstream.config));
+        let item = Arc::new(upstream.whole_item());
         // A task was begun by a call that had its permit; whoever knows its id goes on with it.
         let continues = method.starts_with("tasks/");
         let risk = if continues {

@@ -6,13 +6,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde_json::json;
 
+use super::Session;
 use super::listing::Shown;
 use super::rounds::Question;
 use super::target::names_source;
-use super::{Contact, Session};
-use crate::broker::Upstream;
+use crate::agent::Contact;
 use crate::call::Risk;
-use crate::catalog::{Acceptance, Item, Kind};
+use crate::context::Upstream;
+use crate::item::Kind;
+use crate::lockfile::Acceptance;
 use crate::protocol::{Answer, Era, Json, Method, RpcError, meta};
 
 /// Tasks of one session that are remembered. Beyond it a new one takes the place of another.
@@ -218,7 +220,7 @@ impl Session {
             let text = "no such task of this session";
             return Err(self.turned_away("unknown-task", Kind::Source, "", text));
         };
-        let item = Arc::new(Item::of_source(&upstream.config));
+        let item = Arc::new(upstream.whole_item());
         // The call that began it had its permit.
         Ok(Shown { item, risk: Risk::Harmless, acceptance: Acceptance::Unknown, upstream, group: None })
     }

@@ -10,9 +10,9 @@ use tokio::time::{Instant, timeout_at};
 
 use super::{Client, Discovery, Health, Lane, Listed, Relay, Source, SourceError, Status};
 use crate::call::{Outcome, SessionId};
-use crate::catalog::Kind;
 use crate::config::SourceConfig;
 use crate::gate::Permit;
+use crate::item::Kind;
 use crate::name::ProfileName;
 use crate::plugin::{Failure, Functions, ToolFailure, Tools};
 use crate::protocol::{Answer, Json, Method, RpcError};

@@ -9,10 +9,11 @@ use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 use secrecy::{ExposeSecret, SecretString};
 
 use super::link::{Deadlines, Link, Party};
-use super::supervised::{Care, Dial, Record, Supervised};
+use super::supervised::{Care, Dial, Supervised};
 use super::{Discovery, SourceError};
 use crate::config::{Carrier, Endpoint, OWN_HEADERS, SourceConfig};
 use crate::egress::{Egress, Reach, shown};
+use crate::ledger::Recorder;
 use crate::name::SourceName;
 use crate::oauth::Bearer;
 use legacy_sse::LegacySse;
@@ -50,7 +51,7 @@ impl HttpSource {
         config: &SourceConfig,
         headers: Vec<(String, SecretString)>,
         data_dir: &Path,
-        record: Record,
+        record: Recorder,
     ) -> Result<Self, SourceError> {
         let Endpoint::Url { url, dangerous_allow_private, carrier, .. } = &config.endpoint else {
             return Err(SourceError::Start(format!("source `{}` has no `url`", config.name)));

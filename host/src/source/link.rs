@@ -14,7 +14,7 @@ use tokio::time::{Instant, timeout};
 use super::transport::Transport;
 use super::{Client, Discovery, Listed, Relay, SourceError};
 use crate::call::Outcome;
-use crate::catalog::Kind;
+use crate::item::Kind;
 use crate::name::SourceName;
 use crate::protocol::meta::LOG_LEVEL;
 use crate::protocol::{Era, Json, Message, Method, Notification};

@@ -13,8 +13,9 @@ use tokio::sync::{Mutex as AsyncMutex, mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
+use super::SourceError;
 use super::transport::{Received, Transport, TransportError};
-use super::{SAID, SourceError};
+use crate::call::LAST_WORDS;
 use crate::protocol::{Message, MessageError};
 use lines::{Line, Lines};
 pub(crate) use stderr::Secrets;
@@ -37,7 +38,7 @@ const MAX_SKIPPED: usize = 16;
 const QUEUE: usize = 64;
 
 /// How long each of the two polite ways to end (no more input, SIGTERM) may take. Twice this, and what follows the kill,
-/// stay below [`CLOSE_DEADLINE`](crate::source::CLOSE_DEADLINE).
+/// stay below [`CLOSE_DEADLINE`](crate::limits::CLOSE_DEADLINE).
 const GRACE: Duration = Duration::from_secs(1);
 
 /// How long output that a source left behind is waited for once it has ended: others may hold the streams open.
@@ -140,7 +141,7 @@ impl Pipe {
     fn remarks(&self) -> String {
         let words = self.words.text();
         let garbage = self.incoming.try_lock().ok().and_then(|incoming| incoming.first.clone());
-        let [wrote, last_words, _] = SAID;
+        let [wrote, last_words, _] = LAST_WORDS;
         let words = if words.is_empty() { String::new() } else { format!("{last_words}{words}") };
         garbage.map_or(words.clone(), |first| format!("{wrote}\"{first}\" to standard output{words}"))
     }
@@ -205,7 +206,7 @@ impl Pipe {
                 let shown = || self.secrets.blotted(&text).chars().take(SHOWN_CHARS).collect::<String>();
                 let first = incoming.first.get_or_insert_with(shown).clone();
                 (incoming.garbage > MAX_GARBAGE_LINES).then(|| {
-                    let [.., first_line] = SAID;
+                    let [.., first_line] = LAST_WORDS;
                     let why = format!("{label} speaks garbage on standard output, where only MCP messages may stand{first_line}\"{first}\"");
                     Err(self.give_up(incoming, why))
                 })

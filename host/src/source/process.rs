@@ -12,14 +12,11 @@ use super::pipe::{Pipe, Secrets, Wire, escape};
 use super::supervised::{Care, Dial, Supervised};
 use super::transport::Transport;
 use super::{Discovery, SourceError, log_file};
-use crate::cell::Cage;
-use crate::config::{Endpoint, SourceConfig, Value};
-use child::StartError;
-pub(crate) use errand::run_to_end;
+use crate::cell::{Cage, StartError};
+use crate::config::{Endpoint, SourceConfig};
+use crate::secret::Value;
 use running::Running;
 
-mod child;
-mod errand;
 mod running;
 
 /// Characters of the command that messages show.

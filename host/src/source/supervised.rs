@@ -15,15 +15,15 @@ use tokio::time::timeout_at;
 use super::link::{CallTime, Deadlines, Link, Party};
 use super::{Client, DRAIN_DEADLINE, Discovery, Health, Lane, Listed, Relay, Source, SourceError, Status};
 use crate::call::{Outcome, SessionId};
-use crate::catalog::Kind;
 use crate::config::{Lifecycle, SourceConfig};
 use crate::gate::Permit;
+use crate::item::Kind;
+use crate::ledger::Recorder;
 use crate::name::SourceName;
 use crate::protocol::{Era, Notification};
 use common::Core;
 use connection::Connection;
 use drive::{Begin, drive};
-pub(crate) use line::Record;
 use line::{Line, Patience, Wanted};
 
 mod common;
@@ -64,11 +64,11 @@ pub(crate) struct Care {
     /// What of an agent's `_meta` it may have.
     pub(crate) context: Arc<[String]>,
     /// Takes what happens, for the ledger.
-    pub(crate) record: Record,
+    pub(crate) record: Recorder,
 }
 
 impl Care {
-    pub(crate) fn of(config: &SourceConfig, record: Record) -> Self {
+    pub(crate) fn of(config: &SourceConfig, record: Recorder) -> Self {
         Self {
             name: config.name.clone(),
             timeout: config.timeout,

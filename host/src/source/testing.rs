@@ -9,10 +9,10 @@ use tokio::sync::Notify;
 
 use super::{Care, Client, Lane, Onlooker, Relay, nobody_to_ask};
 use crate::call::{Call, Outcome, SessionId};
-use crate::catalog::Item;
 use crate::config::Lifecycle;
 use crate::digest::Digest;
 use crate::gate::Permit;
+use crate::item::Item;
 use crate::plugin::testing::view;
 use crate::protocol::{Answer, Era, Json, Notification, Request};
 

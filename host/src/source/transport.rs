@@ -22,7 +22,7 @@ pub(crate) trait Transport: Send + Sync {
     fn listed(&self, tools: Vec<Json>) -> Vec<Json> {
         tools
     }
-    /// Ends the connection within [`CLOSE_DEADLINE`](super::CLOSE_DEADLINE); idempotent.
+    /// Ends the connection within [`CLOSE_DEADLINE`](crate::limits::CLOSE_DEADLINE); idempotent.
     async fn close(&self);
     /// What is known of why the connection ended ("exited with status 1; its last words: …").
     fn obituary(&self) -> Option<String>;

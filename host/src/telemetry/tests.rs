@@ -13,10 +13,11 @@ use prost::Message as _;
 use serde_json::json;
 use tokio::sync::mpsc;
 
+use crate::agent::{Agent, Contact, Elicitation, Nobody, Transport};
 use crate::broker::Broker;
 use crate::config::Config;
 use crate::protocol::{Answer, Json, Notification};
-use crate::session::{Agent, Contact, Elicitation, Nobody, Session, Transport};
+use crate::session::Session;
 
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 

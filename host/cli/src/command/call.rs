@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
 use async_trait::async_trait;
+use portcullis::agent::{Contact, Elicitation};
 use portcullis::name::SourceName;
 use portcullis::protocol::{Answer, Json, Method, Notification, RpcError};
-use portcullis::session::{Contact, Elicitation};
 use serde_json::json;
 
 use crate::cli::Global;

@@ -5,9 +5,10 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use portcullis::broker::Broker;
-use portcullis::catalog::Item;
-use portcullis::config::{Config, Endpoint, SourceConfig, Value};
+use portcullis::config::{Config, Endpoint, SourceConfig};
+use portcullis::item::Item;
 use portcullis::name::SourceName;
+use portcullis::secret::Value;
 use portcullis::source::SourceError;
 use serde_json::{Value as Data, json};
 

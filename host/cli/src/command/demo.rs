@@ -8,11 +8,12 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, bail, ensure};
 use async_trait::async_trait;
+use portcullis::agent::{Contact, Elicitation};
 use portcullis::broker::Broker;
 use portcullis::config::Config;
 use portcullis::ledger::{self, Verdict};
 use portcullis::protocol::{Answer, Json, Method, Notification};
-use portcullis::session::{Contact, Elicitation, Session};
+use portcullis::session::Session;
 use serde_json::json;
 
 use crate::cli::Global;

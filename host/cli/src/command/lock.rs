@@ -8,7 +8,8 @@ use anyhow::bail;
 use clap::Subcommand;
 use globset::Glob;
 use portcullis::broker::{AcceptedComponent, Broker};
-use portcullis::catalog::{Acceptance, Item, Lock};
+use portcullis::item::Item;
+use portcullis::lockfile::{Acceptance, Lock};
 use serde_json::json;
 
 use crate::cli::Global;

@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use portcullis::login;
 use portcullis::name::SourceName;
 use portcullis::oauth::{self, LoggedOut};
 use serde_json::json;
@@ -49,7 +50,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
     };
     let logged_in = run::block_on(async {
         tokio::select! {
-            logged_in = oauth::login(&config, &args.source, args.port, show) => Ok(logged_in?),
+            logged_in = login::login(&config, &args.source, args.port, show) => Ok(logged_in?),
             _ = run::asked_to_end() => anyhow::bail!("given up; nothing has changed"),
         }
     })?;

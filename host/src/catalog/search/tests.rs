@@ -4,9 +4,10 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
+use crate::catalog::items_of;
 use crate::catalog::testing::source;
-use crate::catalog::{Kind, items_of};
 use crate::config::Naming;
+use crate::item::Kind;
 
 fn tool(name: &str, description: &str, properties: &serde_json::Value) -> Json {
     let schema = json!({ "type": "object", "properties": properties });

@@ -13,16 +13,17 @@ use url::Url;
 
 use super::super::machine::is_program;
 use super::super::plan::Setting;
-use super::super::{CellError, Cells, Grant, Machine, Plan, Profile, Resolved};
+use super::super::{CellError, Cells, Grant, Machine, Plan, Profile};
 use super::registry::{Configured, Registry};
 use super::store::{Store, Turn};
 use super::{Kind, Package, index, npm, uv};
-use crate::catalog::{Lock, LockedPackage};
+use crate::cell::run_to_end;
 use crate::digest::Digest;
 use crate::egress::{Declared, Listeners, Reach};
 use crate::ledger;
+use crate::lockfile::Resolved;
+use crate::lockfile::{Lock, LockedPackage};
 use crate::name::SourceName;
-use crate::source::run_to_end;
 
 /// How long one step may take: the largest servers bring 200 MB over a slow line.
 const DEADLINE: Duration = Duration::from_secs(300);

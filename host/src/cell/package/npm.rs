@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::super::{Resolved, Unit};
 use super::registry::Registry;
+use crate::lockfile::{Resolved, Unit};
 
 /// What npm writes, and reads again.
 pub(super) const LOCK: &str = "package-lock.json";

@@ -3,9 +3,9 @@
 
 use std::path::{Path, PathBuf};
 
-use super::super::{Resolved, Unit};
 use super::registry::Registry;
 use crate::digest::Digest;
+use crate::lockfile::{Resolved, Unit};
 
 /// Requirements with their hashes: what uv writes, and reads again.
 pub(super) const LOCK: &str = "requirements.txt";

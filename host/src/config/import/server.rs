@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use serde_json::Value as Json;
 
 use super::Import;
-use crate::config::{Value, variable};
+use crate::config::variable;
+use crate::secret::Value;
 
 /// What is taken over of a server.
 pub(super) struct Server {

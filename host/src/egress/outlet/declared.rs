@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
 use super::super::Reach;
-use crate::config::is_host;
+use crate::egress::is_host;
 
 /// A host, by name or address, and a port of it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -10,13 +10,13 @@ use tokio::sync::{OnceCell, mpsc};
 use super::admission::Admitted;
 use super::reply::{self, Refusal};
 use super::{Shared, headers, params};
+use crate::agent::{Agent, Transport};
 use crate::front::protocol::client::{self, Client};
 use crate::front::protocol::contact::OUT_QUEUE;
 use crate::front::protocol::desk::Desk;
 use crate::front::protocol::legacy::Legacy;
 use crate::front::protocol::{Step, modern, unknown};
 use crate::protocol::{Era, Message, Method, Notification, Request, Response as Answered, RpcError, header};
-use crate::session::{Agent, Transport};
 
 pub(crate) async fn post(
     shared: &Arc<Shared>,

@@ -13,12 +13,12 @@ use super::headers;
 use super::reply::{Refusal, Resumable};
 use super::streams::{EventId, Reader, Streams};
 use super::table::{Entry, InUse, Table};
+use crate::agent::Agent;
 use crate::front::DRAIN;
 use crate::front::protocol::contact::{OUT_QUEUE, Out};
 use crate::front::protocol::desk::Desk;
 use crate::front::protocol::legacy::Legacy;
 use crate::protocol::{Json, RpcError, header};
-use crate::session::Agent;
 
 /// How many sessions the front holds, of each era. Each costs some kilobytes; a client that loses its ids and begins
 /// anew with every request must not take the broker's memory.

@@ -184,7 +184,7 @@ async fn metrics_are_for_the_holder_of_their_own_token_who_may_do_nothing_else()
     assert_eq!(status(get(&closed, TOKEN)).await, 404, "there are none unless somebody wants them");
     assert_eq!(status(get(&closed, "")).await, 404);
 
-    let token = Some(crate::config::Value::Plain(METRICS.to_owned()));
+    let token = Some(crate::secret::Value::Plain(METRICS.to_owned()));
     let server = Server::serving(ServeConfig { metrics_token: token, ..config("127.0.0.1:0") }).await;
     let read = get(&server, METRICS).send().await.unwrap();
     assert_eq!(read.headers()["content-type"], METRICS_TYPE);

@@ -1,7 +1,7 @@
 //! What a client says about itself: once in `initialize`, or in the `_meta` of each modern request.
 
+use crate::agent::{Agent, Elicitation, Transport};
 use crate::protocol::{Era, Json, RpcError, meta, revision};
-use crate::session::{Agent, Elicitation, Transport};
 
 /// The longest `name/version` that is kept of a client, in characters. It goes into the ledger and into messages.
 const MAX_CLIENT_CHARS: usize = 128;

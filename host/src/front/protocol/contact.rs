@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use async_trait::async_trait;
 use tokio::sync::{mpsc, oneshot};
 
+use crate::agent::{Contact, Elicitation};
 use crate::protocol::{Answer, Era, Id, Json, Message, Method, Notification, Request, Response, RpcError};
-use crate::session::{Contact, Elicitation};
 
 use super::client::Client;
 

@@ -9,10 +9,11 @@ use tokio::sync::{Semaphore, TryAcquireError};
 use super::calls::Calls;
 use super::contact::Line;
 use super::{Step, dialect, page};
-use crate::catalog::Kind;
+use crate::agent::Contact;
 use crate::front::backend::Run;
+use crate::item::Kind;
 use crate::protocol::{Answer, Era, Id, Json, Method, Notification, Request, Response, RpcError};
-use crate::session::{Contact, Offers};
+use crate::session::Offers;
 
 /// How many calls one session may have open. An agent runs a handful at once; more is a loop that has run away.
 pub(crate) const MAX_CALLS: u32 = 64;

@@ -8,10 +8,10 @@ use super::client::Client;
 use super::contact::{Asks, Line, Out};
 use super::desk::Desk;
 use super::{Step, instructions, server_info, unknown};
+use crate::agent::{Nobody, Transport};
 use crate::front::backend::Backend;
 use crate::name::ProfileName;
 use crate::protocol::{Era, Id, Json, Message, Method, Notification, Request, Response, RpcError, revision};
-use crate::session::{Nobody, Transport};
 
 /// An agent that has initialised.
 pub(crate) struct Legacy {

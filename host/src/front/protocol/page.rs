@@ -3,7 +3,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
 
-use crate::catalog::Kind;
+use crate::item::Kind;
 use crate::protocol::{Era, Json, RpcError};
 use crate::session::Shelf;
 

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::world::{World, back, browse, redirect, resource, server, web};
 use super::*;
+use crate::login::login;
 
 const METADATA: &str = "http://169.254.169.254/latest/meta-data";
 

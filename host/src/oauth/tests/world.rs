@@ -98,8 +98,9 @@ impl World {
     }
 
     /// Logs in, with a browser that goes where it is sent.
-    pub(super) async fn login(&self, more: &str) -> Result<super::LoggedIn, super::OAuthError> {
-        super::login(&self.config(more), &web(), None, |address| drop(tokio::spawn(browse(address.to_owned())))).await
+    pub(super) async fn login(&self, more: &str) -> Result<crate::login::LoggedIn, super::OAuthError> {
+        crate::login::login(&self.config(more), &web(), None, |address| drop(tokio::spawn(browse(address.to_owned()))))
+            .await
     }
 
     /// Meets the source as a fresh broker does.

@@ -13,7 +13,7 @@ use wasmtime_wasi::p2::bindings::filesystem::types::{
 use wasmtime_wasi::{FsPerms, WasiCtxBuilder};
 
 use super::super::guest::State;
-use crate::config::KEPT_NAMES;
+use crate::trust::KEPT_NAMES;
 
 /// The interface as wasmtime defines it. What a component imports of another release of 0.2 is found there too.
 const TYPES: &str = "wasi:filesystem/types@0.2.12";

@@ -2,11 +2,11 @@
 
 use serde_json::value::RawValue;
 
-use super::super::limits::CODE_BYTES;
 use super::super::{Change, Denial, Failure, FailureCode, Offer, Scope, Settlement, ToolFailure, Verdict};
 use super::host::imports::portcullis::plugin::{asks, types};
 use super::tools::world as tools;
 use super::worlds::{approval, policy, transform};
+use crate::limits::CODE_BYTES;
 use crate::protocol::Json;
 
 type Wire<T> = Result<T, Failure>;

@@ -7,11 +7,11 @@ use wasmtime::component::{HasSelf, Linker, Resource};
 use wasmtime::{Result, bail};
 
 use super::super::guest::State;
-use super::super::limits;
 use super::super::{AskFacts, GrantFacts, Vault};
 use super::convert;
 use crate::call::View;
 use crate::key_value::Store;
+use crate::limits;
 use crate::protocol::Json;
 use crate::visible::visible;
 

@@ -4,9 +4,9 @@ use wasmtime::Store;
 use wasmtime::component::{Instance, InstancePre, Resource};
 
 use super::super::guest::{Live, State, arm, guard};
-use super::super::limits::Limits;
 use super::super::{Change, Failure, FailureCode, Settlement, Verdict};
 use super::{World, convert};
+use crate::limits::Limits;
 
 macro_rules! world {
     (

@@ -9,11 +9,11 @@ use portcullis_jail::Launcher;
 use tokio::sync::{Notify, oneshot};
 
 use super::*;
+use crate::agent::Elicitation;
 use crate::broker::Broker;
 use crate::config::Config;
 use crate::plugin::testing::view;
 use crate::protocol::{Answer, Request};
-use crate::session::Elicitation;
 
 /// Nothing here takes long that does not take for ever.
 const PATIENCE: Duration = Duration::from_secs(60);

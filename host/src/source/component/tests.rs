@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use super::*;
 use crate::call::Call;
-use crate::catalog::Item;
 use crate::config::PluginRef;
+use crate::item::Item;
 use crate::plugin::Access;
 use crate::plugin::testing::{plugins, tools, view};
 use crate::source::testing::{nobody, silent};

@@ -20,11 +20,11 @@ use url::Url;
 use super::exchange::{self, Exchange};
 use super::headers;
 use crate::egress::{Client, EgressError, Outgoing, shown};
+use crate::limits::CLOSE_DEADLINE;
 use crate::name::SourceName;
 use crate::oauth::Bearer;
 use crate::protocol::param_header::{self, Repeated};
 use crate::protocol::{self, Id, Json, Message, Notification, Request, revision};
-use crate::source::CLOSE_DEADLINE;
 use crate::source::transport::{Received, Transport, TransportError};
 use crate::visible::visible;
 

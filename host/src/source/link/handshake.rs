@@ -9,7 +9,8 @@ use serde_json::json;
 
 use super::meta::{Hop, client_info, dress};
 use super::pending::{Lost, Shared};
-use crate::catalog::{Kind, MAX_ITEMS_PER_SOURCE, MAX_TOOLS_PER_SOURCE};
+use crate::item::Kind;
+use crate::limits::{MAX_ITEMS_PER_SOURCE, MAX_TOOLS_PER_SOURCE};
 use crate::protocol::meta::SERVER_INFO;
 use crate::protocol::revision::{LEGACY, MODERN};
 use crate::protocol::{Answer, Era, Json, Message, Method, Notification, RpcError};

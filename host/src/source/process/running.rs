@@ -8,7 +8,7 @@ use portcullis_jail::{Launch, Launcher, Ready};
 use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
 use tokio::time::Instant;
 
-use super::child::{self, Child, StartError};
+use crate::cell::{Child, StartError};
 use crate::egress::Outlet;
 use crate::source::pipe::{Body, Streams};
 
@@ -26,7 +26,7 @@ impl Running {
         serve: impl FnOnce(Ready) -> io::Result<Option<Outlet>>,
     ) -> Result<(Self, Streams), StartError> {
         let (child, streams, ready) = Child::start(launch, launcher).await?;
-        let child::Streams { input, output, error } = streams;
+        let crate::cell::Streams { input, output, error } = streams;
         let streams = Streams {
             input: Box::new(ChildStdin::from_std(input)?),
             output: Box::new(ChildStdout::from_std(output)?),

@@ -341,7 +341,7 @@ async fn a_source_that_ignores_everything_is_killed_with_its_children() {
         if drop_it {
             bench.source = Bench::new("echo").source;
         } else {
-            tokio::time::timeout(crate::source::CLOSE_DEADLINE * 3, bench.source.close()).await.unwrap();
+            tokio::time::timeout(crate::limits::CLOSE_DEADLINE * 3, bench.source.close()).await.unwrap();
             assert!(!bench.alive(), "what is closed has ended");
         }
         bench.gone().await;

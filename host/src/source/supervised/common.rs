@@ -19,9 +19,10 @@ use super::own::{CROWD, Full, MAX_OF_ONE, MAX_OWN, Own};
 use super::{Care, Dial};
 use crate::call::Outcome;
 use crate::gate::Permit;
+use crate::limits::CLOSE_DEADLINE;
 use crate::protocol::{Era, Json};
 use crate::source::link::{Audience, CallTime, Deadlines, Link, Opening, Party};
-use crate::source::{CLOSE_DEADLINE, Client, Discovery, Relay, SourceError, Status};
+use crate::source::{Client, Discovery, Relay, SourceError, Status};
 
 /// What the source and the drivers of its lines have in common.
 pub(in crate::source) struct Core<D> {

@@ -8,8 +8,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::call::Call;
-use crate::catalog::Kind;
 use crate::digest::Digest;
+use crate::item::Kind;
 use crate::protocol::Json;
 use crate::source::link::Link;
 use crate::source::{Discovery, Listed, SourceError};

@@ -12,7 +12,7 @@ use super::connection::Connection;
 use super::line::Line;
 use super::machine::Event;
 use super::{Core, Dial};
-use crate::catalog::Kind;
+use crate::item::Kind;
 use crate::protocol::Notification;
 use crate::source::link::{Ended, Link, Opening};
 use crate::source::{Client, DRAIN_DEADLINE, Discovery};

@@ -14,19 +14,16 @@ use tokio::time::Instant;
 use super::connection::{Connection, Digests};
 use super::held::Held;
 use super::machine::{ATTEMPTS, Event, Machine, TIMEOUTS};
-use crate::call::{SessionId, now_millis};
-use crate::ledger;
+use crate::call::{SessionId, now_millis, without_last_words};
+use crate::ledger::{self, Recorder};
 use crate::name::SourceName;
 use crate::source::link::{Audience, Opening};
-use crate::source::{Client, Discovery, SourceError, Status, without_last_words};
-
-/// Takes what happens to a source, for the ledger. Must not call back.
-pub(crate) type Record = Arc<dyn Fn(ledger::Event) + Send + Sync>;
+use crate::source::{Client, Discovery, SourceError, Status};
 
 /// What is told of a source as a whole.
 pub(super) struct Vitals {
     pub(super) name: SourceName,
-    pub(super) record: Record,
+    pub(super) record: Recorder,
     /// Connections that could not be made or were lost, and questions whether it lives that it did not answer.
     pub(super) errors: AtomicU64,
     /// Milliseconds since the Unix epoch; 0 is never.

@@ -5,10 +5,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context as _, ensure};
+use portcullis::agent::Nobody;
 use portcullis::broker::Broker;
 use portcullis::config::Config;
 use portcullis::protocol::{Answer, Json, Method};
-use portcullis::session::Nobody;
 use serde_json::{Value, json};
 
 use super::{chapter, say};

@@ -57,7 +57,7 @@ fn open(bench: &Bench) -> u64 {
 /// Sends a request of the protocol that is no call of a tool.
 async fn ask(bench: &Bench, client: &Arc<dyn Client>, method: &str, params: Data) -> Outcome {
     let call = Call::clone(shown("a tool").call());
-    let item = crate::catalog::Item { kind: Kind::Source, ..crate::catalog::Item::clone(&call.item) };
+    let item = crate::item::Item { kind: Kind::Source, ..crate::item::Item::clone(&call.item) };
     let call = Call { method: method.into(), params: Json::of(&params), item: item.into(), ..call };
     bench.source.call(Permit::unchecked(call.into()), client, silent()).await
 }

@@ -1,7 +1,8 @@
 //! Why a broker cannot be built.
 
-use crate::catalog::{FilterError, LockError};
+use crate::catalog::FilterError;
 use crate::ledger::LedgerError;
+use crate::lockfile::LockError;
 use crate::name::SourceName;
 use crate::plugin::PluginError;
 use crate::private::NotPrivate;

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::digest::Digest;
 
 /// Packages in one tree. The largest servers bring a few hundred.
-pub(super) const MAX_UNITS: usize = 5_000;
+pub(crate) const MAX_UNITS: usize = 5_000;
 
 /// One package at one version.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -29,7 +29,7 @@ pub struct Resolved {
     /// Digest of all that: the same tree has the same name on every machine.
     pub tree: Digest,
     /// What the installer needs to install exactly this: npm's lock file, or requirements with hashes.
-    pub(super) recipe: String,
+    pub(crate) recipe: String,
 }
 
 impl Resolved {

@@ -9,25 +9,28 @@ use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::json;
 
 use super::{BuildError, SourceHealth};
+use crate::agent::Transport;
 use crate::call::now_millis;
-use crate::catalog::{self, Collected, Item, Kind, Remark};
+use crate::catalog::{self, Collected, Remark};
 #[cfg(feature = "process")]
 use crate::cell::Cage;
-use crate::cell::{Cells, Enclosed};
-use crate::config::{Endpoint, SourceConfig, Value};
+use crate::cell::Cells;
+use crate::config::{Endpoint, SourceConfig};
 use crate::digest::Digest;
+use crate::item::{Item, Kind};
 use crate::key_value::KeyValue;
+use crate::limits;
 use crate::metrics::Traffic;
-use crate::plugin::{self, Access, Plugins, limits};
+use crate::plugin::{self, Access, Enclosed, Plugins};
 use crate::protocol::{Era, Json};
-use crate::secret::Secrets;
-use crate::session::Transport;
+use crate::secret::{Secrets, Value};
 #[cfg(feature = "process")]
 use crate::source::ProcessSource;
 use crate::source::{
     Care, Client, CommandSource, ComponentSource, Health, HttpSource, Listed, Program, Secrets as BlottedOut, Source,
     SourceError, Status, Wire, log_file,
 };
+use crate::telemetry::Peer;
 use crate::visible::visible;
 
 /// One configured source with what the broker knows of it.
@@ -39,9 +42,9 @@ pub(crate) struct Upstream {
     pub(crate) source: Box<dyn Source>,
     /// Of a process source.
     #[cfg(feature = "process")]
-    pub(super) cage: Option<Arc<Cage>>,
+    pub(crate) cage: Option<Arc<Cage>>,
     /// Of a component source.
-    pub(super) enclosed: Option<Arc<Enclosed>>,
+    pub(crate) enclosed: Option<Arc<Enclosed>>,
     /// The calls to it, counted.
     pub(crate) traffic: Traffic,
     last: Mutex<Last>,
@@ -100,7 +103,7 @@ struct Last {
 }
 
 impl Upstream {
-    pub(super) async fn new(
+    pub(crate) async fn new(
         config: &SourceConfig,
         secrets: &Secrets,
         plugins: &Plugins,
@@ -220,7 +223,7 @@ impl Upstream {
     }
 
     /// Ends it and starts it again. See [`Source::restart`].
-    pub(super) async fn restart(&self, cause: &str, patience: Duration) -> Result<Status, SourceError> {
+    pub(crate) async fn restart(&self, cause: &str, patience: Duration) -> Result<Status, SourceError> {
         self.met.lock().unwrap_or_else(PoisonError::into_inner).clear();
         self.source.restart(cause, patience).await
     }
@@ -308,12 +311,12 @@ impl Upstream {
     }
 
     /// What of the tools that it listed last is offered otherwise than it says, or not at all.
-    pub(super) fn remarks(&self) -> Arc<[Remark]> {
+    pub(crate) fn remarks(&self) -> Arc<[Remark]> {
         self.last.lock().unwrap_or_else(PoisonError::into_inner).remarks.clone()
     }
 
     /// What it may touch, and what is enforced by what. None for what runs elsewhere, and for a process before its first start.
-    pub(super) fn cell(&self) -> Option<serde_json::Value> {
+    pub(crate) fn cell(&self) -> Option<serde_json::Value> {
         #[cfg(feature = "process")]
         if let Some(described) = self.cage.as_ref().and_then(|cage| cage.described()) {
             return Some(described.to_json());
@@ -322,18 +325,28 @@ impl Upstream {
     }
 
     /// Which revision of the protocol it spoke when it was discovered last, if it speaks any.
-    pub(crate) fn revision(&self) -> Option<String> {
+    fn revision(&self) -> Option<String> {
         let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         revision(&last.protocol).map(str::to_owned)
     }
 
     /// What carries its connections, if it has any.
-    pub(crate) fn transport(&self) -> Option<Transport> {
+    fn transport(&self) -> Option<Transport> {
         match &self.config.endpoint {
             Endpoint::Command { .. } => Some(Transport::Pipe),
             Endpoint::Url { .. } => Some(Transport::Tcp),
             Endpoint::Component { .. } => None,
         }
+    }
+
+    /// Returns the source itself as an item, for requests that are about nothing in particular that it offers.
+    pub(crate) fn whole_item(&self) -> Item {
+        Item::of_source(&self.config.name, &self.config.tags)
+    }
+
+    /// Returns how the source is spoken with, as far as is known.
+    pub(crate) fn peer(&self) -> Peer {
+        Peer { revision: self.revision(), transport: self.transport() }
     }
 
     /// How it is, and when it was discovered last. Asks nobody.
@@ -347,7 +360,7 @@ impl Upstream {
     }
 
     /// For `portcullis status`.
-    pub(super) fn status(&self) -> serde_json::Value {
+    pub(crate) fn status(&self) -> serde_json::Value {
         let (known, Health { status, error, .. }) = (self.health().0, self.source.health());
         let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let kind = match &self.config.endpoint {

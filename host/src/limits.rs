@@ -1,6 +1,19 @@
-//! What a plugin may use. One place for every number, with its reason.
+//! The limits that several modules share: what a plugin may use, what a source may list. One place for every number, with its reason.
 
 use std::time::Duration;
+
+/// How long a source may take to end by itself before it is killed: long enough to flush a file, short enough that
+/// Ctrl-C feels like one.
+pub const CLOSE_DEADLINE: Duration = Duration::from_secs(3);
+
+/// The most tools one source may offer: more than any known server has, fewer than would drown a model or the broker.
+pub const MAX_TOOLS_PER_SOURCE: usize = 1_000;
+
+/// The most prompts, resources or templates of one source. Servers of files list hundreds; beyond this they have templates.
+pub const MAX_ITEMS_PER_SOURCE: usize = 10_000;
+
+/// The largest definition of one item, in bytes. The largest known real one, of a tool, has 20 KiB.
+pub const MAX_DEFINITION_BYTES: usize = 256 * 1024;
 
 /// One tick of the clock that interrupts guests.
 pub(crate) const TICK: Duration = Duration::from_millis(1);

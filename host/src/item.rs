@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use crate::config::SourceConfig;
 use crate::digest::Digest;
 use crate::metrics::Tally;
 use crate::name::SourceName;
@@ -125,28 +124,28 @@ impl Item {
 
     /// The source itself, for requests that are about nothing in particular that it offers.
     #[must_use]
-    pub fn of_source(config: &SourceConfig) -> Self {
-        Self::unlisted(config, Kind::Source, "", config.name.as_str())
+    pub fn of_source(source: &SourceName, tags: &[String]) -> Self {
+        Self::unlisted((source, tags), Kind::Source, "", source.as_str())
     }
 
     /// A resource that the source did not list: one of a template, or one that it keeps to itself.
     #[must_use]
-    pub fn unlisted_resource(config: &SourceConfig, uri: &str, exposed: &str) -> Self {
-        Self::unlisted(config, Kind::Resource, uri, exposed)
+    pub fn unlisted_resource(source: &SourceName, tags: &[String], uri: &str, exposed: &str) -> Self {
+        Self::unlisted((source, tags), Kind::Resource, uri, exposed)
     }
 
-    fn unlisted(config: &SourceConfig, kind: Kind, name: &str, exposed: &str) -> Self {
+    fn unlisted((source, tags): (&SourceName, &[String]), kind: Kind, name: &str, exposed: &str) -> Self {
         let definition = Json::empty_object();
         Self {
             kind,
-            source: config.name.clone(),
+            source: source.clone(),
             group: None,
             name: name.into(),
             exposed: exposed.into(),
             digest: Digest::of(definition.as_bytes()),
             definition,
             hints: Hints::default(),
-            tags: config.tags.clone().into(),
+            tags: tags.into(),
             tally: Tally::default(),
         }
     }

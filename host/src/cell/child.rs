@@ -10,21 +10,21 @@ use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 
 /// A started cell. Dropping it kills everything in it.
-pub(super) struct Child {
+pub(crate) struct Child {
     control: Arc<Control>,
     ended: watch::Receiver<Option<End>>,
 }
 
 /// The three ends of its standard streams.
-pub(super) struct Streams {
-    pub(super) input: ChildStdin,
-    pub(super) output: ChildStdout,
-    pub(super) error: ChildStderr,
+pub(crate) struct Streams {
+    pub(crate) input: ChildStdin,
+    pub(crate) output: ChildStdout,
+    pub(crate) error: ChildStderr,
 }
 
 /// Why nothing was started.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum StartError {
+pub(crate) enum StartError {
     #[error("{0}")]
     System(#[from] io::Error),
     #[error("{0}")]
@@ -40,7 +40,7 @@ struct End {
 
 impl Child {
     /// Starts the source in its cell, and waits until it is built. Dropping the future kills what was started.
-    pub(super) async fn start(launch: Launch, launcher: Launcher) -> Result<(Self, Streams, Ready), StartError> {
+    pub(crate) async fn start(launch: Launch, launcher: Launcher) -> Result<(Self, Streams, Ready), StartError> {
         let (reply, started) = oneshot::channel();
         let spawner = spawner().ok_or_else(|| io::Error::other("cannot start the thread that starts processes"))?;
         let gone = || io::Error::other("the thread that starts processes has ended");
@@ -51,17 +51,17 @@ impl Child {
     }
 
     /// Asks the source to end: SIGTERM.
-    pub(super) fn terminate(&self) {
+    pub(crate) fn terminate(&self) {
         self.control.terminate();
     }
 
     /// Ends everything in the cell.
-    pub(super) fn kill(&self) {
+    pub(crate) fn kill(&self) {
         self.control.hang_up();
     }
 
     /// Waits for the end of everything in the cell, and says when it was. Cancellation safe.
-    pub(super) async fn wait(&self) -> Instant {
+    pub(crate) async fn wait(&self) -> Instant {
         let mut ended = self.ended.clone();
         let end = ended.wait_for(Option::is_some).await.ok().and_then(|end| *end);
         // The warden always tells before it goes.
@@ -69,12 +69,12 @@ impl Child {
     }
 
     /// How it ended, if it has: "exited with status 1", "was killed by SIGKILL".
-    pub(super) fn fate(&self) -> Option<String> {
+    pub(crate) fn fate(&self) -> Option<String> {
         (*self.ended.borrow()).map(|end| describe(end.status))
     }
 
     /// Whether it has ended as programs do that were successful.
-    pub(super) fn succeeded(&self) -> bool {
+    pub(crate) fn succeeded(&self) -> bool {
         (*self.ended.borrow()).is_some_and(|end| end.status.success())
     }
 

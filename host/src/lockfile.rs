@@ -1,14 +1,18 @@
 //! `portcullis.lock`: the definitions that somebody accepted, and what packages and components were pinned to.
 
+mod resolved;
+
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::Item;
-use crate::cell::{Resolved, Unit, tree_of};
 use crate::digest::Digest;
+use crate::item::Item;
 use crate::protocol::Json;
+
+pub(crate) use resolved::tree_of;
+pub use resolved::{Resolved, Unit};
 
 /// The file's name in the data folder.
 pub(super) const FILE_NAME: &str = "portcullis.lock";
@@ -334,3 +338,6 @@ fn excerpt(value: &serde_json::Value) -> String {
         None => text,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,10 +4,9 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::Grant;
-use super::report::{Aspect, Strength, size, texts};
+use super::Opened;
+use crate::cell::{Aspect, Grant, Strength, size, texts};
 use crate::digest::Digest;
-use crate::plugin::Opened;
 
 /// A component source with what it may touch, for people. It holds from when the component is loaded.
 #[derive(Debug, Clone)]

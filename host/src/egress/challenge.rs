@@ -11,11 +11,11 @@ const MAX_VALUE_BYTES: usize = 2 * 1024;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Challenge {
     /// Where it describes itself.
-    pub(super) resource_metadata: Option<String>,
+    pub(crate) resource_metadata: Option<String>,
     /// The scopes that the refused request needs.
     pub(crate) scope: Option<String>,
     /// Such as `invalid_token` or `insufficient_scope`.
-    pub(super) error: Option<String>,
+    pub(crate) error: Option<String>,
     /// Where a registry of components gives tokens, and for which service.
     pub(crate) realm: Option<String>,
     pub(crate) service: Option<String>,
@@ -28,7 +28,7 @@ impl Challenge {
     }
 
     /// Its scopes, one by one.
-    pub(super) fn scopes(&self) -> Vec<String> {
+    pub(crate) fn scopes(&self) -> Vec<String> {
         self.scope.iter().flat_map(|scope| scope.split_ascii_whitespace()).map(str::to_owned).collect()
     }
 

@@ -1,0 +1,96 @@
+//! What the sessions of one broker share: its configuration, gate, ledger and sources.
+
+mod error;
+mod state;
+mod upstream;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::catalog::{Filter, FilterError};
+use crate::cell::Cells;
+use crate::config::{Config, ProfileConfig};
+use crate::gate::{Budget, Gate};
+use crate::ledger::Ledger;
+use crate::metrics::Histogram;
+use crate::name::{ProfileName, SourceName};
+use crate::plugin::Plugins;
+use crate::secret::Secrets;
+use crate::telemetry::Telemetry;
+
+pub use error::BuildError;
+pub use state::{SourceHealth, State};
+pub(crate) use upstream::{MAX_REMARKS, Met, Offer, Upstream};
+
+/// What the sessions of one broker share.
+#[derive(Debug)]
+pub(crate) struct Context {
+    pub(crate) config: Config,
+    pub(crate) gate: Gate,
+    pub(crate) ledger: Ledger,
+    pub(crate) upstreams: BTreeMap<SourceName, Arc<Upstream>>,
+    pub(crate) profiles: BTreeMap<ProfileName, Profile>,
+    pub(crate) telemetry: Option<Telemetry>,
+    /// How long the sessions lasted that have ended.
+    pub(crate) session_durations: Histogram,
+}
+
+/// A configured profile, with what it narrows.
+#[derive(Debug)]
+pub(crate) struct Profile {
+    pub(crate) config: Arc<ProfileConfig>,
+    filters: BTreeMap<SourceName, Filter>,
+    budget: Option<Arc<Budget>>,
+}
+
+impl Context {
+    /// The sources that a profile may use, with what it may see of each.
+    pub(crate) fn admitted(&self, profile: &ProfileName) -> impl Iterator<Item = (Arc<Upstream>, &Filter)> {
+        let filters = self.profiles.get(profile).into_iter().flat_map(|profile| &profile.filters);
+        let admitted = filters.filter(|(_, filter)| filter.admits_source());
+        admitted.filter_map(|(name, filter)| Some((self.upstreams.get(name)?.clone(), filter)))
+    }
+
+    /// What all who call under a profile may spend, if that is bounded.
+    pub(crate) fn budget(&self, profile: &ProfileName) -> Option<&Arc<Budget>> {
+        self.profiles.get(profile)?.budget.as_ref()
+    }
+
+    /// Whether every caller sees and gets the same: there is one profile, and no plugin that could tell callers apart.
+    pub(crate) fn serves_all_alike(&self) -> bool {
+        self.profiles.len() == 1 && self.config.policies.is_empty() && self.config.transforms.is_empty()
+    }
+
+    /// Returns how all sources are, as far as is known.
+    pub(crate) fn state(&self) -> State {
+        State::of(self.upstreams.values().map(|upstream| upstream.health()))
+    }
+}
+
+/// Makes the sources that are configured, and starts none.
+pub(crate) async fn upstreams(
+    config: &Config,
+    secrets: &Secrets,
+    plugins: &Plugins,
+    cells: &Arc<Cells>,
+) -> Result<BTreeMap<SourceName, Arc<Upstream>>, BuildError> {
+    let mut upstreams = BTreeMap::new();
+    for source in config.sources.values() {
+        let upstream = Upstream::new(source, secrets, plugins, cells, &config.data_dir).await?;
+        upstreams.insert(source.name.clone(), Arc::new(upstream));
+    }
+    Ok(upstreams)
+}
+
+/// Returns the configured profiles.
+pub(crate) fn profiles(config: &Config) -> Result<BTreeMap<ProfileName, Profile>, FilterError> {
+    let of = |profile: &ProfileConfig| -> Result<Profile, FilterError> {
+        let filters = config.sources.values().map(|source| Ok((source.name.clone(), Filter::new(profile, source)?)));
+        Ok(Profile {
+            config: Arc::new(profile.clone()),
+            filters: filters.collect::<Result<_, FilterError>>()?,
+            budget: profile.budget.as_ref().map(|budget| Arc::new(Budget::new(budget))),
+        })
+    };
+    config.profiles.iter().map(|(name, profile)| Ok((name.clone(), of(profile)?))).collect()
+}

@@ -1,0 +1,26 @@
+//! Names of hosts.
+
+/// The longest host name in DNS.
+const MAX_HOST_BYTES: usize = 253;
+
+/// A DNS name, a dotted IPv4 address or an IPv6 address in brackets. Odd notations of addresses (`0x7f.1`, `2130706433`)
+/// are none.
+pub(crate) fn is_host(host: &str) -> bool {
+    if let Some(address) = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+        return address.parse::<std::net::Ipv6Addr>().is_ok();
+    }
+    if host.parse::<std::net::Ipv4Addr>().is_ok() {
+        return true;
+    }
+    let label = |label: &str| {
+        (1..=63).contains(&label.len())
+            && label.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_'))
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+    };
+    let is_number = |label: &str| label.starts_with(|c: char| c.is_ascii_digit());
+    host.len() <= MAX_HOST_BYTES
+        && host.split('.').all(label)
+        // No top-level domain starts with a digit, every notation of an address does.
+        && !host.rsplit('.').next().is_some_and(is_number)
+}
