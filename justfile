@@ -7,9 +7,17 @@ _default:
 demo:
     cargo run --release --bin portcullis -- demo
 
-# All tests that need nothing but this repository
-test:
-    cargo test
+# Whether everything compiles, tests and benchmarks included
+check:
+    cargo check --workspace --all-targets
+
+# The tests of the crates alone, without the suite over the real binary
+test-unit *FILTER:
+    cargo test --workspace --lib -- {{FILTER}}
+
+# All tests that need nothing but this repository; with a name, those of the suite that contain it, over a fresh binary
+test NAME='':
+    {{ if NAME == '' { 'cargo test' } else { 'cargo test --workspace --test suite --test demo --test binary -- ' + NAME } }}
 
 # Formatting and lints, as CI sees them
 lint:

@@ -8,7 +8,7 @@ use std::time::Instant;
 use criterion::{Criterion, criterion_group, criterion_main};
 use portcullis::call::{Caller, SessionId, Trust};
 use portcullis::config::PluginRef;
-use portcullis::plugin::{Access, Kind, Plugins};
+use portcullis::plugin::{Access, ComponentKind, Plugins};
 use portcullis::protocol::Json;
 use portcullis_test_support::{guest, outside};
 use serde_json::json;
@@ -51,11 +51,11 @@ fn component(criterion: &mut Criterion) {
         println!("{name}: compiled in {compiled:?}; a second time {again:?}; at the next start {next_start:?}");
         criterion.bench_function(&format!("component/{name}"), |bencher| {
             bencher.iter(|| match &loaded.kind {
-                Kind::Tools(tools) => runtime.block_on(tools.call(&caller, tool, arguments)).unwrap().unwrap(),
-                Kind::Functions(functions) => {
+                ComponentKind::Tools(tools) => runtime.block_on(tools.call(&caller, tool, arguments)).unwrap().unwrap(),
+                ComponentKind::Functions(functions) => {
                     runtime.block_on(functions.call(&caller.profile, tool, arguments)).unwrap().unwrap()
                 }
-                Kind::Command(_) => panic!("{name} is called"),
+                ComponentKind::Command(_) => panic!("{name} is called"),
             });
         });
     }

@@ -11,7 +11,7 @@ use criterion::{Criterion, criterion_group, criterion_main};
 use portcullis::call::{Call, CallId, Caller, Phase, Risk, SessionId, Trust, View};
 use portcullis::config::{PluginConfig, PluginRef};
 use portcullis::digest::Digest;
-use portcullis::item::{Hints, Item, Kind};
+use portcullis::item::{Hints, Item, ItemKind};
 use portcullis::plugin::{Plugins, Verdict};
 use portcullis::protocol::Json;
 use portcullis_test_support::guest;
@@ -67,7 +67,7 @@ fn view() -> View {
     let definition = Json::parse(r#"{"name":"read","inputSchema":{"type":"object"}}"#).unwrap();
     let tool = Item {
         tally: Default::default(),
-        kind: Kind::Tool,
+        kind: ItemKind::Tool,
         source: "files".parse().unwrap(),
         group: None,
         name: "read".into(),

@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use portcullis::egress::{Declared, Destination, Listeners, Outlet, Reach};
+use portcullis::egress::{Declared, Destination, EgressProxy, Listeners, Reach};
 use portcullis_jail::Protocol;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -15,7 +15,7 @@ use tokio::runtime::Runtime;
 const MEBIBYTE: usize = 1 << 20;
 
 /// A server that repeats what it hears, and where it is reached: directly, and by way of the outlet.
-async fn place() -> (Outlet, [(&'static str, SocketAddr); 2]) {
+async fn place() -> (EgressProxy, [(&'static str, SocketAddr); 2]) {
     let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let direct = server.local_addr().unwrap();
     tokio::spawn(async move {
@@ -40,7 +40,7 @@ async fn place() -> (Outlet, [(&'static str, SocketAddr); 2]) {
         }
     });
     let listeners = Listeners::bound(&declared, bound.collect()).unwrap();
-    let outlet = Outlet::open(&"bench".parse().unwrap(), listeners, declared, Reach::Private, drop).unwrap();
+    let outlet = EgressProxy::open(&"bench".parse().unwrap(), listeners, declared, Reach::Private, drop).unwrap();
     (outlet, [("direct", direct), ("outlet", through)])
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use futures_util::future::join_all;
-use portcullis::agent::Nobody;
+use portcullis::agent::NoAgent;
 use portcullis::broker::Broker;
 use portcullis::config::Config;
 use portcullis::protocol::{Answer, Json};
@@ -53,7 +53,7 @@ fn gate(criterion: &mut Criterion) {
             let session = session.clone();
             async move {
                 let params = Json::parse(r#"{"name":"calc__add","arguments":{"a":20,"b":22}}"#).unwrap();
-                match session.request("tools/call", params, Arc::new(Nobody)).await {
+                match session.request("tools/call", params, Arc::new(NoAgent)).await {
                     Answer::Result(result) => result,
                     Answer::Error(error) => panic!("the call was not let through: {}", error.as_str()),
                 }

@@ -12,7 +12,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use bytes::Bytes;
 use criterion::{Criterion, criterion_group, criterion_main};
-use portcullis::agent::Nobody;
+use portcullis::agent::NoAgent;
 use portcullis::broker::Broker;
 use portcullis::config::Config;
 use portcullis::protocol::{Answer, Json};
@@ -44,7 +44,7 @@ async fn serve(State(current): State<Arc<AtomicUsize>>, headers: HeaderMap, body
 
 async fn call(session: &Session, tool: &str) -> Answer {
     let params = json!({ "name": tool, "arguments": { "a": 1, "b": 2 } });
-    session.request("tools/call", Json::of(&params), Arc::new(Nobody)).await
+    session.request("tools/call", Json::of(&params), Arc::new(NoAgent)).await
 }
 
 async fn well(session: &Session, tool: &str) {

@@ -4,14 +4,14 @@
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use futures_util::future::join_all;
 use portcullis::digest::Digest;
-use portcullis::ledger::{Event, Kind, Ledger, Started};
+use portcullis::ledger::{Event, EventKind, Ledger, Started};
 use serde_json::json;
 
 /// As many agents as a busy team has.
 const CALLERS: u64 = 64;
 
 fn event() -> Event {
-    Event::new(Kind::CallIntent, json!({"tool": "files__read_file", "arguments": {"path": "string(42)"}}))
+    Event::new(EventKind::CallIntent, json!({"tool": "files__read_file", "arguments": {"path": "string(42)"}}))
 }
 
 fn append(criterion: &mut Criterion) {

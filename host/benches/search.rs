@@ -7,7 +7,7 @@ use std::sync::Arc;
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 use portcullis::catalog::{Index, Wanted, items_of};
 use portcullis::config::Config;
-use portcullis::item::{Item, Kind};
+use portcullis::item::{Item, ItemKind};
 use portcullis::protocol::Json;
 use serde_json::json;
 
@@ -40,7 +40,7 @@ fn items() -> Vec<Arc<Item>> {
     let config = Config::parse(&(0..SOURCES).map(named).collect::<String>(), "bench.toml".as_ref()).unwrap();
     let offered = config.sources.values().enumerate().map(|(at, source)| {
         let tools: Vec<_> = (at * TOOLS..(at + 1) * TOOLS).map(tool).collect();
-        items_of(Kind::Tool, source, &tools).unwrap().items
+        items_of(ItemKind::Tool, source, &tools).unwrap().items
     });
     offered.flatten().collect()
 }

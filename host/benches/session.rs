@@ -14,10 +14,10 @@ use axum::response::{IntoResponse as _, Response};
 use bytes::Bytes;
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use futures_util::future::join_all;
-use portcullis::agent::{Agent, Contact, Elicitation};
+use portcullis::agent::{Agent, AgentPeer, Elicitation};
 use portcullis::broker::Broker;
 use portcullis::config::Config;
-use portcullis::item::Kind;
+use portcullis::item::ItemKind;
 use portcullis::protocol::{Answer, Era, Json, Notification};
 use portcullis::session::Session;
 use portcullis_jail::Launcher;
@@ -76,7 +76,7 @@ async fn serve(uri: Uri, body: Bytes) -> Response {
 struct Ear(AtomicUsize);
 
 #[async_trait]
-impl Contact for Ear {
+impl AgentPeer for Ear {
     async fn notify(&self, _: Notification) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
@@ -118,7 +118,7 @@ async fn idle(address: SocketAddr, path: &str, tools: u64) {
     let broker = build(address, path, dir.path()).await;
     let listed = async || {
         let session = open(&broker).await;
-        assert_eq!(session.list(Kind::Tool).await.unwrap().items.len() as u64, tools);
+        assert_eq!(session.list(ItemKind::Tool).await.unwrap().items.len() as u64, tools);
         session
     };
     let _first = listed().await;
@@ -146,7 +146,7 @@ fn session(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("session");
     group.throughput(Throughput::Elements(TOOLS));
     let list =
-        async |session: Arc<Session>| assert_eq!(session.list(Kind::Tool).await.unwrap().items.len() as u64, TOOLS);
+        async |session: Arc<Session>| assert_eq!(session.list(ItemKind::Tool).await.unwrap().items.len() as u64, TOOLS);
     group.bench_function("1,000 tools, first listing", |bencher| {
         let fresh = || runtime.block_on(open(&broker));
         bencher.iter_batched(fresh, |session| runtime.block_on(list(session)), BatchSize::SmallInput);

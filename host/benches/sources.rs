@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use portcullis::Launcher;
-use portcullis::agent::Nobody;
+use portcullis::agent::NoAgent;
 use portcullis::broker::Broker;
 use portcullis::config::Config;
 use portcullis::protocol::{Answer, Json};
@@ -79,7 +79,7 @@ async fn call(folder: &Path) {
     let mut times = Vec::with_capacity(CALLS);
     for _ in 0..CALLS {
         let begin = Instant::now();
-        let answer = session.request("tools/call", params.clone(), Arc::new(Nobody)).await;
+        let answer = session.request("tools/call", params.clone(), Arc::new(NoAgent)).await;
         times.push(begin.elapsed());
         assert!(matches!(answer, Answer::Result(_)), "{answer:?}");
     }
@@ -108,7 +108,7 @@ async fn processes(folder: &Path) {
     times.push(begin.elapsed());
     for _ in 0..2 {
         let begin = Instant::now();
-        let answer = session.request("tools/call", params.clone(), Arc::new(Nobody)).await;
+        let answer = session.request("tools/call", params.clone(), Arc::new(NoAgent)).await;
         times.push(begin.elapsed());
         assert!(matches!(answer, Answer::Result(_)), "{answer:?}");
     }

@@ -8,14 +8,14 @@ use crate::protocol::{Answer, Era, Json, Method, Notification, RpcError};
 
 /// What carries a connection, in OpenTelemetry's words for MCP (`network.transport`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Transport {
+pub enum TransportKind {
     /// Standard input and output.
     Pipe,
     /// HTTP.
     Tcp,
 }
 
-impl Transport {
+impl TransportKind {
     /// The word that spans use.
     #[must_use]
     pub fn as_str(self) -> &'static str {
@@ -36,7 +36,7 @@ pub struct Agent {
     /// The revision of the protocol that was settled on, if it speaks any.
     pub revision: Option<&'static str>,
     /// What carries its connection, if there is one.
-    pub transport: Option<Transport>,
+    pub transport: Option<TransportKind>,
     /// Its `ClientCapabilities`, byte for byte; an object.
     pub capabilities: Json,
 }
@@ -79,7 +79,7 @@ impl Agent {
 
 /// How to reach the agent, and the person behind it: while one of its calls is open, or between calls.
 #[async_trait]
-pub trait Contact: Send + Sync {
+pub trait AgentPeer: Send + Sync {
     /// Passes on a notification that belongs to the call, and waits until there is room for it.
     async fn notify(&self, notification: Notification);
 
@@ -104,10 +104,10 @@ pub trait Contact: Send + Sync {
 /// No person at the agent's side, for programs that call by themselves. Progress is dropped; a question waits for an answer
 /// from another terminal or from [`Inbox::answer`](crate::gate::Inbox::answer).
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Nobody;
+pub struct NoAgent;
 
 #[async_trait]
-impl Contact for Nobody {
+impl AgentPeer for NoAgent {
     async fn notify(&self, _: Notification) {}
 
     fn elicitation(&self) -> Elicitation {

@@ -27,21 +27,21 @@ use serde_json::json;
 use crate::agent::Agent;
 use crate::call::{Caller, SessionId};
 use crate::catalog::Remark;
-use crate::cell::Cells;
+use crate::cell::CellHost;
 use crate::config::{Config, PluginConfig, user_trust};
 use crate::control::Control;
 use crate::digest::Digest;
 use crate::gate::{Gate, Inbox};
 use crate::item::Item;
-use crate::ledger::{Event, Kind, Ledger, Started};
+use crate::ledger::{Event, EventKind, Ledger, Started};
 use crate::lockfile::{Acceptance, Lock};
 use crate::metrics::{Histogram, OPERATION};
 use crate::name::{ProfileName, SourceName};
 use crate::plugin::{Identity, PluginError};
 use crate::protocol::RpcError;
 use crate::secret::Secrets;
-use crate::session::{OngoingOfAll, Session};
-use crate::source::{Client, Onlooker, SourceError};
+use crate::session::{ContinuationStore, Session};
+use crate::source::{NoClient, SourceClient, SourceError};
 use crate::telemetry::Telemetry;
 
 use crate::context::{self, Context};
@@ -63,7 +63,7 @@ struct Inner {
     context: Arc<Context>,
     inbox: Arc<Inbox>,
     sessions: Mutex<HashMap<SessionId, Weak<Session>>>,
-    ongoing: OngoingOfAll,
+    continuations: ContinuationStore,
     rejections: Arc<Rejections>,
     started: Instant,
 }
@@ -101,7 +101,7 @@ impl Broker {
         let ledger = Ledger::open(&config.data_dir, started(&config)).await?;
         let notes = ledger.clone();
         let record = move |event| notes.note(event);
-        let cells = Cells::new(launcher, &config.data_dir, config.own_files(), user_trust().ok(), record);
+        let cells = CellHost::new(launcher, &config.data_dir, config.own_files(), user_trust().ok(), record);
         let upstreams = match context::upstreams(&config, &secrets, &plugins, &Arc::new(cells)).await {
             Ok(upstreams) => upstreams,
             Err(error) => {
@@ -112,7 +112,7 @@ impl Broker {
         for (name, profile) in profiles.iter().filter(|(_, p)| p.config.approve == crate::config::Approve::Never) {
             tracing::warn!(profile = %name, "`approve = \"never\"`: risky calls run without asking");
             ledger.note(Event::new(
-                Kind::ProfileUnguarded,
+                EventKind::ProfileUnguarded,
                 json!({ "profile": name, "sources": profile.config.sources }),
             ));
         }
@@ -126,7 +126,7 @@ impl Broker {
             context: Arc::new(context),
             inbox,
             sessions: Mutex::default(),
-            ongoing: OngoingOfAll::default(),
+            continuations: ContinuationStore::default(),
             rejections,
             started: Instant::now(),
         });
@@ -207,11 +207,11 @@ impl Broker {
         let body = json!({
             "principal": principal, "profile": profile, "client": &*agent.name, "trust": caller.trust.as_str(),
         });
-        let event = Event { kind: Kind::RunStarted, run: Some(caller.session.clone()), call: None, body };
+        let event = Event { kind: EventKind::RunStarted, run: Some(caller.session.clone()), call: None, body };
         let id = caller.session.clone();
         // Made before the record, so that a run whose opener goes away meanwhile is ended by its drop.
-        let ongoing = self.inner.ongoing.of(&caller, &agent);
-        let session = Session::new(caller, agent, known.config.clone(), (self.inner.context.clone(), ongoing));
+        let continuations = self.inner.continuations.of(&caller, &agent);
+        let session = Session::new(caller, agent, known.config.clone(), (self.inner.context.clone(), continuations));
         self.inner.ledger.append(event).await.map_err(|error| {
             session.forget();
             tracing::debug!(%error, "a session cannot be recorded and is therefore not opened");
@@ -231,7 +231,7 @@ impl Broker {
 
     /// Discovers every configured source, in parallel, each with its own outcome. For `check`, `tools` and `lock`.
     pub async fn discover(&self) -> BTreeMap<SourceName, Result<Arc<[Arc<Item>]>, SourceError>> {
-        let nobody: Arc<dyn Client> = Arc::new(Onlooker);
+        let nobody: Arc<dyn SourceClient> = Arc::new(NoClient);
         let found = join_all(self.inner.upstreams.values().map(|upstream| upstream.discover(&nobody))).await;
         let found = found.into_iter().map(|met| met.map(|met| met.tools.items));
         self.inner.upstreams.keys().cloned().zip(found).collect()
@@ -257,7 +257,7 @@ impl Broker {
         Lock::load(&self.inner.config.data_dir)?;
         for tool in tools {
             let body = json!({ "source": tool.source, "tool": &*tool.name, "definition": tool.digest, "by": by });
-            self.inner.ledger.append(Event { kind: Kind::LockAccepted, run: None, call: None, body }).await?;
+            self.inner.ledger.append(Event { kind: EventKind::LockAccepted, run: None, call: None, body }).await?;
         }
         let accept = |lock: &mut Lock| {
             for tool in tools {
@@ -306,7 +306,7 @@ impl Broker {
     fn start_eager(&self) {
         for upstream in self.inner.upstreams.values().filter(|upstream| upstream.config.eager).cloned() {
             tokio::spawn(async move {
-                let nobody: Arc<dyn Client> = Arc::new(Onlooker);
+                let nobody: Arc<dyn SourceClient> = Arc::new(NoClient);
                 if let Err(error) = upstream.discover(&nobody).await {
                     tracing::warn!(source = %upstream.config.name, %error, "an eager source did not start");
                 }

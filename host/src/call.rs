@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::item::{Item, Kind};
+use crate::item::{Item, ItemKind};
 use crate::metrics::{Series, Traffic};
 use crate::name::{ProfileName, SourceName};
 use crate::protocol::{Answer, Json, Method};
@@ -188,7 +188,7 @@ impl Call {
     /// Returns where the call is counted in the traffic of its source.
     pub(crate) fn series(&self, traffic: &Traffic) -> Arc<Series> {
         match self.item.kind {
-            Kind::Tool => traffic.of_tool(&self.item.exposed, &self.item.tally),
+            ItemKind::Tool => traffic.of_tool(&self.item.exposed, &self.item.tally),
             _ => traffic.of_method(&self.method),
         }
     }
@@ -232,13 +232,13 @@ impl Call {
         };
         let name = Json::of(&&*self.item.name);
         match (&self.method, self.item.kind) {
-            (_, Kind::Source) => Some(params),
+            (_, ItemKind::Source) => Some(params),
             (Method::CompletionComplete, kind) => {
-                let key = if kind == Kind::Prompt { "name" } else { "uri" };
+                let key = if kind == ItemKind::Prompt { "name" } else { "uri" };
                 params.with("ref", &params.get("ref")?.with(key, &name)?)
             }
-            (_, Kind::Tool | Kind::Prompt) => params.with("name", &name),
-            (_, Kind::Resource | Kind::Template) => params.with("uri", &name),
+            (_, ItemKind::Tool | ItemKind::Prompt) => params.with("name", &name),
+            (_, ItemKind::Resource | ItemKind::Template) => params.with("uri", &name),
         }
     }
 }
@@ -340,7 +340,7 @@ mod tests {
     use super::*;
     use crate::plugin::testing::view;
 
-    fn call(method: &str, kind: Kind, params: &'static str) -> Call {
+    fn call(method: &str, kind: ItemKind, params: &'static str) -> Call {
         let call = Call::clone(&view("{}").call);
         let item = Arc::new(Item { kind, name: "own".into(), ..Item::clone(&call.item) });
         let params = Json::parse(params).unwrap();
@@ -351,23 +351,24 @@ mod tests {
     #[test]
     fn each_method_has_its_arguments_and_the_sources_own_name_is_put_in() {
         let cases = [
-            ("tools/call", Kind::Tool, r#"{ "name":"x", "arguments":{"a":1.0}, "v":2}"#, r#"{"a":1.0}"#),
-            ("prompts/get", Kind::Prompt, r#"{"name":"x" }"#, "{}"),
-            ("resources/read", Kind::Resource, r#"{"uri":"x","_meta":{"p":1}}"#, "{}"),
+            ("tools/call", ItemKind::Tool, r#"{ "name":"x", "arguments":{"a":1.0}, "v":2}"#, r#"{"a":1.0}"#),
+            ("prompts/get", ItemKind::Prompt, r#"{"name":"x" }"#, "{}"),
+            ("resources/read", ItemKind::Resource, r#"{"uri":"x","_meta":{"p":1}}"#, "{}"),
             (
                 "completion/complete",
-                Kind::Template,
+                ItemKind::Template,
                 r#"{"ref":{"type":"ref/resource", "uri":"x"},"argument":{"name":"n","value":"v"}}"#,
                 r#"{"argument":{"name":"n","value":"v"}}"#,
             ),
-            ("vendor/do", Kind::Source, r#"{"name":"kept","x":[1]}"#, r#"{"name":"kept","x":[1]}"#),
-            ("vendor/do", Kind::Source, "[1, 2]", r#"{"params":[1, 2]}"#),
+            ("vendor/do", ItemKind::Source, r#"{"name":"kept","x":[1]}"#, r#"{"name":"kept","x":[1]}"#),
+            ("vendor/do", ItemKind::Source, "[1, 2]", r#"{"params":[1, 2]}"#),
         ];
         for (method, kind, params, arguments) in cases {
             let call = call(method, kind, params);
             assert_eq!(call.arguments.as_str(), arguments, "{method}");
             let sent = call.params_for_source(None).unwrap();
-            let expected = if kind == Kind::Source { params.to_owned() } else { params.replace("\"x\"", "\"own\"") };
+            let expected =
+                if kind == ItemKind::Source { params.to_owned() } else { params.replace("\"x\"", "\"own\"") };
             assert_eq!(sent.as_str(), expected, "{method}");
         }
     }
@@ -375,7 +376,7 @@ mod tests {
     #[test]
     fn rewritten_arguments_go_where_the_old_ones_stood() {
         let other = Json::parse(r#"{"argument":{"name":"n","value":"w"},"_meta":{"evil":1}}"#).unwrap();
-        let call = call("completion/complete", Kind::Prompt, r#"{"argument":1,"context":{}, "_meta":{"k":1}}"#);
+        let call = call("completion/complete", ItemKind::Prompt, r#"{"argument":1,"context":{}, "_meta":{"k":1}}"#);
         let rewritten = call.params_with(&other).unwrap();
         assert_eq!(rewritten.as_str(), r#"{"argument":{"name":"n","value":"w"},"_meta":{"k":1}}"#);
     }

@@ -8,13 +8,13 @@ mod search;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::item::{Item, Kind};
+use crate::item::{Item, ItemKind};
 use crate::name::SourceName;
 
 pub use collect::{Collected, Remark, items_of};
 pub use filter::{Filter, FilterError};
 pub use naming::{MAX_EXPOSED_BYTES, MAX_URI_BYTES, NamingError};
-pub(crate) use naming::{Resolved, exposed_uri, resolve_uri};
+pub(crate) use naming::{ResolvedUri, exposed_uri, resolve_uri};
 pub use search::{Index, Wanted};
 
 /// All items of one kind, of a set of sources.
@@ -44,7 +44,7 @@ pub enum CatalogError {
     )]
     Collision {
         /// Of which kind.
-        kind: Kind,
+        kind: ItemKind,
         /// The exposed name.
         exposed: String,
         /// Who had it.
@@ -54,23 +54,23 @@ pub enum CatalogError {
     },
 }
 
-fn label(kind: Kind) -> &'static str {
+fn label(kind: ItemKind) -> &'static str {
     match kind {
-        Kind::Tool => "tool name",
-        Kind::Prompt => "prompt name",
-        Kind::Resource => "resource",
-        Kind::Template => "resource template",
-        Kind::Source => "source",
+        ItemKind::Tool => "tool name",
+        ItemKind::Prompt => "prompt name",
+        ItemKind::Resource => "resource",
+        ItemKind::Template => "resource template",
+        ItemKind::Source => "source",
     }
 }
 
-fn plural(kind: Kind) -> &'static str {
+fn plural(kind: ItemKind) -> &'static str {
     match kind {
-        Kind::Tool => "tools",
-        Kind::Prompt => "prompts",
-        Kind::Resource => "resources",
-        Kind::Template => "resource templates",
-        Kind::Source => "sources",
+        ItemKind::Tool => "tools",
+        ItemKind::Prompt => "prompts",
+        ItemKind::Resource => "resources",
+        ItemKind::Template => "resource templates",
+        ItemKind::Source => "sources",
     }
 }
 

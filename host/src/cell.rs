@@ -2,13 +2,11 @@
 //!
 //! A [`Grant`] is what the configuration names, checked against the disk; a fresh one opens nothing. A [`Profile`] is what
 //! the program itself needs to run, found by looking at files. Both together are what the launcher builds, and a [`Report`]
-//! says honestly what is enforced by what. A component has no process and needs nothing: what it may touch is an [`Enclosed`].
+//! says honestly what is enforced by what. A component has no process and needs nothing: what it may touch is an [`ComponentCell`].
 //!
 //! Inside a cell a path is what it is outside. What is not named does not exist.
 
-#[cfg(feature = "process")]
-mod cage;
-mod cells;
+mod cell_host;
 #[cfg(feature = "process")]
 mod child;
 mod grant;
@@ -18,6 +16,8 @@ mod machine;
 mod package;
 #[cfg(feature = "process")]
 mod plan;
+#[cfg(feature = "process")]
+mod process_cell;
 #[cfg(feature = "process")]
 mod profile;
 mod report;
@@ -33,11 +33,7 @@ use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::path::PathBuf;
 
-#[cfg(feature = "process")]
-pub(crate) use cage::Cage;
-#[cfg(feature = "process")]
-pub use cage::{Described, Forecast};
-pub(crate) use cells::Cells;
+pub(crate) use cell_host::CellHost;
 #[cfg(feature = "process")]
 pub(crate) use child::{Child, StartError, Streams};
 pub use grant::Grant;
@@ -48,6 +44,10 @@ pub use package::Phase;
 #[cfg(feature = "process")]
 pub(crate) use plan::{Plan, Platform};
 pub use portcullis_jail::{Limits, Tier};
+#[cfg(feature = "process")]
+pub(crate) use process_cell::ProcessCell;
+#[cfg(feature = "process")]
+pub use process_cell::{Described, Forecast};
 #[cfg(feature = "process")]
 pub use profile::{Profile, Runtime};
 pub(crate) use report::texts;

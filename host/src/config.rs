@@ -196,7 +196,7 @@ pub struct SourceConfig {
     /// How many calls it has at once; None means as many as come.
     pub places: Option<Places>,
     /// Whether sessions follow its changes.
-    pub discovery: Follow,
+    pub discovery: DiscoveryMode,
     /// Whether a connection outlives a call.
     pub lifecycle: Lifecycle,
     /// How long a connection is kept that nobody uses.
@@ -207,7 +207,7 @@ pub struct SourceConfig {
 
 /// What a session does when a source says that its tools have changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Follow {
+pub enum DiscoveryMode {
     /// It keeps the tools that it began with.
     #[default]
     Snapshot,

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::catalog::{Filter, FilterError};
-use crate::cell::Cells;
+use crate::cell::CellHost;
 use crate::config::{Config, ProfileConfig};
 use crate::gate::{Budget, Gate};
 use crate::ledger::Ledger;
@@ -20,7 +20,7 @@ use crate::telemetry::Telemetry;
 
 pub use error::BuildError;
 pub use state::{SourceHealth, State};
-pub(crate) use upstream::{MAX_REMARKS, Met, Offer, Upstream};
+pub(crate) use upstream::{DiscoveredSource, MAX_REMARKS, OfferedItems, Upstream};
 
 /// What the sessions of one broker share.
 #[derive(Debug)]
@@ -72,7 +72,7 @@ pub(crate) async fn upstreams(
     config: &Config,
     secrets: &Secrets,
     plugins: &Plugins,
-    cells: &Arc<Cells>,
+    cells: &Arc<CellHost>,
 ) -> Result<BTreeMap<SourceName, Arc<Upstream>>, BuildError> {
     let mut upstreams = BTreeMap::new();
     for source in config.sources.values() {

@@ -1,5 +1,5 @@
 //! The one way out: every request that the broker makes over the network goes through here, and so does every connection
-//! of a caged source ([`Outlet`]) and of a component ([`Passage`]).
+//! of a caged source ([`EgressProxy`]) and of a component ([`ComponentEgress`]).
 //!
 //! A server's address comes from configuration, but what a name resolves to and where a server redirects does not. So:
 //! the URL is checked, the name is looked up once per connection, every address is checked, the connection goes to those
@@ -12,11 +12,11 @@
 
 mod address;
 mod challenge;
+mod component;
 mod dial;
 mod error;
 mod host;
-mod outlet;
-mod passage;
+mod proxy;
 mod request;
 mod resolver;
 mod target;
@@ -29,11 +29,11 @@ use reqwest::{Method, Request, Response, StatusCode};
 use url::{Origin, Url};
 
 pub(crate) use challenge::Challenge;
+pub use component::ComponentEgress;
+pub(crate) use component::Found;
 pub use error::EgressError;
 pub(crate) use host::is_host;
-pub use outlet::{Declared, Destination, Hello, Listeners, NoDestination, Outlet, Reply, client_hello};
-pub(crate) use passage::Found;
-pub use passage::Passage;
+pub use proxy::{Declared, Destination, EgressProxy, Hello, Listeners, NoDestination, Reply, client_hello};
 pub(crate) use request::Outgoing;
 pub(crate) use resolver::Lookup;
 pub use target::check;
@@ -78,19 +78,19 @@ impl Egress {
     ///
     /// # Errors
     /// If the URL itself is refused, or the system has no certificates to trust.
-    pub(crate) fn client_for(&self, url: &Url, reach: Reach) -> Result<Client, EgressError> {
+    pub(crate) fn client_for(&self, url: &Url, reach: Reach) -> Result<HttpClient, EgressError> {
         target::check(url, reach)?;
-        Ok(Client { http: self.http(reach)?, reach, home: None })
+        Ok(HttpClient { http: self.http(reach)?, reach, home: None })
     }
 
     /// A client for the origin of `url`, which may be near, and for public addresses that it leads to. Connects to nothing.
     ///
     /// # Errors
     /// As for [`Egress::client_for`].
-    pub(crate) fn client_at(&self, url: &Url) -> Result<Client, EgressError> {
+    pub(crate) fn client_at(&self, url: &Url) -> Result<HttpClient, EgressError> {
         target::check(url, Reach::Private)?;
         let home = Some((url.origin(), self.http(Reach::Private)?));
-        Ok(Client { http: self.http(Reach::Public)?, reach: Reach::Public, home })
+        Ok(HttpClient { http: self.http(Reach::Public)?, reach: Reach::Public, home })
     }
 
     fn http(&self, reach: Reach) -> Result<reqwest::Client, EgressError> {
@@ -112,14 +112,14 @@ impl Egress {
 
 /// A way out of a certain reach. Cheap to clone; clones share connections.
 #[derive(Clone, Debug)]
-pub(crate) struct Client {
+pub(crate) struct HttpClient {
     http: reqwest::Client,
     reach: Reach,
     /// An origin that may be near, and the way there.
     home: Option<(Origin, reqwest::Client)>,
 }
 
-impl Client {
+impl HttpClient {
     /// Sends a request and waits for the head of the response, following redirects. Dropping the future closes the
     /// connection (HTTP/1) or resets the stream (HTTP/2).
     ///
@@ -140,7 +140,7 @@ impl Client {
     }
 }
 
-impl Client {
+impl HttpClient {
     /// Sends a request whose body is for its address alone, such as a code or a token: no redirect is followed.
     ///
     /// # Errors
@@ -157,7 +157,7 @@ impl Client {
     }
 }
 
-impl Client {
+impl HttpClient {
     /// Sends a request to where it points now.
     async fn hop(&self, request: &mut Outgoing) -> Result<Response, EgressError> {
         let (http, reach) = match &self.home {

@@ -20,11 +20,11 @@ use std::sync::Arc;
 
 use serde_json::json;
 
-use crate::agent::Contact;
+use crate::agent::AgentPeer;
 use crate::call::{Call, Phase, View};
 use crate::config::{Approve, Detail};
 use crate::digest::Digest;
-use crate::ledger::{Event, Kind, Ledger, shape};
+use crate::ledger::{Event, EventKind, Ledger, shape};
 use crate::lockfile::Acceptance;
 use crate::metrics::{Decisions, Series, Traffic};
 use crate::plugin::{Approval, Change, Identity, Policy, Transform};
@@ -77,7 +77,7 @@ pub struct Circumstances<'a> {
     /// Where the calls of the source count.
     pub(crate) traffic: &'a Traffic,
     /// The way back to the agent.
-    pub contact: &'a Arc<dyn Contact>,
+    pub contact: &'a Arc<dyn AgentPeer>,
     /// The call was let through before, and comes again with answers to what its source asked. Nobody is asked twice; what
     /// is denied is denied.
     pub resumed: bool,
@@ -127,8 +127,12 @@ impl Gate {
         };
         let mut body = self.describe(&call, around, trail);
         put(&mut body, "approval", approved.describe());
-        let event =
-            Event { kind: Kind::CallIntent, run: Some(call.caller.session.clone()), call: Some(call.id.clone()), body };
+        let event = Event {
+            kind: EventKind::CallIntent,
+            run: Some(call.caller.session.clone()),
+            call: Some(call.id.clone()),
+            body,
+        };
         let queued = match self.ledger.intent(event, approved.consume).await {
             Ok((intent, slot)) => {
                 // Made while the intent waits for the disk, so that one whose caller goes away meanwhile gets an outcome too.
@@ -281,8 +285,12 @@ impl Gate {
         let mut body = self.describe(call, around, trail);
         put(&mut body, "code", json!(code));
         put(&mut body, "message", words(&self.ledger, message, *quotes, around.record));
-        let event =
-            Event { kind: Kind::CallDenied, run: Some(call.caller.session.clone()), call: Some(call.id.clone()), body };
+        let event = Event {
+            kind: EventKind::CallDenied,
+            run: Some(call.caller.session.clone()),
+            call: Some(call.id.clone()),
+            body,
+        };
         self.ledger.append(event).await.map(drop).map_err(Refusal::from_ledger)
     }
 
@@ -346,7 +354,7 @@ impl Drop for Undecided<'_> {
             "profile": self.call.caller.profile,
         });
         let run = Some(self.call.caller.session.clone());
-        self.ledger.note(Event { kind: Kind::CallDenied, run, call: Some(self.call.id.clone()), body });
+        self.ledger.note(Event { kind: EventKind::CallDenied, run, call: Some(self.call.id.clone()), body });
     }
 }
 

@@ -9,7 +9,7 @@ use crate::protocol::{Json, Method};
 
 /// What an [`Item`] is.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Kind {
+pub enum ItemKind {
     /// Called by a model.
     Tool,
     /// Picked by a person.
@@ -22,7 +22,7 @@ pub enum Kind {
     Source,
 }
 
-impl Kind {
+impl ItemKind {
     /// The word that the ledger and messages use.
     #[must_use]
     pub fn as_str(self) -> &'static str {
@@ -94,7 +94,7 @@ impl Kind {
 #[derive(Debug, Clone)]
 pub struct Item {
     /// What it is.
-    pub kind: Kind,
+    pub kind: ItemKind,
     /// The source that offers it.
     pub source: SourceName,
     /// The group as part of which it is offered, if it is a tool of a member.
@@ -125,16 +125,16 @@ impl Item {
     /// The source itself, for requests that are about nothing in particular that it offers.
     #[must_use]
     pub fn of_source(source: &SourceName, tags: &[String]) -> Self {
-        Self::unlisted((source, tags), Kind::Source, "", source.as_str())
+        Self::unlisted((source, tags), ItemKind::Source, "", source.as_str())
     }
 
     /// A resource that the source did not list: one of a template, or one that it keeps to itself.
     #[must_use]
     pub fn unlisted_resource(source: &SourceName, tags: &[String], uri: &str, exposed: &str) -> Self {
-        Self::unlisted((source, tags), Kind::Resource, uri, exposed)
+        Self::unlisted((source, tags), ItemKind::Resource, uri, exposed)
     }
 
-    fn unlisted((source, tags): (&SourceName, &[String]), kind: Kind, name: &str, exposed: &str) -> Self {
+    fn unlisted((source, tags): (&SourceName, &[String]), kind: ItemKind, name: &str, exposed: &str) -> Self {
         let definition = Json::empty_object();
         Self {
             kind,

@@ -42,8 +42,8 @@ pub(crate) use chain::is_live;
 pub use grant::{Binding, Consume, Grant, Scope};
 pub use health::Trouble;
 pub use queue::{OutcomeSlot, PendingIntent};
-pub use read::{CallRow, CallState, Entry, Filter, Follow, Reader, RunRow, RunState, Shown};
-pub use record::{Event, Kind, MAX_RECORD_BYTES, Record};
+pub use read::{CallRow, CallState, Entry, Filter, Reader, RunRow, RunState, Shown, Tail};
+pub use record::{Event, EventKind, MAX_RECORD_BYTES, Record};
 pub use shape::shape;
 pub use verify::{ChainReport, Verdict, Verification, verify};
 

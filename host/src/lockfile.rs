@@ -12,7 +12,7 @@ use crate::item::Item;
 use crate::protocol::Json;
 
 pub(crate) use resolved::tree_of;
-pub use resolved::{Resolved, Unit};
+pub use resolved::{ResolvedPackage, Unit};
 
 /// The file's name in the data folder.
 pub(super) const FILE_NAME: &str = "portcullis.lock";
@@ -105,7 +105,7 @@ pub struct LockedPackage {
 impl LockedPackage {
     /// Which packages another tree adds, removes or changes; a line each.
     #[must_use]
-    pub fn differences(&self, other: &Resolved) -> Vec<String> {
+    pub fn differences(&self, other: &ResolvedPackage) -> Vec<String> {
         let shown = |unit: &Unit| format!("{}@{} ({})", unit.name, unit.version, unit.integrity);
         let gone =
             self.units.iter().filter(|unit| !other.units.contains(unit)).map(|unit| format!("- {}", shown(unit)));
@@ -242,7 +242,7 @@ impl Lock {
     }
 
     /// Pins a source's command to what it resolved to at these hosts, in place of anything that source was pinned to.
-    pub fn pin(&mut self, source: &str, requested: &str, resolved: &Resolved, registry: &[String]) {
+    pub fn pin(&mut self, source: &str, requested: &str, resolved: &ResolvedPackage, registry: &[String]) {
         self.packages.retain(|entry| entry.source != source);
         self.packages.push(LockedPackage {
             source: source.to_owned(),

@@ -15,10 +15,10 @@ use crate::name::SourceName;
 use crate::oauth::callback::{Arrival, Callback};
 use crate::oauth::identity::{self, Known};
 use crate::oauth::metadata::{self, Resource, Server};
-use crate::oauth::store::{Login, Logins, Record};
+use crate::oauth::store::{Login, LoginRecord, Logins};
 use crate::oauth::{OAuthError, Web, token};
 use crate::secret::Secrets;
-use crate::source::{HttpSource, Onlooker, Source as _};
+use crate::source::{HttpSource, NoClient, Source as _};
 use crate::visible::visible;
 
 /// Random bytes of a state and of a PKCE verifier.
@@ -58,7 +58,7 @@ pub async fn login(
     let target = Target::of(config, source)?;
     let logins = Logins::new(&config.data_dir);
     let open = target.meet(config).await?;
-    let record = logins.read(source, target.url).unwrap_or_else(|_| Record::new(source, target.url));
+    let record = logins.read(source, target.url).unwrap_or_else(|_| LoginRecord::new(source, target.url));
     let challenge = record.challenge.unwrap_or_default();
     let resource = target.resource(&challenge, open && record.login.is_none()).await?;
     let server = metadata::server(&target.web, &resource.issuer).await?;
@@ -146,7 +146,7 @@ impl<'a> Target<'a> {
         }
         let source = HttpSource::new(self.source, resolved, &config.data_dir, Arc::new(|_| {}));
         let source = source.map_err(|error| OAuthError::Source(error.to_string()))?;
-        let met = source.discover(&(std::sync::Arc::new(Onlooker) as _)).await;
+        let met = source.discover(&(std::sync::Arc::new(NoClient) as _)).await;
         source.close().await;
         Ok(met.is_ok())
     }
@@ -226,7 +226,7 @@ fn code(arrival: Arrival, server: &Server) -> Result<String, OAuthError> {
 async fn keep(logins: Logins, source: SourceName, url: Url, login: Login) -> Result<(), OAuthError> {
     let kept = tokio::task::spawn_blocking(move || {
         let _lock = logins.lock(&source)?;
-        let mut record = Record::new(&source, &url);
+        let mut record = LoginRecord::new(&source, &url);
         record.login = Some(login);
         logins.write(&source, &record)
     });

@@ -30,19 +30,19 @@ mod command;
 mod compile;
 mod compiled;
 mod component;
+mod component_cell;
 mod decide;
 mod descriptors;
-mod enclosed;
 mod engine;
 mod error;
 mod functions;
 mod guest;
 mod inspect;
+mod instance_pool;
 mod load;
 mod meter;
 mod origin;
 mod sink;
-mod stock;
 mod tools;
 mod v0_1;
 
@@ -50,9 +50,9 @@ pub(crate) use access::KEY_VALUE;
 pub use access::{Access, Opened};
 pub use command::Command;
 pub(crate) use command::{Running, Streams};
-pub use component::{Component, Kind};
+pub use component::{Component, ComponentKind};
+pub use component_cell::ComponentCell;
 pub use decide::{Approval, Policy, Transform};
-pub use enclosed::Enclosed;
 pub use error::{Failure, FailureCode, PluginError};
 pub use functions::Functions;
 pub use inspect::{Import, Inspection};
@@ -64,8 +64,8 @@ use clock::Clock;
 #[cfg(feature = "compiler")]
 use compiled::Cache;
 use descriptors::Descriptors;
+use instance_pool::{InstancePool, Slots};
 use load::{Allowed, Loaded, Wasm};
-use stock::{Slots, Stock};
 use v0_1::World;
 
 /// The plugin host: one engine, its clock, the code that is loaded and the folder of what was compiled, the slots. Cheap to clone; all clones are one.
@@ -303,9 +303,9 @@ impl Plugins {
         blocking(move || compile::precompiled(&wasm, target.as_deref())).await
     }
 
-    async fn decider<W: World>(&self, config: &PluginConfig) -> Result<(Identity, Stock<W>), PluginError> {
+    async fn decider<W: World>(&self, config: &PluginConfig) -> Result<(Identity, InstancePool<W>), PluginError> {
         let wasm = self.0.origin.read(&config.plugin).await?;
-        let allowed = Allowed { grant: config.grant.clone(), enclosure: None };
+        let allowed = Allowed { grant: config.grant.clone(), confinement: None };
         self.load(wasm, &config.settings, allowed, &self.0.decisions).await
     }
 
@@ -315,14 +315,14 @@ impl Plugins {
         settings: &serde_json::Value,
         allowed: Allowed,
         slots: &Slots,
-    ) -> Result<(Identity, Stock<W>), PluginError> {
+    ) -> Result<(Identity, InstancePool<W>), PluginError> {
         let host = self.0.clone();
         let settings = Json::of(settings);
         let identity = Identity::new(&wasm, &settings);
         let text = settings.as_str().to_owned();
         let linked = blocking(move || load::prepare::<W>(&host, &wasm, &allowed, text)).await?;
         let (engine, clock) = (self.0.engine.clone(), self.0.clock.clone());
-        let stock = Stock::start(engine, clock, linked, slots.clone()).await?;
+        let stock = InstancePool::start(engine, clock, linked, slots.clone()).await?;
         Ok((identity, stock))
     }
 }

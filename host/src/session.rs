@@ -1,28 +1,28 @@
 //! One agent's connection under one profile.
 
+mod agent_notifications;
 mod ask;
 mod call;
-mod carry;
 mod changes;
 mod client;
+mod continuations;
 mod deferred;
 mod direct;
 mod discovery;
 mod expose;
-mod follows;
 mod group;
 mod health;
+mod in_flight;
+mod inbound_notifications;
 mod listen;
 mod listing;
 mod lists;
 mod offers;
-mod ongoing;
-mod overheard;
 mod refresh;
 mod rounds;
-mod said;
 mod target;
 mod tasks;
+mod upstream_subscriptions;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -32,27 +32,27 @@ use serde_json::json;
 use tokio::sync::OnceCell;
 use tracing::Instrument as _;
 
-use crate::agent::{Agent, Contact};
+use crate::agent::{Agent, AgentPeer};
 use crate::call::{CallId, Caller};
 use crate::config::ProfileConfig;
 use crate::context::Context;
-use crate::item::Kind;
+use crate::item::ItemKind;
 use crate::ledger::{self, Event};
 use crate::protocol::{Answer, Era, Json, Method, RpcError};
-use crate::source::{Client, Onlooker};
+use crate::source::{NoClient, SourceClient};
 
+use agent_notifications::{NotificationQueue, OpenQuestions};
 use changes::Changes;
-use client::Outlet;
+use client::AgentSink;
+pub(crate) use continuations::ContinuationStore;
+use continuations::Continuations;
 pub use direct::Tool;
 use discovery::{Asked, Late};
-use follows::Follows;
 use listen::Listeners;
 use listing::Listing;
 use lists::Lists;
-use ongoing::Ongoing;
-pub(crate) use ongoing::OngoingOfAll;
 use refresh::Refresh;
-use said::{Asking, Waiting};
+use upstream_subscriptions::UpstreamSubscriptions;
 
 /// Characters of an unknown name that are repeated.
 const MAX_NAME_SHOWN: usize = 128;
@@ -64,7 +64,7 @@ pub struct Session {
     agent: Agent,
     profile: Arc<ProfileConfig>,
     context: Arc<Context>,
-    ongoing: Arc<Ongoing>,
+    continuations: Arc<Continuations>,
     /// What the session may call: taken once, and changed only where a source is live or the agent wants to hear of changes.
     tools: Mutex<Arc<Snapshot>>,
     refresh: Refresh,
@@ -73,11 +73,11 @@ pub struct Session {
     /// What else it may use.
     lists: Lists,
     changes: Changes,
-    outlet: Outlet,
+    sink: AgentSink,
     listeners: Listeners,
-    follows: Follows,
-    said: Waiting,
-    asking: Asking,
+    upstream_subscriptions: UpstreamSubscriptions,
+    said: NotificationQueue,
+    asking: OpenQuestions,
     ended: AtomicBool,
     began: Instant,
 }
@@ -87,7 +87,7 @@ type Snapshot = OnceCell<Result<Arc<Listing>, RpcError>>;
 
 /// What a session can see of one kind.
 #[derive(Debug, Clone)]
-pub struct Shelf {
+pub struct ListPage {
     /// MCP `Tool`, `Prompt`, `Resource` or `ResourceTemplate` objects under their exposed names, in a fixed order.
     pub items: Arc<[Json]>,
     /// For how many milliseconds all sources say that it stays so.
@@ -99,12 +99,12 @@ pub struct Shelf {
 }
 
 impl Session {
-    /// Makes a session, which sees what its profile does. `ongoing` is what its caller may come back to.
+    /// Makes a session, which sees what its profile does. `continuations` is what its caller may come back to.
     pub(crate) fn new(
         caller: Caller,
         agent: Agent,
         profile: Arc<ProfileConfig>,
-        (context, ongoing): (Arc<Context>, Arc<Ongoing>),
+        (context, continuations): (Arc<Context>, Arc<Continuations>),
     ) -> Arc<Self> {
         Arc::new_cyclic(|me| Self {
             me: me.clone(),
@@ -112,17 +112,17 @@ impl Session {
             agent,
             profile,
             context,
-            ongoing,
+            continuations,
             tools: Mutex::default(),
             refresh: Refresh::default(),
             late: Mutex::default(),
             lists: Lists::default(),
             changes: Changes::default(),
-            outlet: Outlet::default(),
+            sink: AgentSink::default(),
             listeners: Listeners::default(),
-            follows: Follows::default(),
-            said: Waiting::default(),
-            asking: Asking::default(),
+            upstream_subscriptions: UpstreamSubscriptions::default(),
+            said: NotificationQueue::default(),
+            asking: OpenQuestions::default(),
             ended: AtomicBool::new(false),
             began: Instant::now(),
         })
@@ -146,22 +146,22 @@ impl Session {
     /// # Errors
     /// If a required source could not be discovered: nothing is served on a partial set.
     pub async fn tools(&self) -> Result<Arc<[Json]>, RpcError> {
-        Ok(self.listing(Kind::Tool).await?.shelf().items)
+        Ok(self.listing(ItemKind::Tool).await?.list_page().items)
     }
 
     /// What this session lists of one kind: what it may see, or what stands for it where tools are deferred.
     ///
     /// # Errors
     /// If a required source could not be discovered, or does not list.
-    pub async fn list(&self, kind: Kind) -> Result<Shelf, RpcError> {
+    pub async fn list(&self, kind: ItemKind) -> Result<ListPage, RpcError> {
         let listing = self.listing(kind).await?;
-        Ok(self.deferred(kind).unwrap_or_else(|| self.with_status(kind, listing.shelf())))
+        Ok(self.deferred(kind).unwrap_or_else(|| self.with_status(kind, listing.list_page())))
     }
 
     /// What the session's sources can do together, as MCP `ServerCapabilities`, and what they have to say to a model.
     /// Discovers. Where discovery fails it is what every session has: the error is told when something is asked for.
-    pub async fn offers(&self) -> Offers {
-        match self.listing(Kind::Tool).await {
+    pub async fn offers(&self) -> ServerInfo {
+        match self.listing(ItemKind::Tool).await {
             Ok(listing) => {
                 let mut offers = listing.offers(self.agent.era);
                 if self.profile.status
@@ -169,20 +169,20 @@ impl Session {
                 {
                     all.entry("resources").or_insert_with(|| json!({}));
                 }
-                if self.deferred(Kind::Tool).is_some() {
+                if self.deferred(ItemKind::Tool).is_some() {
                     let said = offers.instructions.iter().map(String::as_str);
                     let said: Vec<_> = std::iter::once(deferred::INSTRUCTIONS).chain(said).collect();
                     offers.instructions = Some(said.join("\n\n"));
                 }
                 offers
             }
-            Err(_) => Offers::default(),
+            Err(_) => ServerInfo::default(),
         }
     }
 
     /// The way of a request, from catalog to outcome: the one door. `params` are as received, whole. Dropping the future
     /// cancels the call at its source and records that its outcome is unknown.
-    pub async fn request(&self, method: impl Into<Method>, params: Json, contact: Arc<dyn Contact>) -> Answer {
+    pub async fn request(&self, method: impl Into<Method>, params: Json, contact: Arc<dyn AgentPeer>) -> Answer {
         let method = &method.into();
         let tool = || params.get_str("name").filter(|_| method == Method::ToolsCall).map(|name| shortened(&name));
         let log = tracing::info_span!(
@@ -196,7 +196,7 @@ impl Session {
     }
 
     /// The same, under a span for the collector, if there is one.
-    async fn spanned(&self, method: &Method, params: Json, contact: Arc<dyn Contact>) -> Answer {
+    async fn spanned(&self, method: &Method, params: Json, contact: Arc<dyn AgentPeer>) -> Answer {
         let telemetry = self.context.telemetry.as_ref();
         let begun =
             telemetry.and_then(|to| to.serving(method, &params, (&self.caller, &self.agent), contact.request_id()));
@@ -208,13 +208,13 @@ impl Session {
         answer
     }
 
-    async fn answer(&self, method: &Method, params: Json, contact: Arc<dyn Contact>) -> Answer {
+    async fn answer(&self, method: &Method, params: Json, contact: Arc<dyn AgentPeer>) -> Answer {
         let answered = match method {
             Method::LoggingSetLevel => self.set_level(&params).await,
             _ if self.reads_status(method, &params) => self.read_status().await,
             Method::ResourcesSubscribe | Method::ResourcesUnsubscribe => self.subscribe(method, params, &contact).await,
             Method::SubscriptionsListen => self.listen(&params, &contact).await,
-            Method::ToolsCall if self.deferred(Kind::Tool).is_some() => self.call_deferred(params, &contact).await,
+            Method::ToolsCall if self.deferred(ItemKind::Tool).is_some() => self.call_deferred(params, &contact).await,
             Method::TasksList => self.list_tasks(params, &contact).await,
             _ => self.call(method, params, &contact).await,
         };
@@ -222,8 +222,8 @@ impl Session {
     }
 
     /// From now on the agent can be told what belongs to no call, and asked, until it goes or another way is given.
-    pub fn attach(&self, contact: Arc<dyn Contact>) {
-        self.outlet.open(contact);
+    pub fn attach(&self, contact: Arc<dyn AgentPeer>) {
+        self.sink.open(contact);
         if let Some(me) = self.me.upgrade() {
             tokio::spawn(async move { me.follow_lists().await });
         }
@@ -245,8 +245,8 @@ impl Session {
         self.ended.store(true, Ordering::SeqCst);
     }
 
-    async fn listing(&self, kind: Kind) -> Result<Arc<Listing>, RpcError> {
-        if kind == Kind::Tool { self.snapshot().await } else { self.list_of(kind).await }
+    async fn listing(&self, kind: ItemKind) -> Result<Arc<Listing>, RpcError> {
+        if kind == ItemKind::Tool { self.snapshot().await } else { self.list_of(kind).await }
     }
 
     async fn snapshot(&self) -> Result<Arc<Listing>, RpcError> {
@@ -254,13 +254,14 @@ impl Session {
         let taken = cell.get_or_init(|| async {
             let upstreams = self.context.admitted(&self.caller.profile).map(|(upstream, _)| upstream).collect();
             let client = self.client();
-            let asked = discovery::ask_all(upstreams, &self.context, &self.caller, &client, Kind::Tool);
+            let asked = discovery::ask_all(upstreams, &self.context, &self.caller, &client, ItemKind::Tool);
             // Boxed: the compiler looks only so deep into futures.
             let Asked { answered, late } = Box::pin(asked).await;
-            let taken = listing::build(answered, true, &self.context, &self.caller, &self.profile, Kind::Tool).await;
+            let taken =
+                listing::build(answered, true, &self.context, &self.caller, &self.profile, ItemKind::Tool).await;
             let taken = taken.map(Arc::new).map_err(|error| {
                 self.ended.store(true, Ordering::SeqCst);
-                self.record(ledger::Kind::RunError, json!({ "error": error }));
+                self.record(ledger::EventKind::RunError, json!({ "error": error }));
                 RpcError::new(RpcError::INTERNAL, error).with_data(json!({ "code": "discovery-failed" }))
             })?;
             *self.lock_late() = Some(late);
@@ -285,18 +286,18 @@ impl Session {
     }
 
     /// The session as its sources see it.
-    fn client(&self) -> Arc<dyn Client> {
+    fn client(&self) -> Arc<dyn SourceClient> {
         // Only a session that is being dropped has nobody who holds it.
         match self.me.upgrade() {
             Some(me) => me,
-            None => Arc::new(Onlooker),
+            None => Arc::new(NoClient),
         }
     }
 
     /// Records a request that does not even reach the gate.
-    fn turned_away(&self, code: &str, kind: Kind, name: &str, text: &str) -> RpcError {
+    fn turned_away(&self, code: &str, kind: ItemKind, name: &str, text: &str) -> RpcError {
         let event = Event {
-            kind: ledger::Kind::CallDenied,
+            kind: ledger::EventKind::CallDenied,
             run: Some(self.caller.session.clone()),
             call: Some(CallId::new()),
             body: json!({
@@ -313,16 +314,16 @@ impl Session {
     fn end(&self, body: serde_json::Value) {
         if !self.ended.swap(true, Ordering::SeqCst) {
             self.context.session_durations.record(self.began.elapsed());
-            self.record(ledger::Kind::RunCompleted, body);
+            self.record(ledger::EventKind::RunCompleted, body);
         }
-        self.ongoing.rounds.end(&self.caller.session);
-        self.follows.end();
+        self.continuations.rounds.end(&self.caller.session);
+        self.upstream_subscriptions.end();
         for (upstream, _) in self.context.admitted(&self.caller.profile) {
             upstream.source.end_session(&self.caller.session);
         }
     }
 
-    fn record(&self, kind: ledger::Kind, body: serde_json::Value) {
+    fn record(&self, kind: ledger::EventKind, body: serde_json::Value) {
         self.context.ledger.note(Event { kind, run: Some(self.caller.session.clone()), call: None, body });
     }
 }
@@ -342,7 +343,7 @@ impl std::fmt::Debug for Session {
 
 /// What a session's sources can do together.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Offers {
+pub struct ServerInfo {
     /// MCP `ServerCapabilities`.
     pub capabilities: serde_json::Value,
     /// What the sources say to a model, each under its name.
@@ -351,7 +352,7 @@ pub struct Offers {
     pub only_era: Option<Era>,
 }
 
-impl Default for Offers {
+impl Default for ServerInfo {
     fn default() -> Self {
         Self { capabilities: json!({ "tools": { "listChanged": false } }), instructions: None, only_era: None }
     }

@@ -3,8 +3,8 @@
 //! A [`Source`] accepts a call only with a [`Permit`], and takes it by value: one permit, one call.
 
 mod component;
+mod concurrency;
 mod http;
-mod lane;
 mod link;
 mod pipe;
 #[cfg(feature = "process")]
@@ -23,19 +23,19 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::call::{Delivery, Outcome, SessionId};
 use crate::gate::Permit;
-use crate::item::Kind;
+use crate::item::ItemKind;
 use crate::name::{ProfileName, SourceName};
 use crate::protocol::{Answer, Era, Json, Notification, Request, RpcError};
 
 pub use component::ComponentSource;
 pub(crate) use component::{CommandSource, Program};
+pub(crate) use concurrency::ConcurrencyLimit;
 pub(crate) use http::HttpSource;
-pub(crate) use lane::Lane;
 pub(crate) use link::pages_needed;
 pub(crate) use pipe::{Secrets, Wire};
 #[cfg(feature = "process")]
 pub(crate) use process::ProcessSource;
-pub(crate) use supervised::Care;
+pub(crate) use supervised::SupervisionConfig;
 
 /// One configured upstream, connected or not. Declaring it opens nothing; [`Source::discover`] does.
 #[async_trait]
@@ -45,23 +45,23 @@ pub trait Source: Send + Sync + std::fmt::Debug {
     ///
     /// # Errors
     /// [`SourceError`], with the text that the ledger and the agent get.
-    async fn discover(&self, client: &Arc<dyn Client>) -> Result<Discovery, SourceError>;
+    async fn discover(&self, client: &Arc<dyn SourceClient>) -> Result<Discovery, SourceError>;
 
     /// Lists what it offers of another kind than tools. Empty if it has nothing of that kind. Cancellation safe.
     ///
     /// # Errors
     /// [`SourceError`].
-    async fn list(&self, client: &Arc<dyn Client>, kind: Kind) -> Result<Listed, SourceError>;
+    async fn list(&self, client: &Arc<dyn SourceClient>, kind: ItemKind) -> Result<Listed, SourceError>;
 
     /// Carries one permitted call to the source and waits for its answer. What the source says meanwhile goes to `relay`,
     /// in its order. Dropping the future cancels the call at the source and leaves the connection usable.
-    async fn call(&self, permit: Permit, client: &Arc<dyn Client>, relay: Relay) -> Outcome;
+    async fn call(&self, permit: Permit, client: &Arc<dyn SourceClient>, relay: Relay) -> Outcome;
 
     /// Hands one permitted notification over, which nobody answers. Dropping the future leaves open whether it was.
     ///
     /// # Errors
     /// [`SourceError::Timeout`] if the source did not take it in time, and may have it or not; any other if it surely has not.
-    async fn notify(&self, permit: Permit, client: &Arc<dyn Client>) -> Result<(), SourceError>;
+    async fn notify(&self, permit: Permit, client: &Arc<dyn SourceClient>) -> Result<(), SourceError>;
 
     /// Passes a notification of the broker's own words on, if this session has a connection of its own.
     fn tell(&self, _session: &SessionId, _notification: Notification) {}
@@ -178,7 +178,7 @@ pub struct Health {
 
 /// For whom a source is spoken to: what it may be told of the agent, and the way to the agent for what belongs to no call.
 #[async_trait]
-pub trait Client: Send + Sync {
+pub trait SourceClient: Send + Sync {
     /// The session. None if nobody in particular asks, as the command line does: then no connection is made for it alone.
     fn session(&self) -> Option<&SessionId>;
 
@@ -212,10 +212,10 @@ pub trait Client: Send + Sync {
 
 /// A client that declares nothing and is told nothing, for whoever only wants to see what a source offers.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Onlooker;
+pub struct NoClient;
 
 #[async_trait]
-impl Client for Onlooker {
+impl SourceClient for NoClient {
     fn session(&self) -> Option<&SessionId> {
         None
     }
@@ -280,12 +280,12 @@ pub struct Relay {
     /// The caller's `progressToken`, put back into each notification as it was sent. Without one there is no progress.
     pub token: Option<Json>,
     /// For the caller. A full channel slows the source down, not the broker.
-    pub out: mpsc::Sender<Said>,
+    pub out: mpsc::Sender<CallEvent>,
 }
 
 /// What a source says during a call.
 #[derive(Debug)]
-pub enum Said {
+pub enum CallEvent {
     /// Progress, a log message, or whatever else concerns the call.
     Notification(Notification),
     /// It asks the agent for something (2025-11-25 and earlier).

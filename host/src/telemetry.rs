@@ -14,10 +14,10 @@ mod trace;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::agent::{Agent, Transport};
+use crate::agent::{Agent, TransportKind};
 use crate::call::{Call, Caller, Outcome};
 use crate::config::TelemetryConfig;
-use crate::item::Kind;
+use crate::item::ItemKind;
 use crate::protocol::{Answer, Json, Method};
 use crate::secret::Secrets;
 use export::Exporter;
@@ -61,7 +61,7 @@ struct Facts {
 pub(crate) struct Peer {
     /// The revision of the protocol that was agreed on.
     pub(crate) revision: Option<String>,
-    pub(crate) transport: Option<Transport>,
+    pub(crate) transport: Option<TransportKind>,
 }
 
 /// On whose behalf.
@@ -92,9 +92,9 @@ impl Telemetry {
         id: Option<Json>,
     ) -> Option<(Span, Json)> {
         let (kind, name) = match method {
-            Method::ToolsCall => (Kind::Tool, params.get_str("name")),
-            Method::PromptsGet => (Kind::Prompt, params.get_str("name")),
-            _ => (Kind::Source, None),
+            Method::ToolsCall => (ItemKind::Tool, params.get_str("name")),
+            Method::PromptsGet => (ItemKind::Prompt, params.get_str("name")),
+            _ => (ItemKind::Source, None),
         };
         // A number as its digits, a text as it is.
         let id = id.map(|id| id.read::<String>().unwrap_or_else(|_| id.as_str().to_owned()));
@@ -126,7 +126,7 @@ impl Telemetry {
         side: Side,
         params: &Json,
         method: &Method,
-        (kind, name): (Kind, Option<&str>),
+        (kind, name): (ItemKind, Option<&str>),
         more: impl IntoIterator<Item = (&'static str, Option<String>)>,
     ) -> Option<Span> {
         let parent = params.get("_meta").and_then(|meta| Place::parse(&meta.get_str(TRACEPARENT)?));
@@ -136,14 +136,14 @@ impl Telemetry {
         let short = |text: &str| text.chars().take(MAX_NAME).collect::<String>();
         let method = short(method);
         let key = match kind {
-            Kind::Tool => Some("gen_ai.tool.name"),
-            Kind::Prompt => Some("gen_ai.prompt.name"),
-            Kind::Resource | Kind::Template | Kind::Source => None,
+            ItemKind::Tool => Some("gen_ai.tool.name"),
+            ItemKind::Prompt => Some("gen_ai.prompt.name"),
+            ItemKind::Resource | ItemKind::Template | ItemKind::Source => None,
         };
         let named = key.zip(name.map(short));
         let span_name = named.as_ref().map_or_else(|| method.clone(), |(_, name)| format!("{method} {name}"));
         let mut attributes = vec![("mcp.method.name", method)];
-        attributes.extend((kind == Kind::Tool).then(|| ("gen_ai.operation.name", "execute_tool".to_owned())));
+        attributes.extend((kind == ItemKind::Tool).then(|| ("gen_ai.operation.name", "execute_tool".to_owned())));
         attributes.extend(named);
         attributes.extend(more.into_iter().filter_map(|(key, value)| Some((key, value?))));
         let facts = Facts {

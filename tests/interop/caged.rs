@@ -211,7 +211,7 @@ async fn a_package_that_is_not_what_was_pinned_does_not_start() {
 /// Rewrites the lock as if one dependency had been pinned with other bytes, its tree included.
 fn other_bytes(place: &Place) {
     use portcullis::lockfile::Lock;
-    use portcullis::lockfile::{Resolved, Unit};
+    use portcullis::lockfile::{ResolvedPackage, Unit};
     let data_dir = Path::new(&place.at(".portcullis")).to_owned();
     Lock::change(&data_dir, |lock| {
         let pin = lock.packages()[0].clone();
@@ -219,7 +219,7 @@ fn other_bytes(place: &Place) {
             integrity: if unit.name == pin.name { unit.integrity.clone() } else { "sha256:other".to_owned() },
             ..unit.clone()
         };
-        let resolved = Resolved::new(&pin.name, pin.units.iter().map(other).collect(), String::new()).unwrap();
+        let resolved = ResolvedPackage::new(&pin.name, pin.units.iter().map(other).collect(), String::new()).unwrap();
         lock.pin(&pin.source, &pin.requested, &resolved, &pin.registry);
     })
     .unwrap();

@@ -16,8 +16,8 @@ impl Broker {
     pub async fn forecast(&self) -> BTreeMap<SourceName, Result<Forecast, CellError>> {
         let mut forecasts = BTreeMap::new();
         for (name, upstream) in &self.inner.upstreams {
-            if let Some(cage) = &upstream.cage {
-                forecasts.insert(name.clone(), cage.forecast().await);
+            if let Some(process_cell) = &upstream.process_cell {
+                forecasts.insert(name.clone(), process_cell.forecast().await);
             }
         }
         forecasts
@@ -31,8 +31,8 @@ impl Broker {
     pub async fn renew_packages(&self) -> Result<BTreeMap<SourceName, (Option<LockedPackage>, Phase)>, CellError> {
         let mut renewed = BTreeMap::new();
         for (name, upstream) in &self.inner.upstreams {
-            let Some(cage) = &upstream.cage else { continue };
-            if let Some(found) = cage.renew().await? {
+            let Some(process_cell) = &upstream.process_cell else { continue };
+            if let Some(found) = process_cell.renew().await? {
                 renewed.insert(name.clone(), found);
             }
         }

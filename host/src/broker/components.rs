@@ -5,7 +5,7 @@ use serde_json::json;
 use super::{Broker, BuildError, started};
 use crate::config::Config;
 use crate::digest::Digest;
-use crate::ledger::{Event, Kind, Ledger};
+use crate::ledger::{Event, EventKind, Ledger};
 use crate::lockfile::Lock;
 use crate::plugin::Origin;
 
@@ -39,7 +39,7 @@ impl Broker {
         let recorded = async {
             for (component, digest) in &found {
                 let body = json!({ "component": component, "digest": digest, "by": by });
-                ledger.append(Event::new(Kind::LockAccepted, body)).await?;
+                ledger.append(Event::new(EventKind::LockAccepted, body)).await?;
             }
             Ok::<_, BuildError>(())
         };

@@ -6,7 +6,7 @@ use std::sync::Weak;
 use serde_json::json;
 
 use crate::ledger::repeats::{self, Repeats};
-use crate::ledger::{Event, Kind, Ledger};
+use crate::ledger::{Event, EventKind, Ledger};
 
 /// Records what fronts turned away.
 pub(super) struct Rejections {
@@ -43,7 +43,7 @@ impl Rejections {
         if report.others > 0 {
             tracing::warn!(count = report.others, "turned away requests of too many kinds to list");
             let body = json!({ "reason": "too many different rejections to list", "count": report.others });
-            self.ledger.note(Event::new(Kind::FrontRejected, body));
+            self.ledger.note(Event::new(EventKind::FrontRejected, body));
         }
         report.is_empty()
     }
@@ -51,7 +51,7 @@ impl Rejections {
     fn record(&self, Rejection { reason, peer }: Rejection, count: u64) {
         tracing::warn!(%peer, reason, count, "turned away requests at the front");
         let body = json!({ "reason": reason, "peer": peer, "count": count });
-        self.ledger.note(Event::new(Kind::FrontRejected, body));
+        self.ledger.note(Event::new(EventKind::FrontRejected, body));
     }
 }
 

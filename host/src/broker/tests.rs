@@ -5,7 +5,7 @@ use std::sync::Arc;
 use portcullis_jail::Launcher;
 use serde_json::json;
 
-use crate::agent::Nobody;
+use crate::agent::NoAgent;
 use crate::broker::{Broker, BuildError};
 use crate::config::Config;
 use crate::ledger::{self, Filter, Reader, Verdict};
@@ -35,7 +35,7 @@ async fn session(broker: &Broker) -> Arc<Session> {
 /// `ok`, or the code of the refusal.
 async fn add(session: &Arc<Session>, arguments: &str) -> String {
     let params = format!(r#"{{"name":"calc__add","arguments":{arguments}}}"#);
-    match session.request("tools/call", Json::parse(params).unwrap(), Arc::new(Nobody)).await {
+    match session.request("tools/call", Json::parse(params).unwrap(), Arc::new(NoAgent)).await {
         Answer::Result(_) => "ok".to_owned(),
         Answer::Error(error) => error.get("data").and_then(|data| data.get_str("code")).unwrap_or_default(),
     }

@@ -8,7 +8,7 @@ use super::naming::{Exposed, NamingError, expose};
 use super::{CatalogError, plural};
 use crate::config::{Naming, SourceConfig};
 use crate::digest::Digest;
-use crate::item::{Hints, Item, Kind};
+use crate::item::{Hints, Item, ItemKind};
 use crate::limits::{MAX_DEFINITION_BYTES, MAX_ITEMS_PER_SOURCE, MAX_TOOLS_PER_SOURCE};
 use crate::metrics::Tally;
 use crate::protocol::{CanonicalError, Json};
@@ -50,7 +50,7 @@ impl fmt::Display for Remark {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 enum Flaw {
     #[error("it has no {}", .0.key())]
-    NoName(Kind),
+    NoName(ItemKind),
     #[error("{0}")]
     Naming(#[from] NamingError),
     #[error("its definition takes {0} bytes, more than the limit of {MAX_DEFINITION_BYTES}")]
@@ -74,8 +74,8 @@ struct Candidate<'a> {
 ///
 /// # Errors
 /// [`CatalogError::Limit`] if the source offers more than [`MAX_TOOLS_PER_SOURCE`] or [`MAX_ITEMS_PER_SOURCE`].
-pub fn items_of(kind: Kind, config: &SourceConfig, definitions: &[Json]) -> Result<Collected, CatalogError> {
-    let limit = if kind == Kind::Tool { MAX_TOOLS_PER_SOURCE } else { MAX_ITEMS_PER_SOURCE };
+pub fn items_of(kind: ItemKind, config: &SourceConfig, definitions: &[Json]) -> Result<Collected, CatalogError> {
+    let limit = if kind == ItemKind::Tool { MAX_TOOLS_PER_SOURCE } else { MAX_ITEMS_PER_SOURCE };
     if definitions.len() > limit {
         let what = format!("offers {} {}, more than the limit of {limit}", definitions.len(), plural(kind));
         return Err(CatalogError::Limit { source_name: config.name.clone(), what });
@@ -93,7 +93,7 @@ pub fn items_of(kind: Kind, config: &SourceConfig, definitions: &[Json]) -> Resu
     let mut wanted: HashMap<String, usize> = HashMap::new();
     candidates.iter().for_each(|candidate| *wanted.entry(candidate.exposed.name.clone()).or_default() += 1);
     let tags: Arc<[String]> = config.tags.clone().into();
-    let group = config.group.as_ref().filter(|_| kind == Kind::Tool).map(|member| &member.group);
+    let group = config.group.as_ref().filter(|_| kind == ItemKind::Tool).map(|member| &member.group);
     let mut taken = HashSet::new();
     for Candidate { name, exposed, definition, digest } in candidates {
         // Several names can become one when they are made safe. Who has that name exactly keeps it, whatever the order.
@@ -128,7 +128,12 @@ pub fn items_of(kind: Kind, config: &SourceConfig, definitions: &[Json]) -> Resu
     Ok(collected)
 }
 
-fn candidate<'a>(kind: Kind, config: &SourceConfig, name: &str, definition: &'a Json) -> Result<Candidate<'a>, Flaw> {
+fn candidate<'a>(
+    kind: ItemKind,
+    config: &SourceConfig,
+    name: &str,
+    definition: &'a Json,
+) -> Result<Candidate<'a>, Flaw> {
     if definition.get_str(kind.key()).is_none() {
         return Err(Flaw::NoName(kind));
     }
@@ -137,7 +142,7 @@ fn candidate<'a>(kind: Kind, config: &SourceConfig, name: &str, definition: &'a 
         return Err(Flaw::TooLarge(size));
     }
     // Members of a group offer their tools under its name; all else is what each has for itself.
-    let group = config.group.as_ref().filter(|_| kind == Kind::Tool).map(|member| &member.group);
+    let group = config.group.as_ref().filter(|_| kind == ItemKind::Tool).map(|member| &member.group);
     let (offerer, names) = group.map_or((&config.name, &config.names), |group| (group, &Naming::Source));
     let exposed = expose(kind, offerer, names, name)?;
     Ok(Candidate { name: name.to_owned(), exposed, definition, digest: Digest::of_json(definition)? })

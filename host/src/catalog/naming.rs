@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use crate::config::Naming;
 use crate::digest::Digest;
-use crate::item::Kind;
+use crate::item::ItemKind;
 use crate::name::{SEPARATOR, SourceName};
 use crate::visible::is_hidden;
 
@@ -73,17 +73,17 @@ impl Exposed {
 }
 
 /// The exposed name of an item.
-pub(super) fn expose(kind: Kind, source: &SourceName, naming: &Naming, name: &str) -> Result<Exposed, NamingError> {
+pub(super) fn expose(kind: ItemKind, source: &SourceName, naming: &Naming, name: &str) -> Result<Exposed, NamingError> {
     match kind {
-        Kind::Tool => expose_tool(source, naming, name),
-        Kind::Prompt => expose_prompt(source, naming, name),
-        Kind::Resource | Kind::Template => {
+        ItemKind::Tool => expose_tool(source, naming, name),
+        ItemKind::Prompt => expose_prompt(source, naming, name),
+        ItemKind::Resource | ItemKind::Template => {
             if name.is_empty() || name.len() > MAX_URI_BYTES || name.contains(is_hidden) {
                 return Err(NamingError::Uri);
             }
             Ok(Exposed::as_it_is(exposed_uri(source, naming, name)))
         }
-        Kind::Source => Ok(Exposed::as_it_is(source.to_string())),
+        ItemKind::Source => Ok(Exposed::as_it_is(source.to_string())),
     }
 }
 
@@ -94,7 +94,7 @@ pub(crate) fn exposed_uri(source: &SourceName, naming: &Naming, uri: &str) -> St
 
 /// Where an exposed URI leads.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Resolved<'a> {
+pub(crate) enum ResolvedUri<'a> {
     /// To this source, which knows it by this URI.
     Source(&'a str, &'a str),
     /// To a source that keeps its names as they are, if to any.
@@ -102,9 +102,9 @@ pub(crate) enum Resolved<'a> {
 }
 
 /// Takes an exposed URI apart.
-pub(crate) fn resolve_uri(exposed: &str) -> Resolved<'_> {
+pub(crate) fn resolve_uri(exposed: &str) -> ResolvedUri<'_> {
     let parts = exposed.strip_prefix(URI_PREFIX).and_then(|rest| rest.split_once('/'));
-    parts.map_or(Resolved::Plain(exposed), |(source, uri)| Resolved::Source(source, uri))
+    parts.map_or(ResolvedUri::Plain(exposed), |(source, uri)| ResolvedUri::Source(source, uri))
 }
 
 /// People pick prompts by name, in whatever language; clients show them and parse nothing.

@@ -20,7 +20,7 @@ pub(crate) fn source(name: &str, names: Naming) -> SourceConfig {
         required: true,
         eager: false,
         era: None,
-        discovery: crate::config::Follow::Snapshot,
+        discovery: crate::config::DiscoveryMode::Snapshot,
         lifecycle: crate::config::Lifecycle::Warm,
         idle: std::time::Duration::from_secs(600),
         trust_annotations: false,

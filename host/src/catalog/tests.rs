@@ -28,13 +28,13 @@ fn tool(name: &str) -> Json {
 }
 
 fn one(config: &SourceConfig, name: &str) -> Arc<Item> {
-    items_of(Kind::Tool, config, &[tool(name)]).unwrap().items.remove(0)
+    items_of(ItemKind::Tool, config, &[tool(name)]).unwrap().items.remove(0)
 }
 
 #[test]
 fn names_follow_the_configured_style() {
     let name = |naming, tool| {
-        items_of(Kind::Tool, &source("gh", naming), &[self::tool(tool)]).unwrap().items[0].exposed.to_string()
+        items_of(ItemKind::Tool, &source("gh", naming), &[self::tool(tool)]).unwrap().items[0].exposed.to_string()
     };
     assert_eq!(name(Naming::Source, "list.all/x"), "gh__list_all_x");
     assert_eq!(name(Naming::Mcp, "list"), "mcp__gh__list");
@@ -45,14 +45,14 @@ fn names_follow_the_configured_style() {
 #[test]
 fn a_tool_whose_name_is_invisible_empty_or_too_long_is_left_out_alone() {
     for bad in ["read\u{200b}file", "\u{1b}[31mread", "", &"x".repeat(129), "\u{202e}daer"] {
-        let collected = items_of(Kind::Tool, &source("a", Naming::Plain), &[tool(bad), tool("good")]).unwrap();
+        let collected = items_of(ItemKind::Tool, &source("a", Naming::Plain), &[tool(bad), tool("good")]).unwrap();
         let names: Vec<_> = collected.items.iter().map(|item| &*item.name).collect();
         assert_eq!(names, ["good"], "{bad:?}");
         let [remark] = &*collected.remarks else { panic!("{bad:?}: {:?}", collected.remarks) };
         assert_eq!((remark.exposed.as_deref(), bad.starts_with(&remark.name)), (None, true), "{remark}");
     }
     let nameless = Json::parse(r#"{"title":"x"}"#).unwrap();
-    let collected = items_of(Kind::Tool, &source("a", Naming::Plain), &[nameless, tool("good")]).unwrap();
+    let collected = items_of(ItemKind::Tool, &source("a", Naming::Plain), &[nameless, tool("good")]).unwrap();
     assert_eq!((collected.items.len(), collected.remarks.len()), (1, 1));
 }
 
@@ -60,7 +60,7 @@ fn a_tool_whose_name_is_invisible_empty_or_too_long_is_left_out_alone() {
 fn an_odd_name_is_exposed_under_an_escaped_one_that_leads_to_it() {
     for naming in [Naming::Source, Naming::Mcp, Naming::Plain, Naming::Prefix("p_".into())] {
         for odd in ["read file", "ns:read", "\u{67e5}\u{8be2}", "r\u{435}ad", "caf\u{e9}", &"\u{67e5}".repeat(128)] {
-            let collected = items_of(Kind::Tool, &source("a", naming.clone()), &[tool(odd), tool("read")]).unwrap();
+            let collected = items_of(ItemKind::Tool, &source("a", naming.clone()), &[tool(odd), tool("read")]).unwrap();
             let item = &collected.items[0];
             assert_eq!((&*item.name, collected.items.len()), (odd, 2));
             let safe = |c: char| c.is_ascii_alphanumeric() || "_-".contains(c);
@@ -77,7 +77,7 @@ fn an_odd_name_is_exposed_under_an_escaped_one_that_leads_to_it() {
 fn names_that_become_the_same_are_kept_apart_whatever_their_order() {
     let exposed = |names: [&str; 3]| {
         let tools = names.map(tool);
-        let items = items_of(Kind::Tool, &source("a", Naming::Source), &tools).unwrap().items;
+        let items = items_of(ItemKind::Tool, &source("a", Naming::Source), &tools).unwrap().items;
         let mut exposed: Vec<_> = items.iter().map(|item| (item.name.to_string(), item.exposed.to_string())).collect();
         exposed.sort();
         exposed
@@ -91,7 +91,7 @@ fn names_that_become_the_same_are_kept_apart_whatever_their_order() {
 #[test]
 fn the_same_name_twice_counts_once_within_a_source_and_is_refused_across_sources() {
     let other = Json::of(&serde_json::json!({ "name": "x", "inputSchema": {} }));
-    let twice = items_of(Kind::Tool, &source("a", Naming::Source), &[tool("x"), other, tool("y")]).unwrap();
+    let twice = items_of(ItemKind::Tool, &source("a", Naming::Source), &[tool("x"), other, tool("y")]).unwrap();
     assert_eq!(twice.items.iter().map(|item| &*item.name).collect::<Vec<_>>(), ["x", "y"]);
     assert_eq!(twice.items[0].definition, tool("x"), "the first counts");
     assert_eq!(twice.remarks.len(), 1);
@@ -104,7 +104,7 @@ fn the_same_name_twice_counts_once_within_a_source_and_is_refused_across_sources
 fn an_ambiguous_or_huge_definition_is_left_out_alone() {
     let twin = Json::parse(r#"{"name":"x","description":"a","description":"b"}"#).unwrap();
     let huge = Json::of(&serde_json::json!({ "name": "huge", "description": "x".repeat(MAX_DEFINITION_BYTES) }));
-    let collected = items_of(Kind::Tool, &source("a", Naming::Source), &[twin, huge, tool("good")]).unwrap();
+    let collected = items_of(ItemKind::Tool, &source("a", Naming::Source), &[twin, huge, tool("good")]).unwrap();
     assert_eq!((&*collected.items[0].name, collected.items.len()), ("good", 1));
     let why: Vec<_> = collected.remarks.iter().map(ToString::to_string).collect();
     assert!(why[0].contains("\"x\" is left out") && why[0].contains("ambiguous"), "{why:?}");
@@ -114,7 +114,7 @@ fn an_ambiguous_or_huge_definition_is_left_out_alone() {
 #[test]
 fn the_exposed_definition_changes_the_name_and_nothing_else() {
     let text = r#"{ "x-vendor": [1.0, 12345678901234567890],  "name" :"t", "inputSchema":{}}"#;
-    let tools = items_of(Kind::Tool, &source("a", Naming::Source), &[Json::parse(text).unwrap()]).unwrap().items;
+    let tools = items_of(ItemKind::Tool, &source("a", Naming::Source), &[Json::parse(text).unwrap()]).unwrap().items;
     assert_eq!(tools[0].exposed_definition().as_str(), text.replace("\"t\"", "\"a__t\""));
 }
 
@@ -148,7 +148,7 @@ proptest! {
     ) {
         let naming = [Naming::Source, Naming::Mcp, Naming::Prefix("p_".into())][style as usize].clone();
         let definitions: Vec<_> = names.iter().map(|name| tool(name)).collect();
-        let tools = items_of(Kind::Tool, &source("src", naming), &definitions).unwrap().items;
+        let tools = items_of(ItemKind::Tool, &source("src", naming), &definitions).unwrap().items;
         prop_assert_eq!(tools.len(), names.len(), "names that become the same are kept apart");
         let catalog = Catalog::merge([tools]).unwrap();
         for tool in catalog.items() {
@@ -163,21 +163,21 @@ proptest! {
 fn prompts_and_uris_are_exposed_so_that_they_lead_back() {
     let config = source("my_docs", Naming::Source);
     let prompt = Json::parse(r#"{"name":"Résumé d'un texte","arguments":[ ]}"#).unwrap();
-    let prompt = items_of(Kind::Prompt, &config, &[prompt]).unwrap().items.remove(0);
+    let prompt = items_of(ItemKind::Prompt, &config, &[prompt]).unwrap().items.remove(0);
     assert_eq!(prompt.exposed_definition().as_str(), r#"{"name":"my_docs__Résumé d'un texte","arguments":[ ]}"#);
     for uri in ["file:///a/../b.txt", "test://x", "portcullis://other/test://x", "urn:isbn:1", "/", "é"] {
         let exposed = exposed_uri(&config.name, &config.names, uri);
-        assert_eq!(resolve_uri(&exposed), Resolved::Source("my_docs", uri));
+        assert_eq!(resolve_uri(&exposed), ResolvedUri::Source("my_docs", uri));
         assert_eq!(exposed_uri(&config.name, &Naming::Plain, uri), uri);
     }
-    assert_eq!(resolve_uri("file:///x"), Resolved::Plain("file:///x"));
+    assert_eq!(resolve_uri("file:///x"), ResolvedUri::Plain("file:///x"));
     let template = Json::parse(r#"{ "uriTemplate":"file:///{+path}", "name":"files" }"#).unwrap();
-    let template = items_of(Kind::Template, &config, &[template]).unwrap().items.remove(0);
+    let template = items_of(ItemKind::Template, &config, &[template]).unwrap().items.remove(0);
     let shown = r#"{ "uriTemplate":"portcullis://my_docs/file:///{+path}", "name":"files" }"#;
     assert_eq!(template.exposed_definition().as_str(), shown);
     for bad in ["", "a\u{202e}b", &"x".repeat(MAX_URI_BYTES + 1)] {
         let (uri, name) = (Json::of(&serde_json::json!({ "uri": bad })), Json::of(&serde_json::json!({ "name": bad })));
-        for (kind, definition) in [(Kind::Resource, uri), (Kind::Prompt, name)] {
+        for (kind, definition) in [(ItemKind::Resource, uri), (ItemKind::Prompt, name)] {
             let collected = items_of(kind, &config, &[definition]).unwrap();
             assert_eq!((collected.items.len(), collected.remarks.len()), (0, 1), "{bad:?}");
         }

@@ -9,7 +9,7 @@ use tokio::process::{ChildStderr, ChildStdout};
 use tokio::time::timeout;
 
 use super::child::{Child, Streams};
-use crate::egress::Outlet;
+use crate::egress::EgressProxy;
 
 /// What is kept of what it writes, from the end: errors come last.
 const KEPT_BYTES: usize = 8 * 1024;
@@ -23,7 +23,7 @@ pub(crate) async fn run_to_end(
     launch: Launch,
     launcher: Launcher,
     deadline: Duration,
-    serve: impl FnOnce(Ready) -> io::Result<Option<Outlet>>,
+    serve: impl FnOnce(Ready) -> io::Result<Option<EgressProxy>>,
 ) -> Result<String, String> {
     let (child, streams, ready) = Child::start(launch, launcher).await.map_err(|error| error.to_string())?;
     let Streams { input, output, error } = streams;

@@ -8,7 +8,7 @@ use super::build::{Faults, grant_list, json_settings};
 use super::cell::{self, Own};
 use super::error::{Fault, suggest};
 use super::raw::{At, RawCommand, RawDiscovery, RawEra, RawLifecycle, RawSource, RawStart, RawValue};
-use super::{Carrier, Endpoint, Follow, Lifecycle, SourceConfig, Value, plugin, share, value, variable};
+use super::{Carrier, DiscoveryMode, Endpoint, Lifecycle, SourceConfig, Value, plugin, share, value, variable};
 use crate::name::SourceName;
 use crate::protocol::{Era, header};
 
@@ -75,8 +75,8 @@ pub(super) fn build(
         timeout: timeout.unwrap_or(TIMEOUT),
         places: share::places(raw, faults),
         discovery: match raw.discovery {
-            Some(RawDiscovery::Live) => Follow::Live,
-            Some(RawDiscovery::Snapshot) | None => Follow::Snapshot,
+            Some(RawDiscovery::Live) => DiscoveryMode::Live,
+            Some(RawDiscovery::Snapshot) | None => DiscoveryMode::Snapshot,
         },
         lifecycle: match raw.lifecycle {
             Some(RawLifecycle::PerCall) => Lifecycle::PerCall,

@@ -9,26 +9,26 @@ use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::json;
 
 use super::{BuildError, SourceHealth};
-use crate::agent::Transport;
+use crate::agent::TransportKind;
 use crate::call::now_millis;
 use crate::catalog::{self, Collected, Remark};
+use crate::cell::CellHost;
 #[cfg(feature = "process")]
-use crate::cell::Cage;
-use crate::cell::Cells;
+use crate::cell::ProcessCell;
 use crate::config::{Endpoint, SourceConfig};
 use crate::digest::Digest;
-use crate::item::{Item, Kind};
+use crate::item::{Item, ItemKind};
 use crate::key_value::KeyValue;
 use crate::limits;
 use crate::metrics::Traffic;
-use crate::plugin::{self, Access, Enclosed, Plugins};
+use crate::plugin::{self, Access, ComponentCell, Plugins};
 use crate::protocol::{Era, Json};
 use crate::secret::{Secrets, Value};
 #[cfg(feature = "process")]
 use crate::source::ProcessSource;
 use crate::source::{
-    Care, Client, CommandSource, ComponentSource, Health, HttpSource, Listed, Program, Secrets as BlottedOut, Source,
-    SourceError, Status, Wire, log_file,
+    CommandSource, ComponentSource, Health, HttpSource, Listed, Program, Secrets as BlottedOut, Source, SourceClient,
+    SourceError, Status, SupervisionConfig, Wire, log_file,
 };
 use crate::telemetry::Peer;
 use crate::visible::visible;
@@ -42,16 +42,16 @@ pub(crate) struct Upstream {
     pub(crate) source: Box<dyn Source>,
     /// Of a process source.
     #[cfg(feature = "process")]
-    pub(crate) cage: Option<Arc<Cage>>,
+    pub(crate) process_cell: Option<Arc<ProcessCell>>,
     /// Of a component source.
-    pub(crate) enclosed: Option<Arc<Enclosed>>,
+    pub(crate) component_cell: Option<Arc<ComponentCell>>,
     /// The calls to it, counted.
     pub(crate) traffic: Traffic,
     last: Mutex<Last>,
     /// What was said in the log of the last list of each kind.
-    said: Mutex<HashMap<Kind, Vec<Remark>>>,
+    said: Mutex<HashMap<ItemKind, Vec<Remark>>>,
     /// Of a required source: what it said to clients with these capabilities.
-    met: Mutex<HashMap<Json, Met>>,
+    met: Mutex<HashMap<Json, DiscoveredSource>>,
 }
 
 /// Items, and what there is to say of them.
@@ -65,7 +65,7 @@ const MAX_MET: usize = 16;
 
 /// What a source offers of one kind.
 #[derive(Debug, Clone)]
-pub(crate) struct Offer {
+pub(crate) struct OfferedItems {
     pub(crate) items: Arc<[Arc<Item>]>,
     /// For how long the source says that it stays so.
     pub(crate) ttl_ms: u64,
@@ -79,8 +79,8 @@ pub(crate) struct Offer {
 
 /// What a source says when it is met.
 #[derive(Debug, Clone)]
-pub(crate) struct Met {
-    pub(crate) tools: Offer,
+pub(crate) struct DiscoveredSource {
+    pub(crate) tools: OfferedItems,
     /// What it speaks.
     pub(crate) era: Era,
     /// `ServerCapabilities`
@@ -107,7 +107,7 @@ impl Upstream {
         config: &SourceConfig,
         secrets: &Secrets,
         plugins: &Plugins,
-        cells: &Arc<Cells>,
+        cells: &Arc<CellHost>,
         data_dir: &Path,
     ) -> Result<Self, BuildError> {
         let source_name = || config.name.clone();
@@ -119,8 +119,8 @@ impl Upstream {
         };
         let failed = |error: SourceError| BuildError::Source { source_name: source_name(), error };
         #[cfg(feature = "process")]
-        let mut cage = None;
-        let mut enclosed = None;
+        let mut process_cell = None;
+        let mut component_cell = None;
         let (source, identity): (Box<dyn Source>, _) = match &config.endpoint {
             #[cfg(not(feature = "process"))]
             Endpoint::Command { .. } => {
@@ -130,7 +130,7 @@ impl Upstream {
             #[cfg(feature = "process")]
             Endpoint::Command { argv, cwd, env } => {
                 let resolved = variables(env)?;
-                let own = cage.insert(Arc::new(Cage::new(Arc::clone(cells), config)));
+                let own = process_cell.insert(Arc::new(ProcessCell::new(Arc::clone(cells), config)));
                 let source = ProcessSource::new(config, Arc::clone(own), resolved).map_err(failed)?;
                 (Box::new(source), json!({ "command": argv, "cwd": cwd, "env": pairs(env) }))
             }
@@ -161,7 +161,7 @@ impl Upstream {
                 let id = loaded.kind.identity();
                 let identity =
                     json!({ "component": id.digest, "settings": settings, "grant": grant, "env": pairs(env) });
-                let own = enclosed.insert(Arc::new(Enclosed {
+                let own = component_cell.insert(Arc::new(ComponentCell {
                     component: id.name.clone(),
                     digest: id.digest,
                     kind: loaded.kind.as_str(),
@@ -173,13 +173,15 @@ impl Upstream {
                     keeps: loaded.keeps,
                 }));
                 let source: Box<dyn Source> = match loaded.kind {
-                    plugin::Kind::Tools(tools) => Box::new(ComponentSource::new(tools, config)),
-                    plugin::Kind::Functions(functions) => Box::new(ComponentSource::of_functions(functions, config)),
-                    plugin::Kind::Command(command) => {
+                    plugin::ComponentKind::Tools(tools) => Box::new(ComponentSource::new(tools, config)),
+                    plugin::ComponentKind::Functions(functions) => {
+                        Box::new(ComponentSource::of_functions(functions, config))
+                    }
+                    plugin::ComponentKind::Command(command) => {
                         let is_secret = |name: &String| matches!(env.get(name), Some(Value::Secret(_)));
                         let secrets = variables.iter().filter(|(name, _)| is_secret(name));
-                        let care = Care::of(config, cells.recorder());
-                        let (cells, enclosed, name) = (Arc::clone(cells), Arc::clone(own), config.name.clone());
+                        let supervision = SupervisionConfig::of(config, cells.recorder());
+                        let (cells, component_cell, name) = (Arc::clone(cells), Arc::clone(own), config.name.clone());
                         let wire = Wire {
                             limit: config.cell.output.map_or(config.max_message, bytes),
                             log: log_file(&cells.data_dir, &name),
@@ -188,9 +190,9 @@ impl Upstream {
                         let program = Program {
                             command,
                             wire,
-                            started: Box::new(move || cells.note_start(&name, enclosed.to_json())),
+                            started: Box::new(move || cells.note_start(&name, component_cell.to_json())),
                         };
-                        Box::new(CommandSource::new(care, program))
+                        Box::new(CommandSource::new(supervision, program))
                     }
                 };
                 (source, identity)
@@ -203,8 +205,8 @@ impl Upstream {
             identity,
             source,
             #[cfg(feature = "process")]
-            cage,
-            enclosed,
+            process_cell,
+            component_cell,
             traffic: Traffic::default(),
             last: Mutex::default(),
             said: Mutex::default(),
@@ -213,7 +215,7 @@ impl Upstream {
     }
 
     /// What the source said to a client with the same capabilities, if it is required and was met.
-    pub(crate) fn met_by(&self, client: &Arc<dyn Client>) -> Option<Met> {
+    pub(crate) fn met_by(&self, client: &Arc<dyn SourceClient>) -> Option<DiscoveredSource> {
         self.met.lock().unwrap_or_else(PoisonError::into_inner).get(&client.capabilities()).cloned()
     }
 
@@ -228,7 +230,7 @@ impl Upstream {
         self.source.restart(cause, patience).await
     }
 
-    fn keep_met(&self, client: &Arc<dyn Client>, met: &Met) {
+    fn keep_met(&self, client: &Arc<dyn SourceClient>, met: &DiscoveredSource) {
         if self.config.required {
             let mut all = self.met.lock().unwrap_or_else(PoisonError::into_inner);
             if all.len() >= MAX_MET && !all.contains_key(&client.capabilities()) {
@@ -241,14 +243,14 @@ impl Upstream {
     /// Whether the source can change nothing and tell nobody: its cell makes sure of it.
     pub(crate) fn is_sealed(&self) -> bool {
         #[cfg(feature = "process")]
-        if let Some(cage) = &self.cage {
-            return cage.described().is_some_and(|described| described.is_harmless());
+        if let Some(process_cell) = &self.process_cell {
+            return process_cell.described().is_some_and(|described| described.is_harmless());
         }
-        self.enclosed.as_ref().is_some_and(|enclosed| enclosed.is_harmless())
+        self.component_cell.as_ref().is_some_and(|component_cell| component_cell.is_harmless())
     }
 
     /// Connects if need be, and gives the source's tools under their exposed names.
-    pub(crate) async fn discover(&self, client: &Arc<dyn Client>) -> Result<Met, SourceError> {
+    pub(crate) async fn discover(&self, client: &Arc<dyn SourceClient>) -> Result<DiscoveredSource, SourceError> {
         let found = self.source.discover(client).await;
         let broken = self.source.health().error;
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
@@ -258,7 +260,7 @@ impl Upstream {
             let (items, remarks) = match known {
                 Some(items) => (items, last.remarks.clone()),
                 None => {
-                    let (items, remarks) = self.named(Kind::Tool, &listed.items)?;
+                    let (items, remarks) = self.named(ItemKind::Tool, &listed.items)?;
                     self.traffic.keep_tools(items.iter().map(|item| &item.exposed));
                     (items, remarks)
                 }
@@ -275,8 +277,13 @@ impl Upstream {
                 server: Some(discovery.server),
             };
             let Listed { ttl_ms, public, around, .. } = listed;
-            let tools = Offer { items, ttl_ms, public, remarks, around };
-            Ok(Met { tools, era, capabilities: discovery.capabilities, instructions: discovery.instructions })
+            let tools = OfferedItems { items, ttl_ms, public, remarks, around };
+            Ok(DiscoveredSource {
+                tools,
+                era,
+                capabilities: discovery.capabilities,
+                instructions: discovery.instructions,
+            })
         });
         // What the source itself tells is told by it, for as long as it is so.
         last.error = named.as_ref().err().filter(|_| broken.is_none()).map(ToString::to_string);
@@ -288,14 +295,18 @@ impl Upstream {
     }
 
     /// What the source offers of another kind, under exposed names.
-    pub(crate) async fn list(&self, client: &Arc<dyn Client>, kind: Kind) -> Result<Offer, SourceError> {
+    pub(crate) async fn list(
+        &self,
+        client: &Arc<dyn SourceClient>,
+        kind: ItemKind,
+    ) -> Result<OfferedItems, SourceError> {
         let listed = self.source.list(client, kind).await?;
         let (items, remarks) = self.named(kind, &listed.items)?;
         let Listed { ttl_ms, public, around, .. } = listed;
-        Ok(Offer { items, ttl_ms, public, remarks, around })
+        Ok(OfferedItems { items, ttl_ms, public, remarks, around })
     }
 
-    fn named(&self, kind: Kind, definitions: &[Json]) -> Result<Named, SourceError> {
+    fn named(&self, kind: ItemKind, definitions: &[Json]) -> Result<Named, SourceError> {
         let collected = catalog::items_of(kind, &self.config, definitions);
         let Collected { items, remarks } =
             collected.map_err(|error| SourceError::Protocol(unprefixed(&error.to_string(), &self.config)))?;
@@ -318,10 +329,10 @@ impl Upstream {
     /// What it may touch, and what is enforced by what. None for what runs elsewhere, and for a process before its first start.
     pub(crate) fn cell(&self) -> Option<serde_json::Value> {
         #[cfg(feature = "process")]
-        if let Some(described) = self.cage.as_ref().and_then(|cage| cage.described()) {
+        if let Some(described) = self.process_cell.as_ref().and_then(|process_cell| process_cell.described()) {
             return Some(described.to_json());
         }
-        self.enclosed.as_ref().map(|enclosed| enclosed.to_json())
+        self.component_cell.as_ref().map(|component_cell| component_cell.to_json())
     }
 
     /// Which revision of the protocol it spoke when it was discovered last, if it speaks any.
@@ -331,10 +342,10 @@ impl Upstream {
     }
 
     /// What carries its connections, if it has any.
-    fn transport(&self) -> Option<Transport> {
+    fn transport(&self) -> Option<TransportKind> {
         match &self.config.endpoint {
-            Endpoint::Command { .. } => Some(Transport::Pipe),
-            Endpoint::Url { .. } => Some(Transport::Tcp),
+            Endpoint::Command { .. } => Some(TransportKind::Pipe),
+            Endpoint::Url { .. } => Some(TransportKind::Tcp),
             Endpoint::Component { .. } => None,
         }
     }

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
-use crate::agent::{Agent, Contact};
+use crate::agent::{Agent, AgentPeer};
 use crate::broker::Broker;
-use crate::item::Kind;
+use crate::item::ItemKind;
 use crate::name::ProfileName;
 use crate::protocol::{Answer, Json, Method, Notification, RpcError};
-use crate::session::{Offers, Session, Shelf};
+use crate::session::{ListPage, ServerInfo, Session};
 
 /// Opens sessions.
 #[async_trait]
@@ -30,19 +30,19 @@ pub(crate) trait Backend: Send + Sync {
 #[async_trait]
 pub(crate) trait Run: Send + Sync {
     /// See [`Session::offers`].
-    async fn offers(&self) -> Offers;
+    async fn offers(&self) -> ServerInfo;
 
     /// See [`Session::list`].
-    async fn list(&self, kind: Kind) -> Result<Shelf, RpcError>;
+    async fn list(&self, kind: ItemKind) -> Result<ListPage, RpcError>;
 
     /// See [`Session::request`]: dropping the future cancels the call.
-    async fn request(&self, method: &Method, params: Json, contact: Arc<dyn Contact>) -> Answer;
+    async fn request(&self, method: &Method, params: Json, contact: Arc<dyn AgentPeer>) -> Answer;
 
     /// See [`Session::notified`].
     fn notified(&self, notification: &Notification);
 
     /// See [`Session::attach`].
-    fn attach(&self, contact: Arc<dyn Contact>);
+    fn attach(&self, contact: Arc<dyn AgentPeer>);
 
     /// See [`Session::quiet`].
     fn quiet(&self) {}
@@ -74,15 +74,15 @@ impl Backend for Broker {
 
 #[async_trait]
 impl Run for Session {
-    async fn offers(&self) -> Offers {
+    async fn offers(&self) -> ServerInfo {
         Self::offers(self).await
     }
 
-    async fn list(&self, kind: Kind) -> Result<Shelf, RpcError> {
+    async fn list(&self, kind: ItemKind) -> Result<ListPage, RpcError> {
         Self::list(self, kind).await
     }
 
-    async fn request(&self, method: &Method, params: Json, contact: Arc<dyn Contact>) -> Answer {
+    async fn request(&self, method: &Method, params: Json, contact: Arc<dyn AgentPeer>) -> Answer {
         Self::request(self, method.clone(), params, contact).await
     }
 
@@ -90,7 +90,7 @@ impl Run for Session {
         Self::notified(self, notification);
     }
 
-    fn attach(&self, contact: Arc<dyn Contact>) {
+    fn attach(&self, contact: Arc<dyn AgentPeer>) {
         Self::attach(self, contact);
     }
 

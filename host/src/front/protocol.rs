@@ -6,28 +6,28 @@
 mod calls;
 pub(crate) mod client;
 pub(crate) mod contact;
-pub(crate) mod desk;
 mod dialect;
 pub(crate) mod legacy;
 pub(crate) mod modern;
 mod page;
+pub(crate) mod session_handle;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 pub(crate) use calls::{Calls, Work};
 
-use self::client::Client;
+use self::client::ClientInfo;
 use self::contact::Out;
-use self::desk::Desk;
 use self::legacy::Legacy;
+use self::session_handle::SessionHandle;
 use super::backend::Backend;
-use crate::agent::{self, Transport};
+use crate::agent::{self, TransportKind};
 use crate::name::ProfileName;
 use crate::protocol::{
     Id, Json, Message, MessageError, Method, Notification, Request, Response, RpcError, meta, revision,
 };
-use crate::session::Offers;
+use crate::session::ServerInfo;
 
 /// In how many ways the client of one connection may describe itself. It has one name; what it can do may depend on what it
 /// asks for.
@@ -37,7 +37,7 @@ const MAX_DESKS: usize = 16;
 const INSTRUCTIONS: &str = "Calls pass a policy and may be held until a person approves them.";
 
 /// That, and what the sources say.
-fn instructions(offers: &Offers) -> String {
+fn instructions(offers: &ServerInfo) -> String {
     match &offers.instructions {
         Some(said) => format!("{INSTRUCTIONS}\n\n{said}"),
         None => INSTRUCTIONS.to_owned(),
@@ -55,7 +55,7 @@ pub(crate) enum Step {
 }
 
 /// One agent on a connection of its own (stdio). Its first request that is not refused decides the era.
-pub(crate) struct Agent {
+pub(crate) struct AgentConnection {
     backend: Arc<dyn Backend>,
     profile: ProfileName,
     principal: &'static str,
@@ -68,12 +68,12 @@ enum State {
     Legacy(Legacy),
     Modern {
         /// A session for each way in which the agent describes itself.
-        desks: Vec<(agent::Agent, Desk)>,
+        handles: Vec<(agent::Agent, SessionHandle)>,
         calls: Calls,
     },
 }
 
-impl Agent {
+impl AgentConnection {
     pub(crate) fn new(backend: Arc<dyn Backend>, profile: ProfileName, principal: &'static str) -> Self {
         Self { backend, profile, principal, state: State::Fresh }
     }
@@ -98,13 +98,13 @@ impl Agent {
                 calls.cancel(params.as_ref());
                 Step::Silence
             }
-            (State::Modern { desks, .. }, Message::Notification(notification)) => {
+            (State::Modern { handles, .. }, Message::Notification(notification)) => {
                 // Who says nothing of itself is the one that spoke first.
-                let client = Client::from_meta(notification.params.as_ref(), Transport::Pipe).ok();
+                let client = ClientInfo::from_meta(notification.params.as_ref(), TransportKind::Pipe).ok();
                 let known =
-                    desks.iter().find(|(agent, _)| client.as_ref().is_some_and(|client| client.agent == *agent));
-                if let Some((_, desk)) = known.or(desks.first()) {
-                    desk.notified(&notification);
+                    handles.iter().find(|(agent, _)| client.as_ref().is_some_and(|client| client.agent == *agent));
+                if let Some((_, handle)) = known.or(handles.first()) {
+                    handle.notified(&notification);
                 }
                 Step::Silence
             }
@@ -117,7 +117,7 @@ impl Agent {
         match &request.method {
             Method::Initialize if fresh => {
                 let (backend, params) = (&*self.backend, request.params.as_ref());
-                let opened = Legacy::open(backend, &self.profile, self.principal, Transport::Pipe, params);
+                let opened = Legacy::open(backend, &self.profile, self.principal, TransportKind::Pipe, params);
                 let (legacy, result) = opened.await?;
                 self.state = State::Legacy(legacy);
                 Ok(Step::Answer(Response::result(request.id, result)))
@@ -138,33 +138,33 @@ impl Agent {
     }
 
     async fn modern(&mut self, request: Request, out: &Out) -> Result<Step, RpcError> {
-        let client = Client::from_meta(request.params.as_ref(), Transport::Pipe)?;
+        let client = ClientInfo::from_meta(request.params.as_ref(), TransportKind::Pipe)?;
         if matches!(self.state, State::Fresh) {
-            let mut desks = Vec::new();
+            let mut handles = Vec::new();
             if request.method == Method::ServerDiscover {
                 let opened = self.backend.open(&self.profile, self.principal, client.agent.clone()).await;
-                let desk = opened.map(Desk::new)?;
-                if modern::is_refused(&desk, &request).await {
+                let handle = opened.map(SessionHandle::new)?;
+                if modern::is_refused(&handle, &request).await {
                     return Err(modern::refusal());
                 }
-                desks.push((client.agent.clone(), desk));
+                handles.push((client.agent.clone(), handle));
             }
-            self.state = State::Modern { desks, calls: Calls::default() };
+            self.state = State::Modern { handles, calls: Calls::default() };
         }
-        let State::Modern { desks, calls } = &mut self.state else {
+        let State::Modern { handles, calls } = &mut self.state else {
             return Err(RpcError::new(RpcError::INTERNAL, "a session of one era took a request of the other"));
         };
-        if let Some((_, desk)) = desks.iter().find(|(agent, _)| *agent == client.agent) {
-            return Ok(modern::serve(desk, &client, request, out, calls));
+        if let Some((_, handle)) = handles.iter().find(|(agent, _)| *agent == client.agent) {
+            return Ok(modern::serve(handle, &client, request, out, calls));
         }
-        if desks.len() >= MAX_DESKS {
+        if handles.len() >= MAX_DESKS {
             let why = format!("this connection has described its client in {MAX_DESKS} ways already");
             return Err(RpcError::new(RpcError::INVALID_REQUEST, why));
         }
         let opened = self.backend.open(&self.profile, self.principal, client.agent.clone()).await;
-        let desk = opened.map(Desk::new)?;
-        desks.push((client.agent.clone(), desk.clone()));
-        Ok(modern::serve(&desk, &client, request, out, calls))
+        let handle = opened.map(SessionHandle::new)?;
+        handles.push((client.agent.clone(), handle.clone()));
+        Ok(modern::serve(&handle, &client, request, out, calls))
     }
 
     /// The agent sends nothing any more, so it answers no question either. What goes on for ever ends by itself.
@@ -172,7 +172,7 @@ impl Agent {
         match &self.state {
             State::Fresh => {}
             State::Legacy(legacy) => legacy.hang_up(),
-            State::Modern { desks, .. } => desks.iter().for_each(|(_, desk)| desk.quiet()),
+            State::Modern { handles, .. } => handles.iter().for_each(|(_, handle)| handle.quiet()),
         }
     }
 
@@ -190,8 +190,8 @@ impl Agent {
         match &self.state {
             State::Fresh => {}
             State::Legacy(legacy) => legacy.close(patience).await,
-            State::Modern { desks, .. } => {
-                futures_util::future::join_all(desks.iter().map(|(_, desk)| desk.close(patience))).await;
+            State::Modern { handles, .. } => {
+                futures_util::future::join_all(handles.iter().map(|(_, handle)| handle.close(patience))).await;
             }
         }
     }

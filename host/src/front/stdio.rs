@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 use self::lines::{Line, Lines};
 use super::backend::Backend;
 use super::protocol::contact::{OUT_QUEUE, Out};
-use super::protocol::{Agent, Step, malformed};
+use super::protocol::{AgentConnection, Step, malformed};
 use super::{DRAIN, LAST_WORD};
 use crate::broker::Broker;
 use crate::name::ProfileName;
@@ -57,7 +57,7 @@ pub(crate) async fn serve(
     let mut writer = JoinSet::new();
     writer.spawn(write(queue, output));
 
-    let mut agent = Agent::new(backend, profile, PRINCIPAL);
+    let mut agent = AgentConnection::new(backend, profile, PRINCIPAL);
     let mut calls = JoinSet::new();
     let read = converse(&mut agent, &mut calls, Lines::new(input, max_line), &out).await;
 
@@ -104,7 +104,7 @@ impl<R: AsyncRead + Unpin, F: Future<Output = ()>> AsyncRead for Until<'_, R, F>
 
 /// Takes lines until there are no more, or nobody reads the answers.
 async fn converse<R: AsyncRead + Unpin>(
-    agent: &mut Agent,
+    agent: &mut AgentConnection,
     calls: &mut JoinSet<()>,
     lines: Lines<R>,
     out: &Out,

@@ -7,11 +7,11 @@ use async_trait::async_trait;
 use tokio::sync::{Mutex, Notify, mpsc};
 
 use super::backend::{Backend, Run};
-use crate::agent::{Agent, Contact, Elicitation};
-use crate::item::Kind;
+use crate::agent::{Agent, AgentPeer, Elicitation};
+use crate::item::ItemKind;
 use crate::name::ProfileName;
 use crate::protocol::{Answer, Json, Method, Notification, RpcError};
-use crate::session::{Offers, Shelf};
+use crate::session::{ListPage, ServerInfo};
 
 /// What the broker under test was asked, in order.
 pub(crate) struct Events(Mutex<mpsc::UnboundedReceiver<String>>);
@@ -62,30 +62,30 @@ pub(crate) const ECHO: &str = r#"{"name":"echo", "inputSchema":{"type":"object"}
 
 #[async_trait]
 impl Run for Fake {
-    async fn offers(&self) -> Offers {
+    async fn offers(&self) -> ServerInfo {
         if self.stuck {
             let _dropped = SayOnDrop(Some((self.clone(), "dropped")));
             std::future::pending::<()>().await;
         }
-        Offers::default()
+        ServerInfo::default()
     }
 
-    async fn list(&self, kind: Kind) -> Result<Shelf, RpcError> {
-        if kind != Kind::Tool {
-            return Ok(Shelf { items: Arc::new([]), ttl_ms: 0, public: false, around: None });
+    async fn list(&self, kind: ItemKind) -> Result<ListPage, RpcError> {
+        if kind != ItemKind::Tool {
+            return Ok(ListPage { items: Arc::new([]), ttl_ms: 0, public: false, around: None });
         }
         let slow = r#"{"name":"slow","inputSchema":{"type":"object","properties":{"region":{"type":"string","x-mcp-header":"Region"}}}}"#;
         let items = [ECHO, slow].into_iter().map(|tool| Json::parse(tool).unwrap()).collect();
-        Ok(Shelf { items, ttl_ms: 0, public: false, around: None })
+        Ok(ListPage { items, ttl_ms: 0, public: false, around: None })
     }
 
     fn notified(&self, notification: &Notification) {
         self.say(&*notification.method);
     }
 
-    fn attach(&self, _: Arc<dyn Contact>) {}
+    fn attach(&self, _: Arc<dyn AgentPeer>) {}
 
-    async fn request(&self, method: &Method, params: Json, contact: Arc<dyn Contact>) -> Answer {
+    async fn request(&self, method: &Method, params: Json, contact: Arc<dyn AgentPeer>) -> Answer {
         if method != "tools/call" {
             return Answer::Error(Json::of(&RpcError::new(RpcError::METHOD_NOT_FOUND, "no such method")));
         }
@@ -123,7 +123,7 @@ impl Run for Fake {
     }
 }
 
-async fn ask(contact: &dyn Contact) -> Answer {
+async fn ask(contact: &dyn AgentPeer) -> Answer {
     match contact.elicitation() {
         Elicitation::None => Answer::Error(Json::of(&RpcError::new(RpcError::PENDING, "nobody to ask"))),
         Elicitation::InputRequired => {

@@ -9,11 +9,11 @@ use super::form::{elicitation, read_elicitation};
 use super::inbox::{Draft, Pending, State, word};
 use super::judge::{self, Reason};
 use super::{AskSummary, Inbox, InboxError, Refusal};
-use crate::agent::{Contact, Elicitation};
+use crate::agent::{AgentPeer, Elicitation};
 use crate::call::{Call, Phase, View};
 use crate::config::Detail;
 use crate::digest::Digest;
-use crate::item::Kind;
+use crate::item::ItemKind;
 use crate::ledger::{Binding, Consume, Ledger};
 use crate::plugin::{Approval, AskFacts, GrantFacts, Offer, Scope, Settlement};
 use crate::protocol::{Answer, Json, Method, Notification};
@@ -84,7 +84,11 @@ impl Approvals {
         self.plugins.iter()
     }
 
-    pub(super) async fn settle(&self, question: Question<'_>, contact: &Arc<dyn Contact>) -> Result<Approved, Refusal> {
+    pub(super) async fn settle(
+        &self,
+        question: Question<'_>,
+        contact: &Arc<dyn AgentPeer>,
+    ) -> Result<Approved, Refusal> {
         let call = question.call;
         let binding = Binding {
             principal: call.caller.principal.to_string(),
@@ -176,7 +180,7 @@ impl Approvals {
         call: &Call,
         pending: &Arc<Pending>,
         elicitation: Elicitation,
-        contact: &Arc<dyn Contact>,
+        contact: &Arc<dyn AgentPeer>,
     ) -> Result<Approved, Refusal> {
         let state = match elicitation {
             Elicitation::InputRequired => return Err(Refusal::InputRequired(self.input_required(pending))),
@@ -217,7 +221,7 @@ impl Approvals {
     }
 
     /// Asks over the agent's own connection (2025-06-18 to 2025-11-25).
-    async fn elicit(&self, pending: &Arc<Pending>, contact: &Arc<dyn Contact>) -> Option<State> {
+    async fn elicit(&self, pending: &Arc<Pending>, contact: &Arc<dyn AgentPeer>) -> Option<State> {
         let params = Json::of(&elicitation(pending));
         let answer = match contact.request(&Method::ElicitationCreate, Some(params)).await {
             Answer::Result(result) => read_elicitation(&result),
@@ -286,7 +290,7 @@ fn inbox_refusal(error: InboxError) -> Refusal {
 
 /// What a grant names. A tool stands for itself; elsewhere the method says what may be done with the item.
 fn bound_name(call: &Call) -> String {
-    if call.item.kind == Kind::Tool {
+    if call.item.kind == ItemKind::Tool {
         call.item.name.to_string()
     } else {
         format!("{} {}", call.method, call.item.name)
@@ -326,7 +330,7 @@ fn narrow(offer: &mut Offer, wanted: &Offer) {
 }
 
 /// Tells the agent, if it listens to progress, what its call is waiting for.
-async fn announce(call: &Call, pending: &Pending, contact: &Arc<dyn Contact>) {
+async fn announce(call: &Call, pending: &Pending, contact: &Arc<dyn AgentPeer>) {
     let Some(token) = call.params.get("_meta").and_then(|meta| meta.get("progressToken")) else { return };
     let message = format!("waiting for a person: portcullis approvals approve {}", pending.id);
     let params = Json::of(&json!({ "progress": 0, "message": message })).with("progressToken", &token);

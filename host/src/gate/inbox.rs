@@ -12,7 +12,7 @@ use tokio::sync::watch;
 
 use crate::call::{CallId, SessionId};
 use crate::digest::Digest;
-use crate::ledger::{Binding, Event, Kind, Ledger, LedgerError};
+use crate::ledger::{Binding, Event, EventKind, Ledger, LedgerError};
 use crate::plugin::{Offer, Scope};
 
 /// The most questions that may be open at once. More than a person can read; beyond it calls are denied.
@@ -261,7 +261,7 @@ impl Inbox {
         };
         let AskSummary { method, tool, source, .. } = &pending.summary;
         let body = json!({ "ask": pending.id, "method": method, "tool": tool, "source": source, "reasons": reasons });
-        if let Err(error) = self.ledger.append(pending.event(Kind::CallAsked, body)).await {
+        if let Err(error) = self.ledger.append(pending.event(EventKind::CallAsked, body)).await {
             self.lock().remove(&pending.id);
             return Err(error.into());
         }
@@ -278,7 +278,7 @@ impl Inbox {
     pub(super) fn expire(&self, pending: &Pending) {
         if self.lock().remove(&pending.id).is_some() {
             let body = json!({ "ask": pending.id, "approved": false, "by": "expiry" });
-            self.ledger.note(pending.event(Kind::CallAnswered, body));
+            self.ledger.note(pending.event(EventKind::CallAnswered, body));
             pending.state.send_replace(State::Refused { by: "expiry".to_owned() });
         }
     }
@@ -348,7 +348,7 @@ impl Pending {
         found.ok_or_else(|| InboxError::Scope { scope: wanted.to_owned(), offered: self.scopes().join(", ") })
     }
 
-    fn event(&self, kind: Kind, body: serde_json::Value) -> Event {
+    fn event(&self, kind: EventKind, body: serde_json::Value) -> Event {
         Event { kind, run: Some(self.session.clone()), call: Some(self.call.clone()), body }
     }
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::{Refusal, put, words};
 use crate::call::View;
 use crate::config::Detail;
-use crate::ledger::{Event, Kind, Ledger};
+use crate::ledger::{Event, EventKind, Ledger};
 use crate::plugin::{Change, Denial, Failure, FailureCode, Identity, Policy, Transform, Vault, Verdict};
 
 /// What the plugins decided about one call, for its record.
@@ -102,7 +102,7 @@ pub(super) fn denial(plugin: &Identity, failure: &Failure, view: &View, ledger: 
     tracing::error!(plugin = %plugin.name, code, cause, call = %view.call.id, "plugin failed, so the call is denied");
     let cause = words(ledger, &failure.detail, quotes, record);
     ledger.note(Event {
-        kind: Kind::PluginFailed,
+        kind: EventKind::PluginFailed,
         run: Some(view.call.caller.session.clone()),
         call: Some(view.call.id.clone()),
         body: json!({ "plugin": plugin.name, "digest": plugin.digest, "code": code, "cause": cause }),

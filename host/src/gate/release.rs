@@ -10,7 +10,7 @@ use super::judge::{self, Trail};
 use super::{Budget, Circumstances, Gate, Refusal, SessionVault, payload, put, words};
 use crate::call::{Call, Delivery, Outcome, Phase, View, without_last_words};
 use crate::config::Detail;
-use crate::ledger::{Event, Kind, OutcomeSlot};
+use crate::ledger::{Event, EventKind, OutcomeSlot};
 use crate::metrics::{Ending, Series};
 use crate::plugin::Change;
 use crate::protocol::{Answer, Json, Members, Method, RpcError};
@@ -84,7 +84,7 @@ impl Ticket {
         put(&mut body, "outcome", json!(outcome));
         put(&mut body, "micros", json!(u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX)));
         Event {
-            kind: Kind::ToolCompleted,
+            kind: EventKind::ToolCompleted,
             run: Some(self.call.caller.session.clone()),
             call: Some(self.call.id.clone()),
             body,
@@ -141,7 +141,12 @@ impl Gate {
     /// What a source says beside an answer, in the words of `params`: to the agent it is data as much as an answer is, and
     /// passes as one. `call` is what it belongs to. None if it is withheld; nothing of it is recorded, as a source may say a
     /// lot.
-    pub(crate) async fn overhear(&self, call: &Arc<Call>, vault: &Arc<SessionVault>, params: Json) -> Option<Json> {
+    pub(crate) async fn filter_notification(
+        &self,
+        call: &Arc<Call>,
+        vault: &Arc<SessionVault>,
+        params: Json,
+    ) -> Option<Json> {
         if !self.inspects_results() {
             return Some(params);
         }
@@ -167,7 +172,7 @@ impl Gate {
             Answer::Result(json) | Answer::Error(json) => json.clone(),
         };
         let mut trail = Trail::new(ticket.record);
-        let said = Said::of(&answer);
+        let said = AnswerSummary::of(&answer);
         let passed = if said.asks() && !may_ask(&ticket.call.method, &answer, &said) {
             Err(Refusal::denied("source-asked", "the source asks for input where the protocol lets it ask for none"))
         } else {
@@ -245,11 +250,11 @@ impl Gate {
 
 /// Whether a result is one of `input_required` (2026-07-28).
 pub(crate) fn asks_for_input(answer: &Answer) -> bool {
-    Said::of(answer).asks()
+    AnswerSummary::of(answer).asks()
 }
 
 /// Whether a source may ask for input in the result of this method, and does so in words that have one meaning.
-fn may_ask(method: &Method, answer: &Answer, said: &Said) -> bool {
+fn may_ask(method: &Method, answer: &Answer, said: &AnswerSummary) -> bool {
     let Answer::Result(result) = answer else { return false };
     let clear = said.kinds.len() == 1 && result.get_str("resultType").is_some();
     // Under this name the broker itself asks.
@@ -259,7 +264,7 @@ fn may_ask(method: &Method, answer: &Answer, said: &Said) -> bool {
 
 /// What the broker itself has to know of an answer.
 #[derive(Default)]
-struct Said {
+struct AnswerSummary {
     /// The values of every member that a reader might take for `resultType`. Readers disagree about which one counts, and
     /// what comes past us unseen would put a form before a person that looks like the broker's own.
     kinds: Vec<String>,
@@ -267,7 +272,7 @@ struct Said {
     failed: bool,
 }
 
-impl Said {
+impl AnswerSummary {
     /// Reads the members of a result, and nothing in them. A result may be large: once.
     fn of(answer: &Answer) -> Self {
         let Answer::Result(result) = answer else { return Self::default() };

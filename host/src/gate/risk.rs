@@ -3,7 +3,7 @@
 use super::Circumstances;
 use crate::call::{Call, Risk};
 use crate::config::{Approve, SourceConfig};
-use crate::item::{Item, Kind};
+use crate::item::{Item, ItemKind};
 use crate::lockfile::Acceptance;
 
 /// The risk of a tool's calls. It comes from the cell: the calls of a source that is `sealed`, which can
@@ -15,9 +15,9 @@ use crate::lockfile::Acceptance;
 #[must_use]
 pub fn risk_of(tool: &Item, source: &SourceConfig, sealed: bool, acceptance: &Acceptance) -> Risk {
     match tool.kind {
-        Kind::Prompt => return Risk::Harmless,
-        Kind::Resource | Kind::Template if tool.is_listed() => return Risk::Harmless,
-        Kind::Tool | Kind::Resource | Kind::Template | Kind::Source => {}
+        ItemKind::Prompt => return Risk::Harmless,
+        ItemKind::Resource | ItemKind::Template if tool.is_listed() => return Risk::Harmless,
+        ItemKind::Tool | ItemKind::Resource | ItemKind::Template | ItemKind::Source => {}
     }
     let harmless = match acceptance {
         Acceptance::Changed(_) => false,

@@ -67,7 +67,7 @@ impl Bench {
         acceptance: Acceptance,
     ) -> Admitting {
         let (call, gate, vault) = (self.call(params), self.gate.clone(), self.vault.clone());
-        let contact: Arc<dyn Contact> = Arc::new(Agent(elicitation));
+        let contact: Arc<dyn AgentPeer> = Arc::new(Agent(elicitation));
         tokio::spawn(async move {
             let around = Circumstances {
                 vault: &vault,
@@ -95,7 +95,7 @@ impl Bench {
 
     /// What the ledger has of this kind, once everything before has been written.
     async fn recorded(&self, kind: &str) -> Vec<serde_json::Value> {
-        self.ledger.append(Event::new(Kind::SourceLog, json!({}))).await.unwrap();
+        self.ledger.append(Event::new(EventKind::SourceLog, json!({}))).await.unwrap();
         let all = Reader::open(self.dir.path()).unwrap().tail(1000, &crate::ledger::Filter::default()).unwrap();
         let all = all.into_iter().map(|entry| serde_json::to_value(&entry.record).unwrap());
         all.filter(|record| record["kind"] == kind).collect()
@@ -107,7 +107,7 @@ type Admitting = tokio::task::JoinHandle<Result<(Permit, Ticket), Refusal>>;
 struct Agent(Elicitation);
 
 #[async_trait]
-impl Contact for Agent {
+impl AgentPeer for Agent {
     async fn notify(&self, _: Notification) {}
 
     fn elicitation(&self) -> Elicitation {

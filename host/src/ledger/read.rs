@@ -10,10 +10,10 @@ use super::record::Record;
 use super::store::{self, Limits};
 use super::{LedgerError, blocking, is_live};
 
-/// How often [`Follow`] looks. SQLite cannot wake another process; a person does not notice a quarter of a second.
+/// How often [`Tail`] looks. SQLite cannot wake another process; a person does not notice a quarter of a second.
 const FOLLOW_INTERVAL: Duration = Duration::from_millis(250);
 
-/// How many records [`Follow`] gives at once, and [`Reader::show`] at most.
+/// How many records [`Tail`] gives at once, and [`Reader::show`] at most.
 const PAGE: usize = 1000;
 
 /// Which records to read; all that is given must match.
@@ -169,8 +169,8 @@ impl Reader {
 
     /// Follows the ledger from a position on.
     #[must_use]
-    pub fn follow(self, position: u64, filter: Filter) -> Follow {
-        Follow { reader: Arc::new(Mutex::new(self)), position, filter }
+    pub fn follow(self, position: u64, filter: Filter) -> Tail {
+        Tail { reader: Arc::new(Mutex::new(self)), position, filter }
     }
 
     /// What a call's or a run's identifier stands for. None if it stands for nothing here.
@@ -296,13 +296,13 @@ impl Reader {
 
 /// New records as they come.
 #[derive(Debug)]
-pub struct Follow {
+pub struct Tail {
     reader: Arc<Mutex<Reader>>,
     position: u64,
     filter: Filter,
 }
 
-impl Follow {
+impl Tail {
     /// Waits for records and gives them, oldest first; never an empty list. Cancellation safe: what was not given comes with
     /// the next call.
     ///

@@ -25,7 +25,7 @@ pub(super) type Hash = [u8; 32];
 #[derive(Debug, Clone)]
 pub struct Event {
     /// What.
-    pub kind: Kind,
+    pub kind: EventKind,
     /// In which session, if in one.
     pub run: Option<SessionId>,
     /// To which call, if to one.
@@ -41,11 +41,11 @@ macro_rules! kinds {
         /// What an event is about.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[non_exhaustive]
-        pub enum Kind {
+        pub enum EventKind {
             $($(#[$doc])* $name,)*
         }
 
-        impl Kind {
+        impl EventKind {
             /// Every kind.
             pub const ALL: &'static [Self] = &[$(Self::$name,)*];
 
@@ -124,7 +124,7 @@ kinds! {
 impl Event {
     /// An event of the broker itself.
     #[must_use]
-    pub fn new(kind: Kind, body: serde_json::Value) -> Self {
+    pub fn new(kind: EventKind, body: serde_json::Value) -> Self {
         Self { kind, run: None, call: None, body }
     }
 
@@ -156,7 +156,7 @@ impl Event {
 #[derive(Debug)]
 pub(super) struct Draft {
     at: u64,
-    kind: Kind,
+    kind: EventKind,
     run: Option<SessionId>,
     call: Option<CallId>,
     body: String,
@@ -202,7 +202,7 @@ pub struct Record {
     pub call: Option<String>,
     /// The chain it stands in.
     pub chain: String,
-    /// What happened: [`Kind::as_str`], or a kind of a later version.
+    /// What happened: [`EventKind::as_str`], or a kind of a later version.
     pub kind: String,
     /// The session it is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -228,9 +228,9 @@ mod tests {
         let (run, call) = (SessionId::new(), CallId::new());
         let body = json!({"z": 1, "a": {"€\n": [1.50, "x"]}, "B": null});
         for event in [
-            Event::new(Kind::CallIntent, body.clone()),
-            Event::new(Kind::CallIntent, body.clone()).in_run(&run),
-            Event::new(Kind::CallIntent, body.clone()).in_run(&run).to_call(&call),
+            Event::new(EventKind::CallIntent, body.clone()),
+            Event::new(EventKind::CallIntent, body.clone()).in_run(&run),
+            Event::new(EventKind::CallIntent, body.clone()).in_run(&run).to_call(&call),
         ] {
             let (had_run, had_call) = (event.run.is_some(), event.call.is_some());
             let text = event.draft().unwrap().text("01ABC", 7);
@@ -245,10 +245,10 @@ mod tests {
 
     #[test]
     fn what_cannot_be_written_says_so() {
-        let large = Event::new(Kind::SourceLog, json!("x".repeat(MAX_RECORD_BYTES)));
+        let large = Event::new(EventKind::SourceLog, json!("x".repeat(MAX_RECORD_BYTES)));
         assert!(matches!(large.draft(), Err(LedgerError::TooLarge { size }) if size == MAX_RECORD_BYTES + 2));
         let deep = (0..200).fold(json!(1), |inner, _| json!([inner]));
-        assert!(matches!(Event::new(Kind::SourceLog, deep).draft(), Err(LedgerError::Body(_))));
+        assert!(matches!(Event::new(EventKind::SourceLog, deep).draft(), Err(LedgerError::Body(_))));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use rusqlite::{Connection, OptionalExtension as _};
 use serde_json::json;
 
 use super::chain::{self, End};
-use super::record::{Event, Kind};
+use super::record::{Event, EventKind};
 use super::{LedgerError, store};
 use crate::digest::hex;
 
@@ -23,7 +23,7 @@ impl Seal {
     /// The record that seals the chain.
     pub(super) fn event(&self) -> Event {
         let End { seq, hash } = self.end;
-        Event::new(Kind::ChainSealed, json!({ "chain": self.chain, "seq": seq, "hash": hex(&hash) }))
+        Event::new(EventKind::ChainSealed, json!({ "chain": self.chain, "seq": seq, "hash": hex(&hash) }))
     }
 }
 

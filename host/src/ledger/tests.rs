@@ -41,7 +41,7 @@ fn folder() -> TempDir {
     tempfile::tempdir().unwrap()
 }
 
-fn event(kind: Kind) -> Event {
+fn event(kind: EventKind) -> Event {
     Event::new(kind, json!({"tool": "files__read", "arguments": {"path": "string(12)"}}))
 }
 
@@ -50,7 +50,7 @@ async fn closed(dir: &Path, n: usize) -> String {
     let ledger = open(dir).await;
     let run = SessionId::new();
     for _ in 0..n {
-        ledger.append(event(Kind::CallIntent).in_run(&run).to_call(&CallId::new())).await.unwrap();
+        ledger.append(event(EventKind::CallIntent).in_run(&run).to_call(&CallId::new())).await.unwrap();
     }
     ledger.close().await;
     ledger.chain().to_owned()

@@ -8,7 +8,7 @@ use rusqlite::types::ValueRef;
 use rusqlite::{Connection, Row};
 
 use super::chain::{self, End};
-use super::record::{Hash, Kind, Record, VERSION, hash};
+use super::record::{EventKind, Hash, Record, VERSION, hash};
 use super::store::{self, Limits, SCHEMA};
 use super::{LedgerError, is_live};
 use crate::digest::hex;
@@ -226,8 +226,8 @@ impl Walk {
             Ok((hash, record)) => {
                 *before = hash;
                 report.records = expected;
-                report.stopped = record.kind == Kind::BrokerStopped.as_str();
-                if record.kind == Kind::ChainSealed.as_str()
+                report.stopped = record.kind == EventKind::BrokerStopped.as_str();
+                if record.kind == EventKind::ChainSealed.as_str()
                     && let Some((chain, at)) = sealed(&record)
                 {
                     self.seals.entry(chain).or_insert(Seal { at, by: name });
@@ -271,7 +271,7 @@ fn check(report: &ChainReport, seq: u64, text: &[u8], found: &[u8], before: &Has
     if (record.chain.as_str(), record.seq) != (report.chain.as_str(), seq) {
         return Err(format!("its text says that it is record {} of chain {}", record.seq, record.chain));
     }
-    if seq == 1 && record.kind != Kind::BrokerStarted.as_str() {
+    if seq == 1 && record.kind != EventKind::BrokerStarted.as_str() {
         return Err("a chain begins with broker.started".into());
     }
     Ok((hash, record))

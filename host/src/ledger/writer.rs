@@ -15,7 +15,7 @@ use super::chain::{self, End, Lock};
 use super::files::{Files, Sizes};
 use super::grant::{self, Consume, Grant};
 use super::health::Health;
-use super::record::{Draft, Event, Kind, hash};
+use super::record::{Draft, Event, EventKind, hash};
 use super::seal::{self, Seal};
 use super::store::{Limits, WAL_KEEP};
 use super::{LedgerError, Started, feed, store};
@@ -133,7 +133,7 @@ impl Writer {
     /// Writes the first record of the chain, and seals those of dead brokers.
     fn begin(&mut self, started: &Started, seals: Vec<Seal>) -> Result<(), LedgerError> {
         let body = json!({"version": started.version, "pid": std::process::id(), "config": started.config});
-        let mut items = vec![Item::of(Event::new(Kind::BrokerStarted, body).draft()?, None)];
+        let mut items = vec![Item::of(Event::new(EventKind::BrokerStarted, body).draft()?, None)];
         for seal in seals {
             tracing::warn!(chain = seal.chain, "a broker died without ending its chain of the ledger, which is sealed");
             items.push(Item { side: Side::Seal(seal.chain.clone()), ..Item::of(seal.event().draft()?, None) });
@@ -158,7 +158,7 @@ impl Writer {
         }
         if stop.is_some() {
             let ended = self.write_owed().and_then(|()| {
-                let draft = Event::new(Kind::BrokerStopped, json!({})).draft()?;
+                let draft = Event::new(EventKind::BrokerStopped, json!({})).draft()?;
                 self.commit(&[Item::of(draft, None)])
             });
             if let Err(error) = ended {
@@ -263,7 +263,7 @@ impl Writer {
         check_tip(&transaction, chain, tip, data_dir)?;
         if lost > 0 {
             let cause = self.cause.as_ref().map(LedgerError::to_string);
-            let gap = Event::new(Kind::LedgerGap, json!({"lost": lost, "cause": cause})).draft()?;
+            let gap = Event::new(EventKind::LedgerGap, json!({"lost": lost, "cause": cause})).draft()?;
             tip = insert(&transaction, chain, tip, &gap).map_err(failed)?;
         }
         for item in items {

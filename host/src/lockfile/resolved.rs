@@ -21,7 +21,7 @@ pub struct Unit {
 
 /// A resolved tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Resolved {
+pub struct ResolvedPackage {
     /// The package that was asked for.
     pub main: Unit,
     /// Everything that is installed, ordered, the main package among it.
@@ -32,7 +32,7 @@ pub struct Resolved {
     pub(crate) recipe: String,
 }
 
-impl Resolved {
+impl ResolvedPackage {
     /// A tree of these packages, the one that was asked for among them. `recipe` is what its installer needs.
     ///
     /// # Errors

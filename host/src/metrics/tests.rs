@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::call::Call;
-use crate::item::{Item, Kind};
+use crate::item::{Item, ItemKind};
 use crate::plugin::testing::view;
 
 fn call(tool: &str) -> Call {
@@ -41,7 +41,7 @@ fn names_that_sources_choose_make_a_bounded_number_of_series() {
     assert_eq!(traffic.series().len(), MAX_TOOLS_PER_SOURCE + 1);
     assert_eq!(counted(&traffic, OTHER), Some(5));
     let mut odd = call("files");
-    odd.item = Arc::new(Item { kind: Kind::Source, ..Item::clone(&odd.item) });
+    odd.item = Arc::new(Item { kind: ItemKind::Source, ..Item::clone(&odd.item) });
     for number in 0..5 {
         odd.method = format!("vendor/{number}").into();
         odd.series(&traffic).denied();

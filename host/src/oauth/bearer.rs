@@ -10,7 +10,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use tokio::time::Instant;
 use url::Url;
 
-use super::store::{Login, Logins, Record};
+use super::store::{Login, LoginRecord, Logins};
 use super::{OAuthError, Web, token, way_out};
 use crate::egress::{Challenge, Reach};
 use crate::limits::CLOSE_DEADLINE;
@@ -210,7 +210,7 @@ impl Bearer {
         let noted = tokio::task::spawn_blocking(move || {
             let _lock = logins.lock(&source)?;
             // What cannot be read tells nothing, and a login replaces it.
-            let mut record = logins.read(&source, &url).unwrap_or_else(|_| Record::new(&source, &url));
+            let mut record = logins.read(&source, &url).unwrap_or_else(|_| LoginRecord::new(&source, &url));
             if record.challenge.as_ref() == Some(&challenge) {
                 return Ok(());
             }

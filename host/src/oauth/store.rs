@@ -36,7 +36,7 @@ pub(crate) struct Logins {
 
 /// What is known of one source.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Record {
+pub(crate) struct LoginRecord {
     source: String,
     url: String,
     /// What the source asked for last, and did not get.
@@ -44,7 +44,7 @@ pub(crate) struct Record {
     pub(crate) login: Option<Login>,
 }
 
-impl Record {
+impl LoginRecord {
     /// Of a source that nothing is known of.
     pub(crate) fn new(source: &SourceName, url: &Url) -> Self {
         Self { source: source.to_string(), url: url.to_string(), challenge: None, login: None }
@@ -90,25 +90,25 @@ impl Logins {
     }
 
     /// What is known of a source at this very URL. Empty for another URL: what was given for one server is not sent to another.
-    pub(crate) fn read(&self, source: &SourceName, url: &Url) -> Result<Record, SecretError> {
+    pub(crate) fn read(&self, source: &SourceName, url: &Url) -> Result<LoginRecord, SecretError> {
         let kept = self.kept(source)?.filter(|record| record.url == url.as_str());
-        Ok(kept.unwrap_or_else(|| Record::new(source, url)))
+        Ok(kept.unwrap_or_else(|| LoginRecord::new(source, url)))
     }
 
-    fn kept(&self, source: &SourceName) -> Result<Option<Record>, SecretError> {
+    fn kept(&self, source: &SourceName) -> Result<Option<LoginRecord>, SecretError> {
         let path = self.file(source);
         let Some(file) = open_private(&path)? else { return Ok(None) };
         let mut text = String::new();
         let read = file.take(MAX_FILE_BYTES).read_to_string(&mut text);
         let seal = read.ok().and(self.key()?).map(|key| Seal::with_key(&key, FOLDER));
         let opened = seal.and_then(|seal| seal.open(text.trim_end())).map(Zeroizing::new);
-        let record = opened.and_then(|json| serde_json::from_slice::<Record>(&json).ok());
+        let record = opened.and_then(|json| serde_json::from_slice::<LoginRecord>(&json).ok());
         let record = record.filter(|record| record.source == source.as_str());
         record.map(Some).ok_or_else(|| SecretError::Login(path.display().to_string(), source.to_string()))
     }
 
     /// Keeps a record in place of what was known. The caller holds [`Logins::lock`].
-    pub(crate) fn write(&self, source: &SourceName, record: &Record) -> Result<(), SecretError> {
+    pub(crate) fn write(&self, source: &SourceName, record: &LoginRecord) -> Result<(), SecretError> {
         let path = self.file(source);
         let json = serde_json::to_vec(record).map(Zeroizing::new).map_err(|error| io(&path, error.into()))?;
         let sealed = Seal::with_key(&*self.key_or_new()?, FOLDER).close(&json);

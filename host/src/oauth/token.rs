@@ -130,13 +130,13 @@ fn basic(endpoint: &Url, id: &str, secret: &str) -> Result<HeaderValue, OAuthErr
 /// The error that an endpoint gave (OAuth 2.1, section 3.2.4), unless it repeats something of what it was `sent`.
 pub(crate) fn refused(endpoint: &Url, status: StatusCode, text: &[u8], sent: &[&str]) -> OAuthError {
     #[derive(Deserialize)]
-    struct Said {
+    struct TokenResponse {
         error: String,
         error_description: Option<String>,
     }
     let secret = |words: &str| sent.iter().any(|sent| sent.len() >= 8 && words.contains(sent));
     let cut = |words: String| visible(&words).chars().take(MAX_WORDS).collect::<String>();
-    match serde_json::from_slice::<Said>(text) {
+    match serde_json::from_slice::<TokenResponse>(text) {
         Ok(said) if !secret(&said.error) => OAuthError::Refused {
             code: cut(said.error),
             why: said.error_description.filter(|words| !secret(words)).map(cut),

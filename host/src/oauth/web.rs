@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use url::Url;
 
 use super::OAuthError;
-use crate::egress::{Client, Egress, EgressError, Outgoing, Reach, shown};
+use crate::egress::{Egress, EgressError, HttpClient, Outgoing, Reach, shown};
 
 /// How long a server may take to answer, body and all. A login holds a person; a renewal holds calls.
 const DEADLINE: Duration = Duration::from_secs(20);
@@ -20,7 +20,7 @@ const MAX_BODY_BYTES: usize = 256 * 1024;
 /// The way to the servers that a source names. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct Web {
-    client: Client,
+    client: HttpClient,
     /// Whether a server may be spoken to without TLS.
     plain: bool,
 }

@@ -11,7 +11,7 @@ use url::Url;
 use super::manifest::{Layer, MEDIA_TYPES};
 use super::{MAX_MANIFEST_BYTES, OciError, Reference};
 use crate::digest::Digest;
-use crate::egress::{Challenge, Client, Egress, EgressError, Outgoing, shown};
+use crate::egress::{Challenge, Egress, EgressError, HttpClient, Outgoing, shown};
 
 /// How long a registry may be silent.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -21,7 +21,7 @@ const MAX_TOKEN_BYTES: u64 = 64 << 10;
 
 /// A registry, asked for one repository.
 pub(super) struct Registry {
-    client: Client,
+    client: HttpClient,
     base: Url,
     reference: Reference,
     /// What the registry's own authorization server gave.

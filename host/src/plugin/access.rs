@@ -23,7 +23,7 @@ use super::load::interface;
 use super::v0_1::{PACKAGE, TRACK};
 use crate::cell::Grant;
 use crate::config::TIMEOUT;
-use crate::egress::Passage;
+use crate::egress::ComponentEgress;
 use crate::key_value::KeyValue;
 use crate::limits;
 
@@ -48,7 +48,7 @@ pub struct Access {
     /// How long one call of the source may take.
     pub timeout: Duration,
     /// The way to what the grant's `network` lists; None where that is empty.
-    pub passage: Option<Arc<Passage>>,
+    pub passage: Option<Arc<ComponentEgress>>,
     /// The stores of the source; None unless it is granted `key-value`.
     pub key_value: Option<Arc<KeyValue>>,
     /// How many instances of it work at once, and of how many sessions it keeps the state: 1 to 256.
@@ -88,7 +88,7 @@ impl std::fmt::Debug for Access {
 }
 
 /// A component with what it may touch.
-pub(crate) struct Enclosure {
+pub(crate) struct Confinement {
     pub(crate) access: Access,
     /// Whether it imports anything of WASI.
     pub(crate) wasi: bool,
@@ -97,7 +97,7 @@ pub(crate) struct Enclosure {
     descriptors: Descriptors,
 }
 
-impl Enclosure {
+impl Confinement {
     pub(crate) fn new(access: Access, imports: &[String], descriptors: &Descriptors) -> Self {
         let turns = Arc::new(Semaphore::new(access.instances as usize));
         let wasi = imports.iter().any(|name| wasi(name).is_some());

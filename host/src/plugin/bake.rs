@@ -16,7 +16,7 @@ use wasmtime::component::{Component, Instance, Lift, WasmList};
 use wasmtime_wizer::{ComponentInstanceState, Wizer};
 
 use super::guest::{State, arm, guard};
-use super::stock::Unready;
+use super::instance_pool::Unready;
 use super::v0_1::World;
 use crate::limits::Limits;
 

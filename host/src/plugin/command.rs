@@ -13,7 +13,7 @@ use wasmtime_wasi::I32Exit;
 use wasmtime_wasi::cli::{AsyncStdinStream, AsyncStdoutStream};
 use wasmtime_wasi::p2::bindings::{Command as Program, CommandPre};
 
-use super::access::Enclosure;
+use super::access::Confinement;
 use super::error::{Failure, FailureCode, PluginError};
 use super::guest::{State, arm, failure, guard, out_of_time};
 use super::load::{self, Allowed, Manifest, Wasm};
@@ -31,7 +31,7 @@ struct Loaded {
     identity: Identity,
     pre: CommandPre<State>,
     weight: u32,
-    enclosure: Arc<Enclosure>,
+    confinement: Arc<Confinement>,
 }
 
 /// A program that runs. Dropping it ends it.
@@ -57,11 +57,11 @@ impl Command {
         wasm: &Wasm,
         manifest: &Manifest,
         allowed: &Allowed,
-        enclosure: Arc<Enclosure>,
+        confinement: Arc<Confinement>,
         identity: Identity,
     ) -> Result<Self, PluginError> {
         let (pre, weight) = load::foreign(host, wasm, manifest, allowed, CommandPre::new)?;
-        Ok(Self(Arc::new(Loaded { host: Arc::clone(host), identity, pre, weight, enclosure })))
+        Ok(Self(Arc::new(Loaded { host: Arc::clone(host), identity, pre, weight, confinement })))
     }
 
     /// Which component it is.
@@ -76,7 +76,7 @@ impl Command {
     /// A failure of the component itself, or no room for it.
     pub(crate) async fn start(&self) -> Result<(Running, Streams), Failure> {
         let loaded = &self.0;
-        let turn = loaded.enclosure.turn().await?;
+        let turn = loaded.confinement.turn().await?;
         let slot = Arc::clone(&loaded.host.commands).acquire_many_owned(loaded.weight);
         let Ok(Ok(slot)) = timeout(limits::SLOT_WAIT, slot).await else {
             return Err(Failure::new(FailureCode::Busy, "every slot for components that run is in use"));
@@ -112,11 +112,11 @@ impl Command {
         I: AsyncRead + Send + Sync + 'static,
         O: AsyncWrite + Send + Sync + 'static,
     {
-        let Loaded { host, identity, pre, enclosure, .. } = &*self.0;
+        let Loaded { host, identity, pre, confinement, .. } = &*self.0;
         let facts = Facts { plugin: identity.name.as_str().into(), ..Facts::default() };
         let Streams { input, output, error } = streams;
-        let share = enclosure.share().await?;
-        let mut store = State::enclosed_with(&host.engine, &host.clock, facts, enclosure, |builder| {
+        let share = confinement.share().await?;
+        let mut store = State::confined_with(&host.engine, &host.clock, facts, confinement, |builder| {
             builder
                 .stdin(AsyncStdinStream::new(input))
                 .stdout(AsyncStdoutStream::new(limits::PIPE_BYTES, output))

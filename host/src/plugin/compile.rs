@@ -8,8 +8,8 @@ use wasmtime::component::Component;
 use super::bake::{Unbaked, bake};
 use super::compiled::Precompiled;
 use super::guest::State;
+use super::instance_pool::Unready;
 use super::load::{Allowed, Code, Form, Manifest, Wasm, link};
-use super::stock::Unready;
 use super::v0_1::{Facts, World};
 use super::{Host, PluginError, engine, limits};
 use crate::digest::Digest;
@@ -22,7 +22,7 @@ pub(super) fn configured<W: World>(
     settings: &String,
 ) -> Result<Option<Component>, PluginError> {
     let Form::Wasm(bytes) = &wasm.form else { return Ok(None) };
-    if allowed.enclosure.as_ref().is_some_and(|enclosure| enclosure.wasi) {
+    if allowed.confinement.as_ref().is_some_and(|confinement| confinement.wasi) {
         // It has a clock and chance, so that no two starts need be the same.
         return Ok(None);
     }
@@ -36,9 +36,9 @@ pub(super) fn configured<W: World>(
     }
     let bytes = encoded(&wasm.plugin, bytes)?;
     let facts = Facts { plugin: wasm.plugin.as_str().into(), ..Facts::default() };
-    let store = match &allowed.enclosure {
+    let store = match &allowed.confinement {
         None => State::store(&host.engine, &host.clock, facts),
-        Some(enclosure) => State::enclosed(&host.engine, &host.clock, facts, enclosure)
+        Some(confinement) => State::confined(&host.engine, &host.clock, facts, confinement)
             .map_err(|failure| Unready::Failed(failure).of(&wasm.plugin))?,
     };
     let baked =

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::access::{self, Access, Enclosure, KEY_VALUE, Opened};
+use super::access::{self, Access, Confinement, KEY_VALUE, Opened};
 use super::load::{Allowed, Manifest, Wasm, interface, listed};
 use super::v0_1::{PACKAGE, TRACK, ToolsWorld, World as _};
 use super::{Command, Functions, Identity, PluginError, Plugins, Tools, blocking};
@@ -13,7 +13,7 @@ use crate::protocol::Json;
 #[derive(Debug)]
 pub struct Component {
     /// What it is.
-    pub kind: Kind,
+    pub kind: ComponentKind,
     /// What is behind its imports.
     pub imports: Vec<Opened>,
     /// Whether it has a store.
@@ -22,7 +22,7 @@ pub struct Component {
 
 /// The kinds of components that are sources.
 #[derive(Debug)]
-pub enum Kind {
+pub enum ComponentKind {
     /// Of our `tools` world.
     Tools(Tools),
     /// A program that speaks MCP over its standard streams.
@@ -67,22 +67,23 @@ impl Component {
         let keeps = access.key_value.is_some();
         let offers_resources = ToolsWorld::offers_resources(&manifest.exports);
         let imports = access::opened(&manifest.imports, &access);
-        let enclosure = Arc::new(Enclosure::new(access, &manifest.imports, &plugins.0.descriptors));
-        let allowed = Allowed { grant: grant.to_vec(), enclosure: Some(Arc::clone(&enclosure)) };
+        let confinement = Arc::new(Confinement::new(access, &manifest.imports, &plugins.0.descriptors));
+        let allowed = Allowed { grant: grant.to_vec(), confinement: Some(Arc::clone(&confinement)) };
         let kind = match shape {
             Shape::Tools => {
-                let (identity, stock) = plugins.load::<ToolsWorld>(wasm, settings, allowed, &plugins.0.tools).await?;
-                Kind::Tools(Tools::start(identity, stock, offers_resources).await?)
+                let (identity, instance_pool) =
+                    plugins.load::<ToolsWorld>(wasm, settings, allowed, &plugins.0.tools).await?;
+                ComponentKind::Tools(Tools::start(identity, instance_pool, offers_resources).await?)
             }
             Shape::Command | Shape::Functions => {
                 let settings = no_settings(&wasm, settings)?;
                 let host = Arc::clone(&plugins.0);
                 let identity = Identity::new(&wasm, &settings);
                 let load = move || match shape {
-                    Shape::Functions => {
-                        Functions::load(&host, &wasm, &manifest, &allowed, enclosure, identity).map(Kind::Functions)
-                    }
-                    _ => Command::load(&host, &wasm, &manifest, &allowed, enclosure, identity).map(Kind::Command),
+                    Shape::Functions => Functions::load(&host, &wasm, &manifest, &allowed, confinement, identity)
+                        .map(ComponentKind::Functions),
+                    _ => Command::load(&host, &wasm, &manifest, &allowed, confinement, identity)
+                        .map(ComponentKind::Command),
                 };
                 blocking(load).await?
             }
@@ -91,7 +92,7 @@ impl Component {
     }
 }
 
-impl Kind {
+impl ComponentKind {
     /// Which component it is.
     #[must_use]
     pub fn identity(&self) -> &Identity {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::error::Failure;
-use super::stock::Stock;
+use super::instance_pool::InstancePool;
 use super::v0_1::{ApprovalWorld, PolicyWorld, TransformWorld};
 use super::{AskFacts, Change, Identity, Settlement, Vault, Verdict};
 use crate::call::{Phase, View};
@@ -20,14 +20,14 @@ macro_rules! decider {
             identity: Arc<Identity>,
             on: Arc<[Phase]>,
             shadow: bool,
-            stock: Stock<$world>,
+            instance_pool: InstancePool<$world>,
             decisions: Arc<Decisions>,
         }
 
         impl $name {
-            pub(super) fn new(identity: Identity, config: &PluginConfig, stock: Stock<$world>) -> Self {
+            pub(super) fn new(identity: Identity, config: &PluginConfig, instance_pool: InstancePool<$world>) -> Self {
                 let (identity, on) = (Arc::new(identity), config.on.as_slice().into());
-                Self { identity, on, shadow: config.shadow, stock, decisions: Arc::default() }
+                Self { identity, on, shadow: config.shadow, instance_pool, decisions: Arc::default() }
             }
 
             /// Which plugin it is.
@@ -94,7 +94,7 @@ impl Policy {
     /// [`Failure`], on which the caller must deny.
     pub async fn check(&self, view: &View) -> Result<Verdict, Failure> {
         let decision = async {
-            let mut live = self.stock.take().await?;
+            let mut live = self.instance_pool.take().await?;
             live.store.data_mut().facts.view = Some(view.clone());
             live.check().await
         };
@@ -115,7 +115,7 @@ impl Transform {
     /// [`Failure`], on which the caller must deny.
     pub async fn rewrite(&self, view: &View, vault: Arc<dyn Vault>) -> Result<Change, Failure> {
         let decision = async {
-            let mut live = self.stock.take().await?;
+            let mut live = self.instance_pool.take().await?;
             let facts = &mut live.store.data_mut().facts;
             (facts.view, facts.vault) = (Some(view.clone()), Some(vault));
             live.rewrite().await
@@ -136,7 +136,7 @@ impl Approval {
     /// [`Failure`], on which the caller must deny.
     pub async fn settle(&self, view: &View, ask: AskFacts) -> Result<Settlement, Failure> {
         let decision = async {
-            let mut live = self.stock.take().await?;
+            let mut live = self.instance_pool.take().await?;
             let facts = &mut live.store.data_mut().facts;
             (facts.view, facts.ask) = (Some(view.clone()), Some(ask));
             live.settle().await

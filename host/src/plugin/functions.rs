@@ -9,7 +9,7 @@ use tokio::time::timeout;
 use wasmtime::component::types::{ComponentFunc, ComponentItem, Type};
 use wasmtime::component::{ComponentExportIndex, InstancePre, Val};
 
-use super::access::Enclosure;
+use super::access::Confinement;
 use super::error::{Failure, FailureCode, PluginError};
 use super::guest::{State, arm, guard};
 use super::load::{self, Allowed, Manifest, Wasm};
@@ -34,7 +34,7 @@ struct Loaded {
     identity: Identity,
     pre: InstancePre<State>,
     weight: u32,
-    enclosure: Arc<Enclosure>,
+    confinement: Arc<Confinement>,
     /// By the name of the tool.
     functions: BTreeMap<String, Function>,
 }
@@ -54,7 +54,7 @@ impl Functions {
         wasm: &Wasm,
         manifest: &Manifest,
         allowed: &Allowed,
-        enclosure: Arc<Enclosure>,
+        confinement: Arc<Confinement>,
         identity: Identity,
     ) -> Result<Self, PluginError> {
         let plugin = &wasm.plugin;
@@ -87,7 +87,7 @@ impl Functions {
         for why in refused {
             tracing::warn!(%plugin, "a function is no tool: {why}");
         }
-        Ok(Self(Arc::new(Loaded { host: Arc::clone(host), identity, pre, weight, enclosure, functions })))
+        Ok(Self(Arc::new(Loaded { host: Arc::clone(host), identity, pre, weight, confinement, functions })))
     }
 
     /// Which component it is.
@@ -99,7 +99,7 @@ impl Functions {
     /// Whether it can change nothing and tell nobody.
     #[must_use]
     pub fn is_sealed(&self) -> bool {
-        self.0.enclosure.access.is_sealed()
+        self.0.confinement.access.is_sealed()
     }
 
     /// The tools, as MCP `Tool` objects.
@@ -124,16 +124,16 @@ impl Functions {
             Err(why) => return Ok(Err(ToolFailure::InvalidArguments(why))),
         };
         let mut results = vec![Val::Bool(false); usize::from(function.result.is_some())];
-        let _turn = self.0.enclosure.turn().await?;
+        let _turn = self.0.confinement.turn().await?;
         let slots = Arc::clone(&self.0.host.tools.free).acquire_many_owned(self.0.weight);
         let Ok(Ok(_slot)) = timeout(limits::SLOT_WAIT, slots).await else {
             return Err(Failure::new(FailureCode::Busy, "every slot for plugin instances is in use"));
         };
-        let Loaded { host, identity, pre, enclosure, .. } = &*self.0;
-        let kept = enclosure.access.key_value.as_ref().map(|stores| stores.of(profile));
+        let Loaded { host, identity, pre, confinement, .. } = &*self.0;
+        let kept = confinement.access.key_value.as_ref().map(|stores| stores.of(profile));
         let facts = Facts { plugin: identity.name.as_str().into(), kept, ..Facts::default() };
-        let share = enclosure.share().await?;
-        let mut store = State::enclosed(&host.engine, &host.clock, facts, enclosure)?;
+        let share = confinement.share().await?;
+        let mut store = State::confined(&host.engine, &host.clock, facts, confinement)?;
         store.data_mut().descriptors = share;
         let armed = arm(&mut store, Limits::START);
         let instance = guard(armed, pre.instantiate_async(&mut store)).await?;

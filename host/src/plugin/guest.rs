@@ -10,7 +10,7 @@ use wasmtime::component::ResourceTableError;
 use wasmtime::{Engine, PoolConcurrencyLimitError, ResourceLimiter, Store, Trap, UpdateDeadline};
 use wasmtime_wasi::WasiCtxBuilder;
 
-use super::access::{Enclosure, Wasi};
+use super::access::{Confinement, Wasi};
 use super::clock::{Clock, Turn};
 use super::error::{Failure, FailureCode};
 use super::meter::{Meter, OutOfTime};
@@ -89,29 +89,29 @@ impl State {
     ///
     /// # Errors
     /// If a granted folder cannot be opened.
-    pub(crate) fn enclosed(
+    pub(crate) fn confined(
         engine: &Engine,
         clock: &Arc<Clock>,
         facts: Facts,
-        enclosure: &Enclosure,
+        confinement: &Confinement,
     ) -> Result<Store<Self>, Failure> {
-        Self::enclosed_with(engine, clock, facts, enclosure, |_| {})
+        Self::confined_with(engine, clock, facts, confinement, |_| {})
     }
 
     /// The same, and `streams` adds standard streams, without which they are closed.
-    pub(crate) fn enclosed_with(
+    pub(crate) fn confined_with(
         engine: &Engine,
         clock: &Arc<Clock>,
         facts: Facts,
-        enclosure: &Enclosure,
+        confinement: &Confinement,
         streams: impl FnOnce(&mut WasiCtxBuilder),
     ) -> Result<Store<Self>, Failure> {
-        let Enclosure { access, wasi, .. } = enclosure;
+        let Confinement { access, wasi, .. } = confinement;
         let mut store = Self::store(engine, clock, facts);
         let state = store.data_mut();
         (state.memory_limit, state.configured) = (access.memory(), true);
         state.tool = Limits::tool(access.processor_time(), access.timeout, access.output);
-        state.wasi = wasi.then(|| enclosure.open(streams)).transpose()?.map(Box::new);
+        state.wasi = wasi.then(|| confinement.open(streams)).transpose()?.map(Box::new);
         // Who waits is measured.
         state.share = access.grant.limits.cpu.or((*wasi || access.key_value.is_some()).then_some(1.0));
         Ok(store)

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use wasmtime::Engine;
 use wasmtime::component::{Component, InstancePre, Linker};
 
-use super::access::{self, Enclosure, KEY_VALUE};
+use super::access::{self, Confinement, KEY_VALUE};
 #[cfg(feature = "compiler")]
 use super::compile;
 use super::compiled::Precompiled;
@@ -89,7 +89,7 @@ pub(crate) struct Linked<W: World> {
     /// What each instance is still to be given. None if it starts configured.
     pub(crate) settings: Option<String>,
     /// What the component of a source may touch.
-    pub(crate) enclosure: Option<Arc<Enclosure>>,
+    pub(crate) confinement: Option<Arc<Confinement>>,
 }
 
 /// What a configuration lets a component import beside what its kind always has.
@@ -98,7 +98,7 @@ pub(crate) struct Allowed {
     /// The words of `grant`.
     pub(crate) grant: Vec<String>,
     /// Of the component of a source.
-    pub(crate) enclosure: Option<Arc<Enclosure>>,
+    pub(crate) confinement: Option<Arc<Confinement>>,
 }
 
 /// From bytes to what instances are made of. The settings are given to the plugin here if they can be given once for all.
@@ -160,8 +160,8 @@ pub(super) fn link<W: World>(
     }
     let linker = linker(engine, &plugin, &imports, W::IMPORTS, allowed)?;
     let (pre, weight) = bind(&linker, &plugin, component, W::check)?;
-    let enclosure = allowed.enclosure.clone();
-    Ok(Linked { plugin: plugin.into(), pre, weight, settings, enclosure })
+    let confinement = allowed.confinement.clone();
+    Ok(Linked { plugin: plugin.into(), pre, weight, settings, confinement })
 }
 
 /// Checks imports against what is always there (`free`, interfaces of ours) and what is granted, and defines just that.
@@ -172,9 +172,9 @@ fn linker(
     free: &[&str],
     allowed: &Allowed,
 ) -> Result<Linker<State>, PluginError> {
-    let Allowed { grant, enclosure } = allowed;
+    let Allowed { grant, confinement } = allowed;
     let plugin = plugin.to_owned();
-    let of_sources = |word: &str| word == KEY_VALUE && enclosure.is_none();
+    let of_sources = |word: &str| word == KEY_VALUE && confinement.is_none();
     if let Some(grant) = grant.iter().find(|word| !GRANTS.contains(&word.as_str()) || of_sources(word)) {
         return Err(PluginError::UnknownGrant { plugin, grant: grant.clone() });
     }
@@ -187,17 +187,17 @@ fn linker(
     for interface in free.iter().copied().chain(grant.iter().map(String::as_str)) {
         v0_1::link(&mut linker, interface).map_err(contract)?;
     }
-    if enclosure.as_ref().is_some_and(|enclosure| enclosure.wasi) {
+    if confinement.as_ref().is_some_and(|confinement| confinement.wasi) {
         access::link(&mut linker, imports).map_err(contract)?;
     }
     Ok(linker)
 }
 
 /// Why an import is not to be had, and the way out; None if it is.
-fn refusal<'a>(import: &'a str, free: &[&str], Allowed { grant, enclosure }: &Allowed) -> Option<(&'a str, String)> {
-    let remedy = match (interface(import), enclosure) {
+fn refusal<'a>(import: &'a str, free: &[&str], Allowed { grant, confinement }: &Allowed) -> Option<(&'a str, String)> {
+    let remedy = match (interface(import), confinement) {
         (Some(name), _) if free.contains(&name) || grant.iter().any(|word| word == name) => return None,
-        (None, Some(enclosure)) => access::refusal(import, &enclosure.access)?,
+        (None, Some(confinement)) => access::refusal(import, &confinement.access)?,
         _ => remedy(import),
     };
     Some((import, remedy))

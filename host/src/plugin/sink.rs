@@ -9,14 +9,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::Identity;
 use super::error::{Failure, FailureCode, PluginError};
-use super::stock::Stock;
+use super::instance_pool::InstancePool;
 use super::v0_1::SinkWorld;
 
 /// Receives the ledger's records.
 #[derive(Clone)]
 pub struct Sink {
     identity: Arc<Identity>,
-    stock: Stock<SinkWorld>,
+    instance_pool: InstancePool<SinkWorld>,
     out: Arc<Out>,
 }
 
@@ -28,7 +28,11 @@ struct Out {
 }
 
 impl Sink {
-    pub(super) fn open(identity: Identity, path: &Path, stock: Stock<SinkWorld>) -> Result<Self, PluginError> {
+    pub(super) fn open(
+        identity: Identity,
+        path: &Path,
+        instance_pool: InstancePool<SinkWorld>,
+    ) -> Result<Self, PluginError> {
         let opened = open(path);
         let file = path.display().to_string();
         let opened = opened.map_err(|error| {
@@ -45,7 +49,7 @@ impl Sink {
             PluginError::File { plugin: identity.name.clone(), file: file.clone(), reason }
         })?;
         let out = Arc::new(Out { path: file, file: opened, torn: AtomicBool::new(false) });
-        Ok(Self { identity: Arc::new(identity), stock, out })
+        Ok(Self { identity: Arc::new(identity), instance_pool, out })
     }
 
     /// Which plugin it is.
@@ -61,7 +65,7 @@ impl Sink {
     /// # Errors
     /// [`Failure`]; [`FailureCode::Error`] also for a file that cannot be written.
     pub async fn deliver(&self, records: Vec<String>) -> Result<(), Failure> {
-        let lines = self.stock.take().await?.deliver(&records).await?;
+        let lines = self.instance_pool.take().await?.deliver(&records).await?;
         let out = self.out.clone();
         let failed = |error: &dyn fmt::Display| {
             Failure::new(FailureCode::Error, format!("{} cannot be written: {error}", self.out.path))

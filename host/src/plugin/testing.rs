@@ -9,7 +9,7 @@ use super::{Access, PluginError, Plugins, Tools};
 use crate::call::{Call, CallId, Caller, Phase, Risk, SessionId, Trust, View};
 use crate::config::{PluginConfig, PluginRef};
 use crate::digest::Digest;
-use crate::item::{Item, Kind};
+use crate::item::{Item, ItemKind};
 use crate::protocol::Json;
 
 /// One host for all tests of this process, as in a broker. Compiled code outlives the process.
@@ -40,7 +40,7 @@ pub(crate) async fn tools(
     settings: &serde_json::Value,
 ) -> Result<Tools, PluginError> {
     match plugins.component(plugin, settings, &[], Access::default()).await?.kind {
-        super::Kind::Tools(tools) => Ok(tools),
+        super::ComponentKind::Tools(tools) => Ok(tools),
         other => panic!("{other:?}"),
     }
 }
@@ -54,7 +54,7 @@ pub(crate) fn caller(session: &SessionId) -> Caller {
 pub(crate) fn view(arguments: &str) -> View {
     let definition = Json::parse(r#"{"name":"read","inputSchema":{"type":"object"}}"#).unwrap();
     let tool = Item {
-        kind: Kind::Tool,
+        kind: ItemKind::Tool,
         source: "files".parse().unwrap(),
         group: None,
         name: "read".into(),

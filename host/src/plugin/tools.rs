@@ -9,7 +9,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use super::Identity;
 use super::error::{Failure, FailureCode, PluginError};
 use super::guest::Live;
-use super::stock::Stock;
+use super::instance_pool::InstancePool;
 use super::v0_1::{ToolSession, ToolsWorld, array, object};
 use crate::call::{Caller, SessionId};
 use crate::limits::{SESSION_WAIT, SOURCE_INSTANCES, TOOL_SLOTS};
@@ -20,7 +20,7 @@ use crate::protocol::Json;
 #[derive(Clone)]
 pub struct Tools {
     identity: Arc<Identity>,
-    stock: Stock<ToolsWorld>,
+    instance_pool: InstancePool<ToolsWorld>,
     keeps_state: bool,
     offers_resources: bool,
     sessions: Arc<Mutex<Sessions>>,
@@ -55,13 +55,19 @@ type Place = Arc<tokio::sync::Mutex<Option<(Live<ToolsWorld>, ToolSession)>>>;
 impl Tools {
     pub(super) async fn start(
         identity: Identity,
-        stock: Stock<ToolsWorld>,
+        instance_pool: InstancePool<ToolsWorld>,
         offers_resources: bool,
     ) -> Result<Self, PluginError> {
-        let keeps_state = async { stock.take().await?.keeps_state().await }.await;
+        let keeps_state = async { instance_pool.take().await?.keeps_state().await }.await;
         let keeps_state =
             keeps_state.map_err(|failure| PluginError::Start { plugin: identity.name.clone(), failure })?;
-        Ok(Self { identity: Arc::new(identity), stock, keeps_state, offers_resources, sessions: Arc::default() })
+        Ok(Self {
+            identity: Arc::new(identity),
+            instance_pool,
+            keeps_state,
+            offers_resources,
+            sessions: Arc::default(),
+        })
     }
 
     /// Which component it is.
@@ -79,7 +85,7 @@ impl Tools {
     /// Whether it can change nothing and tell nobody.
     #[must_use]
     pub fn is_sealed(&self) -> bool {
-        self.stock.enclosure().is_none_or(|enclosure| enclosure.access.is_sealed())
+        self.instance_pool.confinement().is_none_or(|confinement| confinement.access.is_sealed())
     }
 
     /// The tools, as MCP `Tool` objects. Cancellation safe.
@@ -88,7 +94,7 @@ impl Tools {
     /// [`FailureCode::Output`] if they are not an array of objects; else as any call.
     pub async fn definitions(&self) -> Result<Vec<Json>, Failure> {
         let _turn = self.turn().await?;
-        array("definitions", self.stock.take().await?.definitions().await?)
+        array("definitions", self.instance_pool.take().await?.definitions().await?)
     }
 
     /// Whether it offers resources.
@@ -163,16 +169,16 @@ impl Tools {
     }
 
     async fn turn(&self) -> Result<Option<OwnedSemaphorePermit>, Failure> {
-        match self.stock.enclosure() {
-            Some(enclosure) => enclosure.turn().await.map(Some),
+        match self.instance_pool.confinement() {
+            Some(confinement) => confinement.turn().await.map(Some),
             None => Ok(None),
         }
     }
 
     /// An instance that has the store of a profile.
     async fn take(&self, profile: Option<&ProfileName>) -> Result<Live<ToolsWorld>, Failure> {
-        let mut live = self.stock.take().await?;
-        let stores = self.stock.enclosure().and_then(|enclosure| enclosure.access.key_value.as_ref());
+        let mut live = self.instance_pool.take().await?;
+        let stores = self.instance_pool.confinement().and_then(|confinement| confinement.access.key_value.as_ref());
         live.store.data_mut().facts.kept = stores.zip(profile).map(|(stores, profile)| stores.of(profile));
         Ok(live)
     }
@@ -191,9 +197,10 @@ impl Tools {
         let session = sessions.live.entry(id.clone()).or_insert_with(fresh);
         session.used = used;
         let place = session.place.clone();
-        let most = self.stock.enclosure().map_or(SOURCE_INSTANCES, |enclosure| enclosure.access.instances);
+        let most =
+            self.instance_pool.confinement().map_or(SOURCE_INSTANCES, |confinement| confinement.access.instances);
         // What is kept keeps its slots: others have as many.
-        let most = most.min(TOOL_SLOTS / 2 / self.stock.weight());
+        let most = most.min(TOOL_SLOTS / 2 / self.instance_pool.weight());
         if sessions.live.len() > most as usize
             && let Some(oldest) = sessions.live.iter().min_by_key(|(_, session)| session.used).map(|(id, _)| id.clone())
         {

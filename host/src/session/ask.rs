@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::Session;
 use super::rounds::Question;
-use crate::agent::Contact;
+use crate::agent::AgentPeer;
 use crate::call::{Call, Outcome, Risk};
 use crate::config::Approve;
 use crate::context::Upstream;
@@ -41,7 +41,7 @@ const SECRET_ALONE: [&str; 5] = ["pin", "cvv", "cvc", "otp", "ssn"];
 
 impl Session {
     /// Puts a request of a source to the agent.
-    pub(super) async fn ask(&self, upstream: &Upstream, request: Request, contact: &Arc<dyn Contact>) -> Answer {
+    pub(super) async fn ask(&self, upstream: &Upstream, request: Request, contact: &Arc<dyn AgentPeer>) -> Answer {
         match self.question(upstream, String::new(), &request.method, request.params, contact).await {
             Ok(question) => {
                 let meta = question.permit.source_params().get("_meta");
@@ -61,7 +61,7 @@ impl Session {
         &self,
         upstream: &Upstream,
         asked: Vec<Asked>,
-        contact: &Arc<dyn Contact>,
+        contact: &Arc<dyn AgentPeer>,
     ) -> Vec<Question> {
         let mut questions = Vec::new();
         for (number, Asked { request, reply }) in asked.into_iter().enumerate() {
@@ -80,7 +80,7 @@ impl Session {
         &self,
         upstream: &Upstream,
         result: &Json,
-        contact: &Arc<dyn Contact>,
+        contact: &Arc<dyn AgentPeer>,
     ) -> Result<(Vec<Question>, Option<Json>), Answer> {
         let [requests, state] = result.get_all(["inputRequests", "requestState"]);
         let mut questions = Vec::new();
@@ -98,14 +98,14 @@ impl Session {
         key: String,
         method: &Method,
         params: Option<Json>,
-        contact: &Arc<dyn Contact>,
+        contact: &Arc<dyn AgentPeer>,
     ) -> Result<Question, Answer> {
         let params = self.admissible(upstream, method, params.unwrap_or_else(Json::empty_object));
         let params = params.map_err(|why| self.refuse_to_ask(upstream, method, &why))?;
         let item = Arc::new(upstream.whole_item());
         let call = Call::new(method, params, &self.caller, item, Risk::Harmless);
         let around = Circumstances {
-            vault: &self.ongoing.vault,
+            vault: &self.continuations.vault,
             // Whoever is asked answers for themselves.
             approve: Approve::Never,
             record: self.profile.record,
@@ -152,7 +152,7 @@ impl Session {
 
 impl Question {
     /// Puts it to an agent that takes requests.
-    pub(super) async fn put(&self, contact: &Arc<dyn Contact>) -> Answer {
+    pub(super) async fn put(&self, contact: &Arc<dyn AgentPeer>) -> Answer {
         let params = Some(self.permit.source_params().clone()).filter(|params| *params != Json::empty_object());
         contact.request(self.permit.method(), params).await
     }

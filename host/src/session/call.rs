@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use super::carry::{Carrying, Pause};
-use super::listing::Shown;
+use super::in_flight::{InFlightCall, Pause};
+use super::listing::VisibleItem;
 use super::rounds::{Lost, Round, Then};
 use super::{Session, expose};
-use crate::agent::Contact;
+use crate::agent::AgentPeer;
 use crate::call::{Attempt, Call, Caller, Outcome, arguments_of};
 use crate::digest::Digest;
 use crate::gate::{Circumstances, Permit, Ticket, asks_for_input};
@@ -24,22 +24,22 @@ impl Session {
         &self,
         method: &Method,
         params: Json,
-        contact: &Arc<dyn Contact>,
+        contact: &Arc<dyn AgentPeer>,
     ) -> Result<Answer, RpcError> {
         let target = self.target(method, &params).await?;
         match &target.group {
             Some(group) => self.call_group(method, params, group, contact).await,
-            None => self.carry_out(method, params, &target, contact).await,
+            None => self.execute(method, params, &target, contact).await,
         }
     }
 
     /// The rest of the way, for a request whose target is known.
-    pub(super) async fn carry_out(
+    pub(super) async fn execute(
         &self,
         method: &Method,
         params: Json,
-        target: &Shown,
-        contact: &Arc<dyn Contact>,
+        target: &VisibleItem,
+        contact: &Arc<dyn AgentPeer>,
     ) -> Result<Answer, RpcError> {
         Ok(self.attempt(method, params, target, None, contact).await?.0)
     }
@@ -49,9 +49,9 @@ impl Session {
         &self,
         method: &Method,
         params: Json,
-        target: &Shown,
+        target: &VisibleItem,
         attempt: Option<Attempt>,
-        contact: &Arc<dyn Contact>,
+        contact: &Arc<dyn AgentPeer>,
     ) -> Result<(Answer, Fate), RpcError> {
         let arguments = arguments_of(method, &params);
         let (kind, name) = (target.item.kind, &target.item.exposed);
@@ -80,23 +80,23 @@ impl Session {
                 Ok(admitted) => admitted,
                 Err(refusal) => return Ok((refusal, Fate::Answered)),
             };
-            let mut carrying = match request.open.take() {
+            let mut in_flight = match request.open.take() {
                 // The source has the call; what is new to it are the answers.
-                Some(carrying) => carrying,
+                Some(in_flight) => in_flight,
                 None => {
                     let token = request.params.get("_meta").and_then(|meta| meta.get("progressToken"));
                     let telemetry = self.context.telemetry.as_ref();
-                    Carrying::start(&target.upstream, permit, self.client(), token, telemetry)
+                    InFlightCall::start(&target.upstream, permit, self.client(), token, telemetry)
                 }
             };
             let outcome = loop {
-                match self.carry(&mut carrying, contact).await {
+                match self.drive(&mut in_flight, contact).await {
                     Pause::Ended(outcome) => break outcome,
                     Pause::Asked(asked) => {
                         let questions = self.questions(&target.upstream, asked, contact).await;
                         // Where all were refused the source knows, and goes on.
                         if !questions.is_empty() {
-                            let round = Round { about: request.about(), questions, then: Then::Open(carrying) };
+                            let round = Round { about: request.about(), questions, then: Then::Open(in_flight) };
                             return Ok((self.ask_by_result(ticket, None, round).await, Fate::Answered));
                         }
                     }
@@ -145,10 +145,10 @@ impl Session {
     async fn conclude(
         &self,
         method: &Method,
-        target: &Shown,
+        target: &VisibleItem,
         params: &Json,
         (ticket, outcome): (Ticket, Outcome),
-        contact: &Arc<dyn Contact>,
+        contact: &Arc<dyn AgentPeer>,
     ) -> Answer {
         let upstream = &target.upstream;
         let answer = match self.context.gate.release(ticket, outcome).await {
@@ -175,10 +175,10 @@ impl Session {
     async fn ask_for_pages(
         &self,
         method: &Method,
-        target: &Shown,
+        target: &VisibleItem,
         params: &Json,
         error: Json,
-        contact: &Arc<dyn Contact>,
+        contact: &Arc<dyn AgentPeer>,
     ) -> Answer {
         let modern = self.agent.era == Era::Modern && self.agent.opens_pages() && method.may_be_retried();
         let mut questions = Vec::new();
@@ -198,13 +198,13 @@ impl Session {
     pub(super) async fn admit(
         &self,
         call: Call,
-        target: &Shown,
+        target: &VisibleItem,
         resumed: bool,
-        contact: &Arc<dyn Contact>,
+        contact: &Arc<dyn AgentPeer>,
     ) -> Result<(Permit, Ticket), Answer> {
         let around = Circumstances {
             budget: self.context.budget(&self.caller.profile),
-            vault: &self.ongoing.vault,
+            vault: &self.continuations.vault,
             approve: self.profile.approve,
             record: self.profile.record,
             acceptance: &target.acceptance,
@@ -217,8 +217,13 @@ impl Session {
     }
 
     /// At which member of a group a request was begun that the agent comes back to.
-    pub(super) fn begun_at<'a>(&self, method: &Method, params: &Json, members: &'a [Shown]) -> Option<&'a Shown> {
-        let begun = self.ongoing.rounds.about(&params.get_str("requestState")?)?;
+    pub(super) fn begun_at<'a>(
+        &self,
+        method: &Method,
+        params: &Json,
+        members: &'a [VisibleItem],
+    ) -> Option<&'a VisibleItem> {
+        let begun = self.continuations.rounds.about(&params.get_str("requestState")?)?;
         members.iter().find(|member| about(method, member, params) == begun)
     }
 
@@ -230,7 +235,7 @@ impl Session {
             let item = &request.target.item;
             Err(self.turned_away("request-state", item.kind, &item.exposed, &format!("`requestState` {why}")))
         };
-        match self.ongoing.rounds.take(&handle) {
+        match self.continuations.rounds.take(&handle) {
             Ok(round) if round.about == request.about() => Ok(Some(round)),
             Ok(_) => refused("belongs to another request than this"),
             Err(Lost::Gone) => refused("was used or is too old; send the request without it"),
@@ -255,7 +260,7 @@ impl Session {
             }
             return request.with_answers(None, None, None);
         }
-        if let Then::Open(carrying) = round.then {
+        if let Then::Open(in_flight) = round.then {
             for question in round.questions {
                 let response = responses.get(&question.key).unwrap_or_else(Json::null);
                 let answer =
@@ -265,7 +270,7 @@ impl Session {
                     let _ = reply.send(answer);
                 }
             }
-            return request.with_answers(None, None, Some(carrying));
+            return request.with_answers(None, None, Some(in_flight));
         }
         let mut passed = Vec::new();
         for question in round.questions {
@@ -281,7 +286,7 @@ impl Session {
         &self,
         request: &mut Request<'_>,
         round: Round,
-        contact: &Arc<dyn Contact>,
+        contact: &Arc<dyn AgentPeer>,
     ) -> Result<(), Answer> {
         let asked = round.questions.into_iter().map(async |question| {
             let answer = question.put(contact).await;
@@ -317,7 +322,7 @@ impl Session {
     }
 
     fn handed_out(&self, result: Json, asked: Option<Json>, round: Round) -> Answer {
-        let Some(handle) = self.ongoing.rounds.keep(&self.caller.session, round) else {
+        let Some(handle) = self.continuations.rounds.keep(&self.caller.session, round) else {
             let why = "too many requests of this session wait for the agent to come back already";
             return Answer::Error(Json::of(&RpcError::new(RpcError::INTERNAL, why)));
         };
@@ -352,10 +357,10 @@ impl Fate {
 struct Request<'a> {
     method: &'a Method,
     params: Json,
-    target: &'a Shown,
+    target: &'a VisibleItem,
     attempt: Option<Attempt>,
     /// The call, if the source has it already.
-    open: Option<Carrying>,
+    open: Option<InFlightCall>,
     /// It was let through before, and comes with answers to what the source asked.
     resumed: bool,
 }
@@ -375,7 +380,7 @@ impl Request<'_> {
         &mut self,
         state: Option<Json>,
         answers: Option<Vec<(String, Json)>>,
-        open: Option<Carrying>,
+        open: Option<InFlightCall>,
     ) -> Result<(), Answer> {
         let answers = answers.map(|answers| {
             let all = answers.into_iter();
@@ -392,7 +397,7 @@ impl Request<'_> {
 }
 
 /// What makes two requests the same one: a retry must repeat it.
-fn about(method: &Method, target: &Shown, params: &Json) -> Digest {
+fn about(method: &Method, target: &VisibleItem, params: &Json) -> Digest {
     let arguments = arguments_of(method, params);
     let arguments = Digest::of_json(&arguments).unwrap_or_else(|_| Digest::of(arguments.as_bytes()));
     let item = &target.item;

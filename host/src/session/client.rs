@@ -8,14 +8,14 @@ use futures_util::future::BoxFuture;
 use tokio::sync::watch;
 
 use super::Session;
-use super::listing::Shown;
-use crate::agent::{Contact, Nobody};
+use super::listing::VisibleItem;
+use crate::agent::{AgentPeer, NoAgent};
 use crate::call::SessionId;
-use crate::context::{Met, Upstream};
-use crate::item::Kind;
+use crate::context::{DiscoveredSource, Upstream};
+use crate::item::ItemKind;
 use crate::name::ProfileName;
 use crate::protocol::{Answer, Era, Json, Method, Notification, Request, RpcError};
-use crate::source::{Client, nobody_to_ask};
+use crate::source::{SourceClient, nobody_to_ask};
 
 /// How long a source that asks between calls waits for the agent to listen. Agents listen as soon as they are initialised.
 const LISTEN_PATIENCE: Duration = Duration::from_secs(10);
@@ -30,19 +30,19 @@ pub(super) fn is_grave_enough(wanted: Option<&str>, said: Option<&str>) -> bool 
 }
 
 /// The way to the agent for what belongs to no call, and how much of it the agent wants.
-pub(super) struct Outlet {
-    contact: watch::Sender<Option<Arc<dyn Contact>>>,
+pub(super) struct AgentSink {
+    contact: watch::Sender<Option<Arc<dyn AgentPeer>>>,
     level: Mutex<Option<Json>>,
 }
 
-impl Default for Outlet {
+impl Default for AgentSink {
     fn default() -> Self {
         Self { contact: watch::Sender::new(None), level: Mutex::default() }
     }
 }
 
-impl Outlet {
-    pub(super) fn open(&self, contact: Arc<dyn Contact>) {
+impl AgentSink {
+    pub(super) fn open(&self, contact: Arc<dyn AgentPeer>) {
         self.contact.send_replace(Some(contact));
     }
 
@@ -53,11 +53,11 @@ impl Outlet {
     }
 
     /// The way to the agent, if it listens.
-    pub(super) fn now(&self) -> Option<Arc<dyn Contact>> {
+    pub(super) fn now(&self) -> Option<Arc<dyn AgentPeer>> {
         self.contact.borrow().clone()
     }
 
-    async fn contact(&self) -> Option<Arc<dyn Contact>> {
+    async fn contact(&self) -> Option<Arc<dyn AgentPeer>> {
         let mut contact = self.contact.subscribe();
         let open = tokio::time::timeout(LISTEN_PATIENCE, contact.wait_for(Option::is_some)).await;
         open.ok()?.ok()?.clone()
@@ -77,9 +77,9 @@ impl Session {
             let text = format!("`params.level` must be one of {}", LEVELS.join(", "));
             return Err(RpcError::new(RpcError::INVALID_PARAMS, text));
         };
-        *self.outlet.level() = Some(level.clone());
-        let tools = self.listing(Kind::Tool).await?;
-        let legacy = |met: &Met| met.era == Era::Legacy && met.capabilities.get("logging").is_some();
+        *self.sink.level() = Some(level.clone());
+        let tools = self.listing(ItemKind::Tool).await?;
+        let legacy = |met: &DiscoveredSource| met.era == Era::Legacy && met.capabilities.get("logging").is_some();
         let told =
             tools.sources().filter(|(_, met)| legacy(met)).map(|(upstream, _)| self.tell_level(upstream, params));
         futures_util::future::join_all(told).await;
@@ -87,9 +87,9 @@ impl Session {
     }
 
     async fn tell_level(&self, upstream: &Arc<Upstream>, params: &Json) {
-        let contact: Arc<dyn Contact> = Arc::new(Nobody);
-        let target = Shown::whole_source(upstream);
-        if let Err(error) = self.carry_out(&Method::LoggingSetLevel, params.clone(), &target, &contact).await {
+        let contact: Arc<dyn AgentPeer> = Arc::new(NoAgent);
+        let target = VisibleItem::whole_source(upstream);
+        if let Err(error) = self.execute(&Method::LoggingSetLevel, params.clone(), &target, &contact).await {
             tracing::debug!(source = %upstream.config.name, %error, "a source was not told the level");
         }
     }
@@ -108,8 +108,10 @@ impl Session {
                 tracing::warn!("a source says that its tools have changed; a session that is open keeps what it has");
                 return false;
             }
-            Method::NotificationsPromptsListChanged => self.lists.expire(&[Kind::Prompt], source),
-            Method::NotificationsResourcesListChanged => self.lists.expire(&[Kind::Resource, Kind::Template], source),
+            Method::NotificationsPromptsListChanged => self.lists.expire(&[ItemKind::Prompt], source),
+            Method::NotificationsResourcesListChanged => {
+                self.lists.expire(&[ItemKind::Resource, ItemKind::Template], source)
+            }
             _ => {}
         }
         true
@@ -120,10 +122,10 @@ impl Session {
         if !self.changed(upstream, &notification.method) {
             return;
         }
-        let nobody: Arc<dyn Contact> = Arc::new(Nobody);
-        let Some(notification) = self.overheard_of(upstream, notification, &nobody).await else { return };
+        let nobody: Arc<dyn AgentPeer> = Arc::new(NoAgent);
+        let Some(notification) = self.notification_of_no_call(upstream, notification, &nobody).await else { return };
         match self.agent.era {
-            Era::Legacy => self.outlet.offer(notification),
+            Era::Legacy => self.sink.offer(notification),
             Era::Modern => self.listeners.tell(&notification),
         }
     }
@@ -135,7 +137,7 @@ impl Session {
 }
 
 #[async_trait]
-impl Client for Session {
+impl SourceClient for Session {
     fn session(&self) -> Option<&SessionId> {
         Some(&self.caller.session)
     }
@@ -158,7 +160,7 @@ impl Client for Session {
     }
 
     fn log_level(&self) -> Option<Json> {
-        self.outlet.level().clone()
+        self.sink.level().clone()
     }
 
     async fn notify(&self, source: &str, notification: Notification) {
@@ -176,7 +178,7 @@ impl Client for Session {
     }
 
     async fn request(&self, source: &str, request: Request) -> Answer {
-        let contact = if self.agent.era == Era::Legacy { self.outlet.contact().await } else { None };
+        let contact = if self.agent.era == Era::Legacy { self.sink.contact().await } else { None };
         match (self.upstream(source), contact) {
             (Some(upstream), Some(contact)) => self.ask(&upstream, request, &contact).await,
             _ => nobody_to_ask(),

@@ -5,12 +5,12 @@ use std::sync::{Arc, LazyLock};
 
 use serde_json::{Value, json};
 
-use super::listing::{Listing, Shown};
-use super::{Session, Shelf, shortened};
-use crate::agent::Contact;
+use super::listing::{Listing, VisibleItem};
+use super::{ListPage, Session, shortened};
+use crate::agent::AgentPeer;
 use crate::catalog::{Catalog, Wanted};
 use crate::config::Exposure;
-use crate::item::Kind;
+use crate::item::ItemKind;
 use crate::protocol::{Answer, Json, Method, RpcError};
 
 const FIND: &str = "find_tools";
@@ -111,18 +111,18 @@ pub(super) fn check(catalog: &Catalog) -> Result<(), String> {
 
 impl Session {
     /// What is listed in the place of the tools, where they are deferred.
-    pub(super) fn deferred(&self, kind: Kind) -> Option<Shelf> {
-        let deferred = kind == Kind::Tool && self.profile.tools == Exposure::Deferred;
+    pub(super) fn deferred(&self, kind: ItemKind) -> Option<ListPage> {
+        let deferred = kind == ItemKind::Tool && self.profile.tools == Exposure::Deferred;
         // The same for everybody, for as long as this program runs.
-        deferred.then(|| Shelf { items: TOOLS.clone(), ttl_ms: 0, public: false, around: None })
+        deferred.then(|| ListPage { items: TOOLS.clone(), ttl_ms: 0, public: false, around: None })
     }
 
     /// A call of a tool where tools are deferred: of one of the three, or of any by its own name.
-    pub(super) async fn call_deferred(&self, params: Json, contact: &Arc<dyn Contact>) -> Result<Answer, RpcError> {
+    pub(super) async fn call_deferred(&self, params: Json, contact: &Arc<dyn AgentPeer>) -> Result<Answer, RpcError> {
         let arguments = params.get("arguments").unwrap_or_else(Json::empty_object);
         match params.get_str("name").as_deref() {
-            Some(FIND) => Ok(answer(find(&*self.listing(Kind::Tool).await?, &arguments).await)),
-            Some(DESCRIBE) => Ok(answer(describe(&*self.listing(Kind::Tool).await?, &arguments))),
+            Some(FIND) => Ok(answer(find(&*self.listing(ItemKind::Tool).await?, &arguments).await)),
+            Some(DESCRIBE) => Ok(answer(describe(&*self.listing(ItemKind::Tool).await?, &arguments))),
             Some(CALL) => self.call(&Method::ToolsCall, self.inner(&params, &arguments)?, contact).await,
             _ => self.call(&Method::ToolsCall, params, contact).await,
         }
@@ -135,7 +135,7 @@ impl Session {
         let found = named.and_then(|name| params.edited(&[("name", Some(&name)), ("arguments", inner.as_ref())]));
         found.ok_or_else(|| {
             let text = format!("`params.arguments.name` of `{CALL}` must be the name of a tool, as `{FIND}` gives it");
-            self.turned_away("invalid-params", Kind::Tool, CALL, &text)
+            self.turned_away("invalid-params", ItemKind::Tool, CALL, &text)
         })
     }
 }
@@ -170,7 +170,7 @@ async fn find(listing: &Listing, arguments: &Json) -> Result<Json, String> {
     Ok(Json::of(&json!({ "total": found.len(), "tools": tools })))
 }
 
-fn summary(shown: &Shown) -> Value {
+fn summary(shown: &VisibleItem) -> Value {
     let item = &shown.item;
     let description = item.definition.get_str("description").unwrap_or_default();
     let description: String = description.chars().take(MAX_DESCRIPTION).collect();

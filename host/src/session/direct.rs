@@ -6,9 +6,9 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::Session;
-use crate::agent::Nobody;
+use crate::agent::NoAgent;
 use crate::call::Risk;
-use crate::item::Kind;
+use crate::item::ItemKind;
 use crate::name::SourceName;
 use crate::protocol::{Answer, Json, Method, RpcError};
 
@@ -43,7 +43,7 @@ impl Session {
     /// # Errors
     /// With `data.code` `discovery-failed` if a required source could not be met: the session has ended then.
     pub async fn discover(&self) -> Result<Vec<Tool>, RpcError> {
-        let listing = self.listing(Kind::Tool).await?;
+        let listing = self.listing(ItemKind::Tool).await?;
         let mut tools: Vec<_> = listing
             .items()
             .map(|shown| {
@@ -75,7 +75,7 @@ impl Session {
     /// [`RpcError::DENIED`], an unknown tool [`RpcError::INVALID_PARAMS`].
     pub async fn call_tool(&self, tool: &str, arguments: &impl Serialize) -> Result<Json, RpcError> {
         let params = Json::of(&json!({ "name": tool, "arguments": Json::of(arguments) }));
-        match self.request(Method::ToolsCall, params, Arc::new(Nobody)).await {
+        match self.request(Method::ToolsCall, params, Arc::new(NoAgent)).await {
             Answer::Result(result) => Ok(result),
             Answer::Error(error) => Err(RpcError::of(&error)),
         }

@@ -12,11 +12,11 @@ use serde_json::json;
 use tokio::time::timeout;
 
 use crate::call::Caller;
-use crate::context::{Context, MAX_REMARKS, Met, Offer, Upstream};
+use crate::context::{Context, DiscoveredSource, MAX_REMARKS, OfferedItems, Upstream};
 use crate::digest::Digest;
-use crate::item::{Item, Kind};
+use crate::item::{Item, ItemKind};
 use crate::ledger::{self, Event};
-use crate::source::{Client, SourceError};
+use crate::source::{SourceClient, SourceError};
 
 /// How long a session waits for a source that it can begin without: an interpreter has started by then, and no agent has given up.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -24,9 +24,9 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// What a source has said of its items of one kind.
 #[derive(Debug, Clone)]
 pub(super) struct Told {
-    pub(super) offer: Offer,
+    pub(super) offer: OfferedItems,
     /// What it said when it was met; of the tools only.
-    pub(super) met: Option<Met>,
+    pub(super) met: Option<DiscoveredSource>,
     /// Whether it said that to an earlier session, and has said nothing to this one.
     pub(super) old: bool,
 }
@@ -37,7 +37,7 @@ pub(super) type Answered = (Arc<Upstream>, Result<Told, String>);
 /// A source that is still being asked.
 pub(super) struct Late {
     pub(super) upstream: Arc<Upstream>,
-    pub(super) kind: Kind,
+    pub(super) kind: ItemKind,
     pub(super) told: BoxFuture<'static, Result<Told, SourceError>>,
 }
 
@@ -54,8 +54,8 @@ pub(super) async fn ask_all(
     upstreams: Vec<Arc<Upstream>>,
     context: &Context,
     caller: &Caller,
-    client: &Arc<dyn Client>,
-    kind: Kind,
+    client: &Arc<dyn SourceClient>,
+    kind: ItemKind,
 ) -> Asked {
     let asked = upstreams.iter().map(|upstream| ask(upstream, client, kind));
     let told = join_all(asked).await;
@@ -70,11 +70,11 @@ pub(super) async fn ask_all(
 
 async fn ask(
     upstream: &Arc<Upstream>,
-    client: &Arc<dyn Client>,
-    kind: Kind,
+    client: &Arc<dyn SourceClient>,
+    kind: ItemKind,
 ) -> (Result<Told, SourceError>, Option<Late>) {
     let required = upstream.config.required;
-    let before = if required && kind == Kind::Tool { upstream.met_by(client) } else { None };
+    let before = if required && kind == ItemKind::Tool { upstream.met_by(client) } else { None };
     let before = before.map(|met| Told { offer: met.tools.clone(), met: Some(met), old: true });
     let mut told = question(upstream, client, kind);
     if required && before.is_none() {
@@ -103,12 +103,12 @@ async fn ask(
 /// Asks one source, however long it takes.
 pub(super) fn question(
     upstream: &Arc<Upstream>,
-    client: &Arc<dyn Client>,
-    kind: Kind,
+    client: &Arc<dyn SourceClient>,
+    kind: ItemKind,
 ) -> BoxFuture<'static, Result<Told, SourceError>> {
     let (upstream, client) = (Arc::clone(upstream), Arc::clone(client));
     Box::pin(async move {
-        if kind != Kind::Tool {
+        if kind != ItemKind::Tool {
             return Ok(Told { offer: upstream.list(&client, kind).await?, met: None, old: false });
         }
         let met = upstream.discover(&client).await?;
@@ -120,7 +120,7 @@ pub(super) fn question(
 pub(super) fn noted(
     context: &Context,
     caller: &Caller,
-    kind: Kind,
+    kind: ItemKind,
     upstream: &Upstream,
     told: Result<Told, SourceError>,
 ) -> Result<Told, String> {
@@ -136,7 +136,7 @@ pub(super) fn noted(
             let error = format!("source `{name}`: {error}");
             let required = upstream.config.required;
             let body = json!({ "source": name, "error": error, "required": required });
-            note(context, caller, ledger::Kind::McpError, body);
+            note(context, caller, ledger::EventKind::McpError, body);
             tracing::warn!(source = %name, required, "{error}");
             Err(error)
         }
@@ -144,33 +144,33 @@ pub(super) fn noted(
 }
 
 /// Of tools and prompts each definition; of the rest, of which there may be thousands, one digest of all.
-fn note_listed(context: &Context, caller: &Caller, kind: Kind, upstream: &Upstream, offer: &Offer) {
+fn note_listed(context: &Context, caller: &Caller, kind: ItemKind, upstream: &Upstream, offer: &OfferedItems) {
     let (source, identity, count) = (&upstream.config.name, upstream.identity, offer.items.len());
     let named = |item: &Arc<Item>| json!({ kind.as_str(): &*item.name, "definition": item.digest });
     let (event, body) = match kind {
-        Kind::Tool => {
+        ItemKind::Tool => {
             let tools: Vec<_> = offer.items.iter().map(named).collect();
             let mut body = json!({ "source": source, "identity": identity, "count": count, "tools": tools });
             if let Some(body) = body.as_object_mut().filter(|_| !offer.remarks.is_empty()) {
                 body.insert("remarks".to_owned(), json!(offer.remarks.iter().take(MAX_REMARKS).collect::<Vec<_>>()));
             }
-            (ledger::Kind::McpConnected, body)
+            (ledger::EventKind::McpConnected, body)
         }
         _ if count == 0 => return,
-        Kind::Prompt => {
+        ItemKind::Prompt => {
             let prompts: Vec<_> = offer.items.iter().map(named).collect();
-            (ledger::Kind::McpListed, json!({ "source": source, "count": count, "prompts": prompts }))
+            (ledger::EventKind::McpListed, json!({ "source": source, "count": count, "prompts": prompts }))
         }
-        Kind::Resource | Kind::Template | Kind::Source => {
+        ItemKind::Resource | ItemKind::Template | ItemKind::Source => {
             let digests: String = offer.items.iter().map(|item| item.digest.to_string()).collect();
             let digest = Digest::of(digests.as_bytes());
             let body = json!({ "source": source, "kind": kind.as_str(), "count": count, "digest": digest });
-            (ledger::Kind::McpListed, body)
+            (ledger::EventKind::McpListed, body)
         }
     };
     note(context, caller, event, body);
 }
 
-pub(super) fn note(context: &Context, caller: &Caller, kind: ledger::Kind, body: serde_json::Value) {
+pub(super) fn note(context: &Context, caller: &Caller, kind: ledger::EventKind, body: serde_json::Value) {
     context.ledger.note(Event { kind, run: Some(caller.session.clone()), call: None, body });
 }

@@ -12,8 +12,8 @@ use serde_json::json;
 
 use super::Session;
 use super::call::Fate;
-use super::listing::Shown;
-use crate::agent::Contact;
+use super::listing::VisibleItem;
+use crate::agent::AgentPeer;
 use crate::call::Attempt;
 use crate::context::Upstream;
 use crate::lockfile::Acceptance;
@@ -26,7 +26,7 @@ use crate::source::{Health, Status};
 pub(super) struct Group {
     pub(super) name: SourceName,
     /// In the order of the configuration. The first is the one whose definition is shown.
-    pub(super) members: Vec<Shown>,
+    pub(super) members: Vec<VisibleItem>,
     /// Those that offer a tool of that name which takes other arguments: it is not what the agent was shown.
     pub(super) unlike: Vec<SourceName>,
     /// Those that are not there, and why.
@@ -43,7 +43,11 @@ struct Failure {
 impl Group {
     /// The tool as it is shown: as the first member has it. `seen` are those members that offer a tool of that name which the
     /// session may see, in their order; None if there is none.
-    pub(super) fn of(name: &SourceName, seen: Vec<Shown>, absent: &[(Arc<Upstream>, String)]) -> Option<Shown> {
+    pub(super) fn of(
+        name: &SourceName,
+        seen: Vec<VisibleItem>,
+        absent: &[(Arc<Upstream>, String)],
+    ) -> Option<VisibleItem> {
         let first = seen.first()?.clone();
         let (members, unlike): (Vec<_>, Vec<_>) =
             seen.into_iter().partition(|member| member.item.takes_what(&first.item));
@@ -52,12 +56,12 @@ impl Group {
         let absent = absent.iter().filter(is_member);
         let absent = absent.map(|(upstream, why)| (upstream.config.name.clone(), why.clone())).collect();
         let group = Group { name: name.clone(), members, unlike, absent };
-        Some(Shown { group: Some(Arc::new(group)), ..first })
+        Some(VisibleItem { group: Some(Arc::new(group)), ..first })
     }
 
     /// The members in the order in which they are called: who is known to be down goes last, then priority decides, then who
     /// does not answer when it is asked whether it lives.
-    fn in_turn(&self) -> Vec<&Shown> {
+    fn in_turn(&self) -> Vec<&VisibleItem> {
         let mut members: Vec<_> = self.members.iter().collect();
         members.sort_by_cached_key(|member| {
             let Health { status, connected, error, .. } = member.upstream.source.health();
@@ -74,7 +78,7 @@ impl Group {
     }
 }
 
-impl Shown {
+impl VisibleItem {
     /// Whether a call that may have been made already may be made again: the tool says that it only reads or that twice is as
     /// good as once, and a person has accepted that definition or trusts what its source says.
     fn may_be_repeated(&self) -> bool {
@@ -92,10 +96,10 @@ impl Session {
         method: &Method,
         params: Json,
         group: &Group,
-        contact: &Arc<dyn Contact>,
+        contact: &Arc<dyn AgentPeer>,
     ) -> Result<Answer, RpcError> {
         if let Some(member) = self.begun_at(method, &params, &group.members) {
-            return self.carry_out(method, params, member, contact).await;
+            return self.execute(method, params, member, contact).await;
         }
         let mut waiting = group.in_turn().into_iter().peekable();
         let mut failures: Vec<Failure> = Vec::new();

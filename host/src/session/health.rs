@@ -5,10 +5,10 @@ use std::collections::HashMap;
 
 use serde_json::json;
 
-use super::{Session, Shelf};
+use super::{ListPage, Session};
 use crate::catalog::Catalog;
 use crate::context::State;
-use crate::item::Kind;
+use crate::item::ItemKind;
 use crate::protocol::{Answer, Json, Method, RpcError};
 
 /// No source's URI is exposed as this: those have a path after the name of the source.
@@ -28,9 +28,9 @@ pub(super) fn check(catalog: &Catalog) -> Result<(), String> {
 
 impl Session {
     /// A list with what the broker itself adds to it.
-    pub(super) fn with_status(&self, kind: Kind, shelf: Shelf) -> Shelf {
-        if kind != Kind::Resource || !self.profile.status {
-            return shelf;
+    pub(super) fn with_status(&self, kind: ItemKind, list_page: ListPage) -> ListPage {
+        if kind != ItemKind::Resource || !self.profile.status {
+            return list_page;
         }
         let own = Json::of(&json!({
             "uri": URI,
@@ -39,7 +39,7 @@ impl Session {
             "description": "Which sources are connected, and how many of their tools can be called here.",
             "mimeType": "application/json",
         }));
-        Shelf { items: shelf.items.iter().cloned().chain([own]).collect(), ..shelf }
+        ListPage { items: list_page.items.iter().cloned().chain([own]).collect(), ..list_page }
     }
 
     /// Whether a request reads the status.
@@ -49,7 +49,7 @@ impl Session {
 
     /// How the sources of the profile are, with the tools that this session sees. No words of any source, and no causes.
     pub(super) async fn read_status(&self) -> Result<Answer, RpcError> {
-        let listing = self.listing(Kind::Tool).await?;
+        let listing = self.listing(ItemKind::Tool).await?;
         let mut seen: HashMap<_, usize> = HashMap::new();
         for shown in listing.items() {
             let members = shown.group.as_ref().map_or(std::slice::from_ref(shown), |group| &group.members);

@@ -12,12 +12,12 @@ use tokio::sync::{mpsc, watch};
 
 use super::Session;
 use super::changes::Changes;
-use super::listing::Shown;
-use crate::agent::{Contact, Elicitation, Nobody};
+use super::listing::VisibleItem;
+use crate::agent::{AgentPeer, Elicitation, NoAgent};
 use crate::catalog::exposed_uri;
-use crate::config::Follow;
-use crate::context::{Met, Upstream};
-use crate::item::Kind;
+use crate::config::DiscoveryMode;
+use crate::context::{DiscoveredSource, Upstream};
+use crate::item::ItemKind;
 use crate::protocol::{Answer, Era, Json, Method, Notification, RpcError, meta};
 use crate::source::nobody_to_ask;
 
@@ -31,7 +31,7 @@ const AGAIN_MOST: Duration = Duration::from_secs(60);
 
 /// The streams of one session.
 pub(super) struct Listeners {
-    open: Mutex<Vec<(Wants, mpsc::Sender<Notification>)>>,
+    open: Mutex<Vec<(SubscriptionFilter, mpsc::Sender<Notification>)>>,
     over: watch::Sender<bool>,
 }
 
@@ -43,7 +43,7 @@ impl Default for Listeners {
 
 /// What an agent wants to hear of.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct Wants {
+struct SubscriptionFilter {
     tools: bool,
     prompts: bool,
     resources: bool,
@@ -51,7 +51,7 @@ struct Wants {
     updates: Vec<String>,
 }
 
-impl Wants {
+impl SubscriptionFilter {
     fn of(params: &Json) -> Result<Self, RpcError> {
         let filter = params.get("notifications").filter(|filter| filter.as_bytes().starts_with(b"{"));
         let filter = filter
@@ -67,7 +67,7 @@ impl Wants {
     }
 
     /// What of it these sources can tell.
-    fn served_by<'a>(&self, sources: impl Iterator<Item = &'a Met>) -> Self {
+    fn served_by<'a>(&self, sources: impl Iterator<Item = &'a DiscoveredSource>) -> Self {
         let mut can = Self::default();
         for met in sources {
             let flag = |of: &str, key: &str| {
@@ -85,7 +85,7 @@ impl Wants {
     }
 
     /// What of it one source can tell, under its own names.
-    fn at(&self, upstream: &Upstream, met: &Met) -> Self {
+    fn at(&self, upstream: &Upstream, met: &DiscoveredSource) -> Self {
         let prefix = exposed_uri(&upstream.config.name, &upstream.config.names, "");
         let own = self.updates.iter().filter_map(|uri| uri.strip_prefix(&prefix));
         Self { updates: own.map(ToOwned::to_owned).collect(), ..self.clone() }.served_by(std::iter::once(met))
@@ -142,7 +142,7 @@ impl Listeners {
         self.over.send_replace(true);
     }
 
-    fn open(&self, wants: Wants) -> (mpsc::Sender<Notification>, mpsc::Receiver<Notification>) {
+    fn open(&self, wants: SubscriptionFilter) -> (mpsc::Sender<Notification>, mpsc::Receiver<Notification>) {
         let (out, said) = mpsc::channel(LISTEN_QUEUE);
         let mut open = self.lock();
         open.retain(|(_, out)| !out.is_closed());
@@ -150,7 +150,7 @@ impl Listeners {
         (out, said)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<(Wants, mpsc::Sender<Notification>)>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<(SubscriptionFilter, mpsc::Sender<Notification>)>> {
         // The list is whole at every point at which a holder could panic.
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -158,19 +158,19 @@ impl Listeners {
 
 impl Session {
     /// Tells the agent of changes until it goes, or the session ends. Dropping the future ends it at the sources too.
-    pub(super) async fn listen(&self, params: &Json, contact: &Arc<dyn Contact>) -> Result<Answer, RpcError> {
+    pub(super) async fn listen(&self, params: &Json, contact: &Arc<dyn AgentPeer>) -> Result<Answer, RpcError> {
         let Some(id) = contact.request_id() else {
             return Err(RpcError::new(RpcError::INVALID_REQUEST, "there is no stream that could carry a subscription"));
         };
-        let tools = self.listing(Kind::Tool).await?;
-        let asked = Wants::of(params)?;
+        let tools = self.listing(ItemKind::Tool).await?;
+        let asked = SubscriptionFilter::of(params)?;
         let mut wants = asked.served_by(tools.sources().map(|(_, met)| met));
         // A source that could not be met may be there later, which is a change that nobody but the broker can tell.
         wants.tools |= asked.tools && tools.is_partial();
         let (out, mut said) = self.listeners.open(wants.clone());
         let feeds = tools.sources().filter_map(|(upstream, met)| {
             let wants = wants.at(upstream, met);
-            (wants != Wants::default()).then(|| self.feed(upstream, met.era, wants, Some(out.clone())))
+            (wants != SubscriptionFilter::default()).then(|| self.feed(upstream, met.era, wants, Some(out.clone())))
         });
         let mut feeds: FuturesUnordered<_> = feeds.collect();
         let mut over = self.listeners.over.subscribe();
@@ -199,28 +199,28 @@ impl Session {
         &self,
         method: &Method,
         params: Json,
-        contact: &Arc<dyn Contact>,
+        contact: &Arc<dyn AgentPeer>,
     ) -> Result<Answer, RpcError> {
         let target = self.target(method, &params).await?;
-        let tools = self.listing(Kind::Tool).await?;
+        let tools = self.listing(ItemKind::Tool).await?;
         let name = &target.upstream.config.name;
         let modern = tools.sources().any(|(upstream, met)| upstream.config.name == *name && met.era == Era::Modern);
         if !modern {
-            return self.carry_out(method, params, &target, contact).await;
+            return self.execute(method, params, &target, contact).await;
         }
         let key = target.item.exposed.to_string();
         match method {
             Method::ResourcesSubscribe => self.follow(key, &target.upstream, Some(target.item.name.to_string())),
-            _ => self.follows.remove(&key),
+            _ => self.upstream_subscriptions.remove(&key),
         }
         Ok(Answer::Result(Json::empty_object()))
     }
 
     /// Lets a legacy agent hear when the lists of its modern sources change.
     pub(super) async fn follow_lists(&self) {
-        let Ok(tools) = self.listing(Kind::Tool).await else { return };
-        let lists = Wants { tools: true, prompts: true, resources: true, ..Wants::default() };
-        let can = |met: &Met| lists.served_by(std::iter::once(met)) != Wants::default();
+        let Ok(tools) = self.listing(ItemKind::Tool).await else { return };
+        let lists = SubscriptionFilter { tools: true, prompts: true, resources: true, ..SubscriptionFilter::default() };
+        let can = |met: &DiscoveredSource| lists.served_by(std::iter::once(met)) != SubscriptionFilter::default();
         for (upstream, _) in tools.sources().filter(|(_, met)| met.era == Era::Modern && can(met)) {
             self.follow(format!("lists of {}", upstream.config.name), upstream, None);
         }
@@ -230,26 +230,32 @@ impl Session {
     fn follow(&self, key: String, upstream: &Arc<Upstream>, uri: Option<String>) {
         let Some(session) = self.me.upgrade() else { return };
         let lists = uri.is_none();
-        let tools = lists && upstream.config.discovery == Follow::Live;
-        let wants = Wants { tools, prompts: lists, resources: lists, updates: uri.into_iter().collect() };
+        let tools = lists && upstream.config.discovery == DiscoveryMode::Live;
+        let wants = SubscriptionFilter { tools, prompts: lists, resources: lists, updates: uri.into_iter().collect() };
         let upstream = upstream.clone();
         let following = tokio::spawn(async move {
             session.feed(&upstream, Era::Modern, wants, None).await;
         });
-        self.follows.add(key, following.abort_handle());
+        self.upstream_subscriptions.add(key, following.abort_handle());
     }
 
     /// Hears one source. What a legacy one says comes by way of [`Client::notify`](crate::source::Client::notify).
-    async fn feed(&self, upstream: &Arc<Upstream>, era: Era, wants: Wants, out: Option<mpsc::Sender<Notification>>) {
-        let target = Shown::whole_source(upstream);
+    async fn feed(
+        &self,
+        upstream: &Arc<Upstream>,
+        era: Era,
+        wants: SubscriptionFilter,
+        out: Option<mpsc::Sender<Notification>>,
+    ) {
+        let target = VisibleItem::whole_source(upstream);
         let hears = Hears { session: self.me.clone(), upstream: Arc::clone(upstream), out };
-        let ear: &Arc<dyn Contact> = &(Arc::new(Ear { hears, changes: Changes::default() }) as _);
+        let ear: &Arc<dyn AgentPeer> = &(Arc::new(Ear { hears, changes: Changes::default() }) as _);
         if era == Era::Modern {
             let params =
                 Json::empty_object().with("notifications", &wants.to_json()).unwrap_or_else(Json::empty_object);
             let mut pause = AGAIN;
             while self
-                .carry_out(&Method::SubscriptionsListen, params.clone(), &target, ear)
+                .execute(&Method::SubscriptionsListen, params.clone(), &target, ear)
                 .await
                 .is_ok_and(|answer| is_lost(&answer))
             {
@@ -262,7 +268,7 @@ impl Session {
         let _subscribed = Subscribed { session: self.me.clone(), target: target.clone(), uris: wants.updates.clone() };
         for uri in &wants.updates {
             let params = Json::of(&json!({ "uri": uri }));
-            let subscribed = self.carry_out(&Method::ResourcesSubscribe, params, &target, ear).await;
+            let subscribed = self.execute(&Method::ResourcesSubscribe, params, &target, ear).await;
             tracing::debug!(source = %upstream.config.name, ok = subscribed.is_ok(), "subscribed");
         }
         std::future::pending().await
@@ -272,7 +278,7 @@ impl Session {
 /// The subscriptions of one stream at a legacy source. Dropped, they end.
 struct Subscribed {
     session: Weak<Session>,
-    target: Shown,
+    target: VisibleItem,
     uris: Vec<String>,
 }
 
@@ -282,10 +288,10 @@ impl Drop for Subscribed {
         let Some(session) = self.session.upgrade().filter(|session| !session.ended()) else { return };
         let (target, uris) = (self.target.clone(), std::mem::take(&mut self.uris));
         tokio::spawn(async move {
-            let nobody: Arc<dyn Contact> = Arc::new(Nobody);
+            let nobody: Arc<dyn AgentPeer> = Arc::new(NoAgent);
             for uri in uris {
                 let params = Json::of(&json!({ "uri": uri }));
-                let ended = session.carry_out(&Method::ResourcesUnsubscribe, params, &target, &nobody).await;
+                let ended = session.execute(&Method::ResourcesUnsubscribe, params, &target, &nobody).await;
                 tracing::debug!(ok = ended.is_ok(), "unsubscribed");
             }
         });
@@ -314,13 +320,13 @@ impl Hears {
         }
         match &self.out {
             Some(out) => drop(out.try_send(notification)),
-            None => session.outlet.offer(unmarked(notification)),
+            None => session.sink.offer(unmarked(notification)),
         }
     }
 }
 
 #[async_trait]
-impl Contact for Ear {
+impl AgentPeer for Ear {
     async fn notify(&self, notification: Notification) {
         if notification.method == Method::NotificationsSubscriptionsAcknowledged {
             return;
@@ -384,15 +390,15 @@ mod tests {
     #[test]
     fn a_stream_takes_what_it_asked_for_and_nothing_else() {
         let params = r#"{"notifications":{"promptsListChanged":true,"resourceSubscriptions":["a:b"]}}"#;
-        let wants = Wants::of(&Json::parse(params).unwrap()).unwrap();
+        let wants = SubscriptionFilter::of(&Json::parse(params).unwrap()).unwrap();
         assert!(wants.takes(&change("notifications/prompts/list_changed", "{}")));
         assert!(wants.takes(&change("notifications/resources/updated", r#"{"uri":"a:b"}"#)));
         assert!(!wants.takes(&change("notifications/resources/updated", r#"{"uri":"a:c"}"#)));
         assert!(!wants.takes(&change("notifications/tools/list_changed", "{}")));
         assert!(!wants.takes(&change("notifications/message", "{}")));
-        assert!(Wants::of(&Json::empty_object()).is_err());
+        assert!(SubscriptionFilter::of(&Json::empty_object()).is_err());
         let back = Json::empty_object().with("notifications", &wants.to_json()).unwrap();
-        assert_eq!(Wants::of(&back).unwrap(), wants);
+        assert_eq!(SubscriptionFilter::of(&back).unwrap(), wants);
     }
 
     #[test]

@@ -8,13 +8,13 @@ use tokio::sync::OnceCell;
 
 use super::discovery::{Answered, Told, note};
 use super::group::Group;
-use super::{Shelf, deferred, health};
+use super::{ListPage, deferred, health};
 use crate::call::{Call, Caller, Risk};
 use crate::catalog::{Catalog, Filter, Index};
-use crate::config::{Exposure, Follow, ProfileConfig};
-use crate::context::{Context, Met, Upstream};
+use crate::config::{DiscoveryMode, Exposure, ProfileConfig};
+use crate::context::{Context, DiscoveredSource, Upstream};
 use crate::gate::risk_of;
-use crate::item::{Item, Kind};
+use crate::item::{Item, ItemKind};
 use crate::ledger;
 use crate::lockfile::{Acceptance, Lock};
 use crate::name::{SEPARATOR, SourceName};
@@ -23,7 +23,7 @@ use crate::protocol::Json;
 /// What one session sees of one kind.
 #[derive(Debug)]
 pub(super) struct Listing {
-    shown: HashMap<Arc<str>, Shown>,
+    shown: HashMap<Arc<str>, VisibleItem>,
     hidden: HashSet<Arc<str>>,
     listing: Arc<[Json]>,
     ttl_ms: u64,
@@ -40,7 +40,7 @@ pub(super) struct Listing {
 
 /// One item that the session may use.
 #[derive(Debug, Clone)]
-pub(super) struct Shown {
+pub(super) struct VisibleItem {
     pub(super) item: Arc<Item>,
     pub(super) risk: Risk,
     pub(super) acceptance: Acceptance,
@@ -49,7 +49,7 @@ pub(super) struct Shown {
     pub(super) group: Option<Arc<Group>>,
 }
 
-impl Shown {
+impl VisibleItem {
     /// The source itself, for what the broker tells it on a session's behalf.
     pub(super) fn whole_source(upstream: &Arc<Upstream>) -> Self {
         let item = Arc::new(upstream.whole_item());
@@ -58,11 +58,11 @@ impl Shown {
 }
 
 impl Listing {
-    pub(super) fn shelf(&self) -> Shelf {
-        Shelf { items: self.listing.clone(), ttl_ms: self.ttl_ms, public: self.public, around: self.around.clone() }
+    pub(super) fn list_page(&self) -> ListPage {
+        ListPage { items: self.listing.clone(), ttl_ms: self.ttl_ms, public: self.public, around: self.around.clone() }
     }
 
-    pub(super) fn get(&self, exposed: &str) -> Option<&Shown> {
+    pub(super) fn get(&self, exposed: &str) -> Option<&VisibleItem> {
         self.shown.get(exposed)
     }
 
@@ -77,7 +77,7 @@ impl Listing {
         made.await.cloned()
     }
 
-    pub(super) fn items(&self) -> impl Iterator<Item = &Shown> {
+    pub(super) fn items(&self) -> impl Iterator<Item = &VisibleItem> {
         self.shown.values()
     }
 
@@ -145,11 +145,11 @@ impl Listing {
 
     /// Whether the tools may be others without the agent asking for that.
     pub(super) fn is_live(&self) -> bool {
-        self.sources().any(|(upstream, _)| upstream.config.discovery == Follow::Live)
+        self.sources().any(|(upstream, _)| upstream.config.discovery == DiscoveryMode::Live)
     }
 
     /// The sources that were met, with what they can do.
-    pub(super) fn sources(&self) -> impl Iterator<Item = (&Arc<Upstream>, &Met)> {
+    pub(super) fn sources(&self) -> impl Iterator<Item = (&Arc<Upstream>, &DiscoveredSource)> {
         self.answered.iter().filter_map(|(upstream, told)| Some((upstream, told.as_ref().ok()?.met.as_ref()?)))
     }
 }
@@ -164,7 +164,7 @@ pub(super) async fn build(
     context: &Context,
     caller: &Arc<Caller>,
     profile: &ProfileConfig,
-    kind: Kind,
+    kind: ItemKind,
 ) -> Result<Listing, String> {
     // Boxed: the compiler looks only so deep into futures.
     Box::pin(sift(answered, first, context, caller, profile, kind)).await
@@ -176,7 +176,7 @@ async fn sift(
     context: &Context,
     caller: &Arc<Caller>,
     profile: &ProfileConfig,
-    kind: Kind,
+    kind: ItemKind,
 ) -> Result<Listing, String> {
     let lock = Lock::load(&context.config.data_dir).map_err(|error| error.to_string())?;
     let (mut usable, mut absent) = (Vec::new(), Vec::new());
@@ -195,10 +195,10 @@ async fn sift(
     });
     let catalog =
         Catalog::merge(usable.iter().map(|(_, _, offer)| offer.items.to_vec())).map_err(|error| error.to_string())?;
-    if kind == Kind::Tool && profile.tools == Exposure::Deferred {
+    if kind == ItemKind::Tool && profile.tools == Exposure::Deferred {
         deferred::check(&catalog)?;
     }
-    if kind == Kind::Resource && profile.status {
+    if kind == ItemKind::Resource && profile.status {
         health::check(&catalog)?;
     }
     let offers = || usable.iter().map(|(_, _, offer)| *offer).filter(|offer| !offer.items.is_empty());
@@ -221,9 +221,11 @@ async fn sift(
         let mut seen = Vec::new();
         for item in of_groups.get(&item.exposed).map_or_else(|| vec![item], Vec::clone) {
             let Some((upstream, filter)) = of_source.get(&item.source) else { continue };
-            let acceptance = if kind == Kind::Tool { lock.of(item, upstream.identity) } else { Acceptance::Unknown };
+            let acceptance =
+                if kind == ItemKind::Tool { lock.of(item, upstream.identity) } else { Acceptance::Unknown };
             let risk = risk_of(item, &upstream.config, upstream.is_sealed(), &acceptance);
-            let entry = Shown { item: item.clone(), risk, acceptance, upstream: Arc::clone(upstream), group: None };
+            let entry =
+                VisibleItem { item: item.clone(), risk, acceptance, upstream: Arc::clone(upstream), group: None };
             if may_see(context, caller, filter, &entry).await {
                 seen.push(entry);
             }
@@ -245,7 +247,7 @@ async fn sift(
     if !hidden.is_empty() {
         let hidden: Vec<&str> = hidden.iter().map(|name| &**name).collect();
         let body = json!({ "trust": profile.trust.as_str(), "kind": kind.as_str(), "hidden": hidden });
-        note(context, caller, ledger::Kind::ListFiltered, body);
+        note(context, caller, ledger::EventKind::ListFiltered, body);
     }
     Ok(Listing {
         shown,
@@ -261,23 +263,23 @@ async fn sift(
 }
 
 /// Whether the profile's lists and the policies of the `list` phase let the session see an item.
-pub(super) async fn may_see(context: &Context, caller: &Arc<Caller>, filter: &Filter, entry: &Shown) -> bool {
+pub(super) async fn may_see(context: &Context, caller: &Arc<Caller>, filter: &Filter, entry: &VisibleItem) -> bool {
     filter.admits(&entry.item) && context.gate.shows(&about_to_be_shown(entry, caller)).await
 }
 
 /// That a member of a group offers something else under the name of a tool.
-fn note_differences(context: &Context, caller: &Caller, entry: &Shown) {
+fn note_differences(context: &Context, caller: &Caller, entry: &VisibleItem) {
     let Some(group) = &entry.group else { return };
     for source in &group.unlike {
         let (tool, shown) = (&*entry.item.exposed, &entry.item.source);
         tracing::warn!(group = %group.name, %source, tool, "a member of a group takes other arguments, and is not called");
         let body = json!({ "group": group.name, "tool": tool, "shown": shown, "source": source });
-        note(context, caller, ledger::Kind::GroupDiffers, body);
+        note(context, caller, ledger::EventKind::GroupDiffers, body);
     }
 }
 
 /// An item as policies see it when it is about to be shown.
-fn about_to_be_shown(entry: &Shown, caller: &Arc<Caller>) -> Arc<Call> {
+fn about_to_be_shown(entry: &VisibleItem, caller: &Arc<Caller>) -> Arc<Call> {
     let method = entry.item.kind.use_method();
     Arc::new(Call::new(&method, Json::empty_object(), caller, entry.item.clone(), entry.risk))
 }

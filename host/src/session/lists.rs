@@ -7,13 +7,13 @@ use super::Session;
 use super::discovery::{self, Answered, Asked, Told};
 use super::listing::{self, Listing};
 use crate::context::Upstream;
-use crate::item::Kind;
+use crate::item::ItemKind;
 use crate::name::SourceName;
 use crate::protocol::{Era, Notification, RpcError};
 use crate::source::SourceError;
 
 /// The kinds of items that are listed here.
-pub(super) const KINDS: [Kind; 3] = [Kind::Prompt, Kind::Resource, Kind::Template];
+pub(super) const KINDS: [ItemKind; 3] = [ItemKind::Prompt, ItemKind::Resource, ItemKind::Template];
 
 /// What a session may use beside tools. One kind does not wait for another.
 #[derive(Default)]
@@ -22,29 +22,29 @@ pub(super) struct Lists {
     resources: tokio::sync::Mutex<Option<Arc<Listing>>>,
     templates: tokio::sync::Mutex<Option<Arc<Listing>>>,
     /// Of which sources which list is old.
-    stale: Mutex<HashSet<(Kind, SourceName)>>,
+    stale: Mutex<HashSet<(ItemKind, SourceName)>>,
 }
 
 impl Lists {
     /// Takes note that lists of a source have changed.
-    pub(super) fn expire(&self, kinds: &[Kind], source: &SourceName) {
+    pub(super) fn expire(&self, kinds: &[ItemKind], source: &SourceName) {
         self.stale().extend(kinds.iter().map(|kind| (*kind, source.clone())));
     }
 
-    fn of(&self, kind: Kind) -> &tokio::sync::Mutex<Option<Arc<Listing>>> {
+    fn of(&self, kind: ItemKind) -> &tokio::sync::Mutex<Option<Arc<Listing>>> {
         match kind {
-            Kind::Prompt => &self.prompts,
-            Kind::Resource => &self.resources,
-            Kind::Tool | Kind::Template | Kind::Source => &self.templates,
+            ItemKind::Prompt => &self.prompts,
+            ItemKind::Resource => &self.resources,
+            ItemKind::Tool | ItemKind::Template | ItemKind::Source => &self.templates,
         }
     }
 
     /// The sources whose list of a kind is old. They count as asked from now on.
-    fn take_stale(&self, kind: Kind) -> HashSet<SourceName> {
+    fn take_stale(&self, kind: ItemKind) -> HashSet<SourceName> {
         self.stale().extract_if(|(of, _)| *of == kind).map(|(_, source)| source).collect()
     }
 
-    fn stale(&self) -> MutexGuard<'_, HashSet<(Kind, SourceName)>> {
+    fn stale(&self) -> MutexGuard<'_, HashSet<(ItemKind, SourceName)>> {
         // The set is whole at every point at which a holder could panic.
         self.stale.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -53,7 +53,7 @@ impl Lists {
 impl Session {
     /// What the session may use of a kind other than tools. Sources that were asked before are asked again only if they said that
     /// their list has changed.
-    pub(super) async fn list_of(&self, kind: Kind) -> Result<Arc<Listing>, RpcError> {
+    pub(super) async fn list_of(&self, kind: ItemKind) -> Result<Arc<Listing>, RpcError> {
         // What cannot be discovered has no lists either.
         let tools = self.snapshot().await?;
         let mut place = self.lists.of(kind).lock().await;
@@ -84,7 +84,7 @@ impl Session {
     }
 
     /// Takes in what a source said after it was no longer waited for, and tells the agent.
-    pub(super) async fn list_arrived(&self, upstream: Arc<Upstream>, kind: Kind, told: Result<Told, SourceError>) {
+    pub(super) async fn list_arrived(&self, upstream: Arc<Upstream>, kind: ItemKind, told: Result<Told, SourceError>) {
         let told = discovery::noted(&self.context, &self.caller, kind, &upstream, told);
         if told.is_err() {
             return;
@@ -100,15 +100,15 @@ impl Session {
     }
 
     /// Tells the agent that a list has changed.
-    pub(super) fn tell_change(&self, kind: Kind) {
+    pub(super) fn tell_change(&self, kind: ItemKind) {
         let told = Notification { method: kind.changed_method(), params: None };
         match self.agent.era {
-            Era::Legacy => self.outlet.offer(told),
+            Era::Legacy => self.sink.offer(told),
             Era::Modern => self.listeners.tell(&told),
         }
     }
 
-    async fn build_list(&self, answered: Vec<Answered>, kind: Kind) -> Result<Listing, RpcError> {
+    async fn build_list(&self, answered: Vec<Answered>, kind: ItemKind) -> Result<Listing, RpcError> {
         let listing = listing::build(answered, true, &self.context, &self.caller, &self.profile, kind).await;
         listing.map_err(|error| RpcError::new(RpcError::INTERNAL, error))
     }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::Offers;
+use super::ServerInfo;
 use super::listing::Listing;
 use crate::protocol::Era;
 
@@ -12,7 +12,7 @@ const MAX_INSTRUCTIONS: usize = 8 * 1024;
 impl Listing {
     /// What the sources can do together. A legacy session has a snapshot of tools, which never changes; a modern agent that
     /// wants to hear of changes says so.
-    pub(super) fn offers(&self, era: Era) -> Offers {
+    pub(super) fn offers(&self, era: Era) -> ServerInfo {
         let mut merged = json!({});
         for (_, met) in self.sources() {
             merge(&mut merged, met.capabilities.to_value());
@@ -35,7 +35,7 @@ impl Listing {
             Some(format!("{}: {text}", upstream.config.name))
         });
         let said: Vec<_> = said.collect();
-        Offers {
+        ServerInfo {
             capabilities: merged,
             instructions: (!said.is_empty()).then(|| said.join("\n\n")),
             only_era: self.only_era(),

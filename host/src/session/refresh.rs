@@ -16,9 +16,9 @@ use super::Session;
 use super::discovery::{self, Late, Told};
 use super::listing::{self, Listing};
 use super::lists::KINDS;
-use crate::config::Follow;
+use crate::config::DiscoveryMode;
 use crate::context::Upstream;
-use crate::item::Kind;
+use crate::item::ItemKind;
 use crate::ledger;
 use crate::name::SourceName;
 
@@ -75,7 +75,7 @@ impl Refresh {
 impl Session {
     /// Whether the session takes the tools of a source anew when that says that they have changed.
     pub(super) fn follows_tools(&self, upstream: &Upstream) -> bool {
-        upstream.config.discovery == Follow::Live || self.listeners.want_tools() || self.lacks(upstream)
+        upstream.config.discovery == DiscoveryMode::Live || self.listeners.want_tools() || self.lacks(upstream)
     }
 
     /// Whether the session has begun without a source, or with what that said to an earlier one.
@@ -125,7 +125,7 @@ impl Session {
             tokio::spawn(async move {
                 let told = told.await;
                 let Some(session) = me.upgrade().filter(|session| !session.ended()) else { return };
-                if kind != Kind::Tool {
+                if kind != ItemKind::Tool {
                     return session.list_arrived(upstream, kind, told).await;
                 }
                 if let Ok(told) = discovery::noted(&session.context, &session.caller, kind, &upstream, told) {
@@ -137,15 +137,15 @@ impl Session {
 
     async fn take_anew(&self, upstream: &Arc<Upstream>) {
         let source = &upstream.config.name;
-        let asked = discovery::question(upstream, &self.client(), Kind::Tool);
+        let asked = discovery::question(upstream, &self.client(), ItemKind::Tool);
         match timeout(PATIENCE, asked).await {
             Ok(Ok(told)) => {
-                let told = discovery::noted(&self.context, &self.caller, Kind::Tool, upstream, Ok(told));
+                let told = discovery::noted(&self.context, &self.caller, ItemKind::Tool, upstream, Ok(told));
                 if let Ok(told) = told {
                     let changed = self.take_in(upstream, told).await;
                     // Whoever asked to hear of changes hears of each that a source tells, also if none of it is for its eyes.
-                    if !changed && upstream.config.discovery == Follow::Snapshot && self.listeners.want_tools() {
-                        self.tell_change(Kind::Tool);
+                    if !changed && upstream.config.discovery == DiscoveryMode::Snapshot && self.listeners.want_tools() {
+                        self.tell_change(ItemKind::Tool);
                     }
                 }
             }
@@ -164,7 +164,7 @@ impl Session {
         let is_new = before.absence(source).is_some();
         let capabilities = told.met.as_ref().map(|met| met.capabilities.clone());
         let answered = before.answered_but(vec![(Arc::clone(upstream), Ok(told))]);
-        let built = listing::build(answered, false, &self.context, &self.caller, &self.profile, Kind::Tool).await;
+        let built = listing::build(answered, false, &self.context, &self.caller, &self.profile, ItemKind::Tool).await;
         let after = match built {
             Ok(after) => Arc::new(after.after(&before)),
             Err(error) => {
@@ -176,9 +176,10 @@ impl Session {
         *self.lock_tools() = Arc::new(tokio::sync::OnceCell::new_with(Some(Ok(Arc::clone(&after)))));
         if is_new {
             self.lists.expire(&KINDS, source);
-            let has =
-                |capability: &&(&str, Kind)| capabilities.as_ref().is_some_and(|all| all.get(capability.0).is_some());
-            let other = [("prompts", Kind::Prompt), ("resources", Kind::Resource)];
+            let has = |capability: &&(&str, ItemKind)| {
+                capabilities.as_ref().is_some_and(|all| all.get(capability.0).is_some())
+            };
+            let other = [("prompts", ItemKind::Prompt), ("resources", ItemKind::Resource)];
             other.iter().filter(has).for_each(|(_, kind)| self.tell_change(*kind));
         }
         if change.is_none() {
@@ -195,8 +196,8 @@ impl Session {
         );
         let all = |names: &BTreeSet<Arc<str>>| names.iter().map(|name| json!(&**name)).collect::<Vec<_>>();
         let body = json!({ "added": all(added), "removed": all(removed), "changed": all(changed) });
-        self.record(ledger::Kind::ListChanged, body);
-        self.tell_change(Kind::Tool);
+        self.record(ledger::EventKind::ListChanged, body);
+        self.tell_change(ItemKind::Tool);
         true
     }
 }
@@ -231,7 +232,7 @@ impl Change {
 }
 
 /// That the tool with this name was there, and is not any more.
-pub(super) fn removed(kind: Kind, name: &str) -> String {
+pub(super) fn removed(kind: ItemKind, name: &str) -> String {
     format!(
         "{} `{name}` was removed by its source since it was listed; nothing was sent, and a new list shows what there is",
         kind.as_str()

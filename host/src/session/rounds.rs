@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
-use super::carry::Carrying;
+use super::in_flight::InFlightCall;
 use crate::call::SessionId;
 use crate::digest::Digest;
 use crate::gate::{Permit, Ticket};
@@ -54,7 +54,7 @@ pub(super) enum Then {
     /// The request is sent again, with the source's own state.
     Again(Option<Json>),
     /// The call is open at the source.
-    Open(Carrying),
+    Open(InFlightCall),
     /// A legacy source refused the request with this error until a person has opened pages; then it is sent once more as it
     /// was.
     Afresh(Json),

@@ -4,16 +4,16 @@ use std::sync::Arc;
 
 use serde_json::json;
 
-use super::listing::{Shown, may_see};
+use super::listing::{VisibleItem, may_see};
 use super::refresh::removed;
 use super::tasks::{has_tasks, lists_tasks};
 use super::{Session, shortened};
 use crate::call::Risk;
-use crate::catalog::{Filter, Resolved, exposed_uri, resolve_uri};
+use crate::catalog::{Filter, ResolvedUri, exposed_uri, resolve_uri};
 use crate::config::Naming;
-use crate::context::{Met, Upstream};
+use crate::context::{DiscoveredSource, Upstream};
 use crate::gate::risk_of;
-use crate::item::{Item, Kind};
+use crate::item::{Item, ItemKind};
 use crate::lockfile::Acceptance;
 use crate::protocol::{Era, Json, Method, RpcError};
 
@@ -27,10 +27,10 @@ pub(super) fn names_source(params: &Json) -> bool {
 
 impl Session {
     /// The item that a request is about. What is hidden from this session and what does not exist look the same.
-    pub(super) async fn target(&self, method: &Method, params: &Json) -> Result<Shown, RpcError> {
+    pub(super) async fn target(&self, method: &Method, params: &Json) -> Result<VisibleItem, RpcError> {
         match method {
-            Method::ToolsCall => self.named(Kind::Tool, params.get("name"), "params.name").await,
-            Method::PromptsGet => self.named(Kind::Prompt, params.get("name"), "params.name").await,
+            Method::ToolsCall => self.named(ItemKind::Tool, params.get("name"), "params.name").await,
+            Method::PromptsGet => self.named(ItemKind::Prompt, params.get("name"), "params.name").await,
             Method::ResourcesRead | Method::ResourcesSubscribe | Method::ResourcesUnsubscribe => {
                 self.resource(params.get("uri"), "params.uri").await
             }
@@ -38,7 +38,7 @@ impl Session {
                 let about = params.get("ref");
                 let part = |key| about.as_ref().and_then(|about| about.get(key));
                 match about.as_ref().and_then(|about| about.get_str("type")).as_deref() {
-                    Some("ref/prompt") => self.named(Kind::Prompt, part("name"), "params.ref.name").await,
+                    Some("ref/prompt") => self.named(ItemKind::Prompt, part("name"), "params.ref.name").await,
                     Some("ref/resource") => self.template(part("uri")).await,
                     _ => Err(self.invalid("`params.ref.type` must be `ref/prompt` or `ref/resource`")),
                 }
@@ -53,7 +53,7 @@ impl Session {
                     "no method {:?}: the protocol has none of that name, and keeps names that look like its own",
                     shortened(method)
                 );
-                let error = self.turned_away("unknown-method", Kind::Source, "", &text);
+                let error = self.turned_away("unknown-method", ItemKind::Source, "", &text);
                 Err(RpcError { code: RpcError::METHOD_NOT_FOUND, ..error })
             }
             method => self.source_for(method, params).await,
@@ -61,10 +61,10 @@ impl Session {
     }
 
     fn invalid(&self, text: &str) -> RpcError {
-        self.turned_away("invalid-params", Kind::Source, "", text)
+        self.turned_away("invalid-params", ItemKind::Source, "", text)
     }
 
-    async fn named(&self, kind: Kind, name: Option<Json>, shown: &str) -> Result<Shown, RpcError> {
+    async fn named(&self, kind: ItemKind, name: Option<Json>, shown: &str) -> Result<VisibleItem, RpcError> {
         let Some(name) = name.and_then(|name| name.read::<String>().ok()) else {
             return Err(self.turned_away("invalid-params", kind, "", &format!("`{shown}` must be a string")));
         };
@@ -87,9 +87,9 @@ impl Session {
     }
 
     /// A template by its exposed form; and, as some clients complete the URI of a resource, that too.
-    async fn template(&self, uri: Option<Json>) -> Result<Shown, RpcError> {
+    async fn template(&self, uri: Option<Json>) -> Result<VisibleItem, RpcError> {
         let text = uri.as_ref().and_then(|uri| uri.read::<String>().ok()).unwrap_or_default();
-        match self.listing(Kind::Template).await?.get(&text) {
+        match self.listing(ItemKind::Template).await?.get(&text) {
             Some(found) => Ok(found.clone()),
             None => self.resource(uri, "params.ref.uri").await,
         }
@@ -97,11 +97,16 @@ impl Session {
 
     /// A resource that a source listed, or one of a source that it did not list: servers need not list what a template
     /// describes.
-    async fn resource(&self, uri: Option<Json>, shown: &str) -> Result<Shown, RpcError> {
+    async fn resource(&self, uri: Option<Json>, shown: &str) -> Result<VisibleItem, RpcError> {
         let Some(uri) = uri.and_then(|uri| uri.read::<String>().ok()) else {
-            return Err(self.turned_away("invalid-params", Kind::Resource, "", &format!("`{shown}` must be a string")));
+            return Err(self.turned_away(
+                "invalid-params",
+                ItemKind::Resource,
+                "",
+                &format!("`{shown}` must be a string"),
+            ));
         };
-        let listing = self.listing(Kind::Resource).await?;
+        let listing = self.listing(ItemKind::Resource).await?;
         if let Some(found) = listing.get(&uri) {
             return Ok(found.clone());
         }
@@ -114,7 +119,7 @@ impl Session {
         let exposed = exposed_uri(&upstream.config.name, &upstream.config.names, &own);
         let item = Arc::new(Item::unlisted_resource(&upstream.config.name, &upstream.config.tags, &own, &exposed));
         let risk = risk_of(&item, &upstream.config, upstream.is_sealed(), &Acceptance::Unknown);
-        let found = Shown { item, risk, acceptance: Acceptance::Unknown, upstream, group: None };
+        let found = VisibleItem { item, risk, acceptance: Acceptance::Unknown, upstream, group: None };
         match self.filter_of(&found.upstream) {
             Some(filter) if may_see(&self.context, &self.caller, filter, &found).await => Ok(found),
             _ => Err(self.no_resource("not-visible", &uri)),
@@ -122,7 +127,7 @@ impl Session {
     }
 
     fn no_resource(&self, code: &str, uri: &str) -> RpcError {
-        let error = self.turned_away(code, Kind::Resource, uri, "resource not found");
+        let error = self.turned_away(code, ItemKind::Resource, uri, "resource not found");
         let code = if self.agent.era == Era::Modern { RpcError::INVALID_PARAMS } else { RpcError::RESOURCE_NOT_FOUND };
         RpcError { code, ..error }.with_data(serde_json::json!({ "uri": shortened(uri) }))
     }
@@ -135,17 +140,17 @@ impl Session {
     /// The source that an unlisted URI leads to, and the URI there. Among sources that keep their URIs as they are: the one
     /// with the template that fits best, else the only one that has resources.
     async fn resource_source(&self, uri: &str) -> Result<Option<(Arc<Upstream>, String)>, RpcError> {
-        let tools = self.listing(Kind::Tool).await?;
+        let tools = self.listing(ItemKind::Tool).await?;
         let with_resources =
             || tools.sources().filter(|(_, met)| met.capabilities.get("resources").is_some()).map(|(up, _)| up);
         let plain = || with_resources().filter(|upstream| upstream.config.names == Naming::Plain);
-        if let Resolved::Source(name, own) = resolve_uri(uri) {
+        if let ResolvedUri::Source(name, own) = resolve_uri(uri) {
             let found = with_resources().find(|upstream| upstream.config.name.as_str() == name);
             return Ok(found.filter(|up| up.config.names != Naming::Plain).map(|up| (up.clone(), own.to_owned())));
         }
-        let templates = self.listing(Kind::Template).await?;
-        let fixed = |entry: &&Shown| entry.item.name.split('{').next().unwrap_or_default().len();
-        let fits = |entry: &&Shown| {
+        let templates = self.listing(ItemKind::Template).await?;
+        let fixed = |entry: &&VisibleItem| entry.item.name.split('{').next().unwrap_or_default().len();
+        let fits = |entry: &&VisibleItem| {
             let start = entry.item.name.split('{').next().unwrap_or_default();
             entry.upstream.config.names == Naming::Plain && uri.starts_with(start)
         };
@@ -155,9 +160,9 @@ impl Session {
     }
 
     /// The source of a request that names no item: the one that the caller names, or the only one there is.
-    pub(super) async fn source_for(&self, method: &Method, params: &Json) -> Result<Shown, RpcError> {
-        let tools = self.listing(Kind::Tool).await?;
-        let serves = |met: &Met| match method {
+    pub(super) async fn source_for(&self, method: &Method, params: &Json) -> Result<VisibleItem, RpcError> {
+        let tools = self.listing(ItemKind::Tool).await?;
+        let serves = |met: &DiscoveredSource| match method {
             Method::TasksList => lists_tasks(&met.capabilities),
             _ => !method.starts_with("tasks/") || has_tasks(&met.capabilities),
         };
@@ -173,7 +178,7 @@ impl Session {
                 "method {:?} is not served here; if it is one of a source's own, name the source in `_meta` as {META_SOURCE:?}",
                 shortened(method)
             );
-            let error = self.turned_away(code, Kind::Source, named.as_deref().unwrap_or_default(), &text);
+            let error = self.turned_away(code, ItemKind::Source, named.as_deref().unwrap_or_default(), &text);
             return Err(RpcError { code: RpcError::METHOD_NOT_FOUND, ..error });
         };
         let item = Arc::new(upstream.whole_item());
@@ -184,6 +189,6 @@ impl Session {
         } else {
             risk_of(&item, &upstream.config, upstream.is_sealed(), &Acceptance::Unknown)
         };
-        Ok(Shown { item, risk, acceptance: Acceptance::Unknown, upstream, group: None })
+        Ok(VisibleItem { item, risk, acceptance: Acceptance::Unknown, upstream, group: None })
     }
 }

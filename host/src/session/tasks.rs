@@ -7,13 +7,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use serde_json::json;
 
 use super::Session;
-use super::listing::Shown;
+use super::listing::VisibleItem;
 use super::rounds::Question;
 use super::target::names_source;
-use crate::agent::Contact;
+use crate::agent::AgentPeer;
 use crate::call::Risk;
 use crate::context::Upstream;
-use crate::item::Kind;
+use crate::item::ItemKind;
 use crate::lockfile::Acceptance;
 use crate::protocol::{Answer, Era, Json, Method, RpcError, meta};
 
@@ -116,20 +116,21 @@ impl Session {
         method: &Method,
         upstream: &Arc<Upstream>,
         result: Json,
-        contact: &Arc<dyn Contact>,
+        contact: &Arc<dyn AgentPeer>,
     ) -> Result<Json, Answer> {
         if is_handle(&result) && !self.agent.extends(meta::TASKS_EXTENSION) {
             let text = "the source began a task, which this agent did not say that it can follow";
             return Err(Answer::Error(Json::of(&RpcError::new(RpcError::INTERNAL, text))));
         }
-        self.ongoing.tasks.note(upstream, &result);
+        self.continuations.tasks.note(upstream, &result);
         match method {
             Method::TasksGet => self.with_task_questions(upstream, result, contact).await,
             // Whom the source takes for one client may be several.
             Method::TasksList => {
                 let tasks = result.get("tasks").and_then(|tasks| tasks.items()).unwrap_or_default();
-                let known =
-                    |task: &Json| task.get_str("taskId").is_some_and(|id| self.ongoing.tasks.source(&id).is_some());
+                let known = |task: &Json| {
+                    task.get_str("taskId").is_some_and(|id| self.continuations.tasks.source(&id).is_some())
+                };
                 let own: Vec<_> = tasks.into_iter().filter(known).collect();
                 Ok(result.with("tasks", &Json::of(&own)).unwrap_or(result))
             }
@@ -142,20 +143,20 @@ impl Session {
         &self,
         upstream: &Upstream,
         state: Json,
-        contact: &Arc<dyn Contact>,
+        contact: &Arc<dyn AgentPeer>,
     ) -> Result<Json, Answer> {
         let asked = state.get("inputRequests").and_then(|asked| asked.members());
         let (Some(asked), Some(id)) = (asked, state.get_str("taskId")) else { return Ok(state) };
         let mut shown = Json::empty_object();
         for (key, put) in asked.into_iter().take(MAX_QUESTIONS) {
-            let request = match self.ongoing.tasks.shown(&id, &key, &put) {
+            let request = match self.continuations.tasks.shown(&id, &key, &put) {
                 Some(request) => request,
                 None => {
                     let method = put.get_str("method").unwrap_or_default();
                     let question =
                         self.question(upstream, key.clone(), &Method::from(method), put.get("params"), contact).await?;
                     let request = question.as_request();
-                    self.ongoing.tasks.keep(&id, put, question);
+                    self.continuations.tasks.keep(&id, put, question);
                     request
                 }
             };
@@ -171,7 +172,7 @@ impl Session {
         let (Some(answers), Some(id)) = (answers, params.get_str("taskId")) else { return Ok(params) };
         let mut passed = Json::empty_object();
         for (key, answer) in answers {
-            let Some(question) = self.ongoing.tasks.take(&id, &key) else { continue };
+            let Some(question) = self.continuations.tasks.take(&id, &key) else { continue };
             let answer = self.released(question.ticket, Answer::Result(answer)).await?;
             passed = passed.with(&key, &answer).unwrap_or(passed);
         }
@@ -179,10 +180,10 @@ impl Session {
     }
 
     /// `tasks/list`: of the source that is named, or of all that list tasks, in the order of their names.
-    pub(super) async fn list_tasks(&self, params: Json, contact: &Arc<dyn Contact>) -> Result<Answer, RpcError> {
-        let tools = self.listing(Kind::Tool).await?;
+    pub(super) async fn list_tasks(&self, params: Json, contact: &Arc<dyn AgentPeer>) -> Result<Answer, RpcError> {
+        let tools = self.listing(ItemKind::Tool).await?;
         let listing = tools.sources().filter(|(_, met)| lists_tasks(&met.capabilities));
-        let several: Vec<_> = listing.map(|(upstream, _)| Shown::whole_source(upstream)).collect();
+        let several: Vec<_> = listing.map(|(upstream, _)| VisibleItem::whole_source(upstream)).collect();
         if several.len() < 2 || names_source(&params) {
             return self.call(&Method::TasksList, params, contact).await;
         }
@@ -190,7 +191,7 @@ impl Session {
         for source in several {
             let mut page = params.without("cursor");
             for _ in 0..MAX_PAGES {
-                let result = match self.carry_out(&Method::TasksList, page, &source, contact).await? {
+                let result = match self.execute(&Method::TasksList, page, &source, contact).await? {
                     Answer::Result(result) => result,
                     refused @ Answer::Error(_) => return Ok(refused),
                 };
@@ -204,24 +205,25 @@ impl Session {
     }
 
     /// The source of a task that this session began. One of another session is as unknown as one that never was.
-    pub(super) async fn of_task(&self, method: &Method, params: &Json) -> Result<Shown, RpcError> {
+    pub(super) async fn of_task(&self, method: &Method, params: &Json) -> Result<VisibleItem, RpcError> {
         // Where no source has tasks, that is what there is to say.
-        let tools = self.listing(Kind::Tool).await?;
+        let tools = self.listing(ItemKind::Tool).await?;
         if !tools.sources().any(|(_, met)| has_tasks(&met.capabilities)) {
             return self.source_for(method, params).await;
         }
         if self.agent.era == Era::Modern && !self.agent.extends(meta::TASKS_EXTENSION) {
-            let error = self.turned_away("missing-capability", Kind::Source, "", "the request does not declare tasks");
+            let error =
+                self.turned_away("missing-capability", ItemKind::Source, "", "the request does not declare tasks");
             let needed = json!({ "requiredCapabilities": { "extensions": { meta::TASKS_EXTENSION: {} } } });
             return Err(RpcError { code: RpcError::MISSING_CAPABILITY, ..error }.with_data(needed));
         }
         let id = params.get_str("taskId").unwrap_or_default();
-        let Some(upstream) = self.ongoing.tasks.source(&id) else {
+        let Some(upstream) = self.continuations.tasks.source(&id) else {
             let text = "no such task of this session";
-            return Err(self.turned_away("unknown-task", Kind::Source, "", text));
+            return Err(self.turned_away("unknown-task", ItemKind::Source, "", text));
         };
         let item = Arc::new(upstream.whole_item());
         // The call that began it had its permit.
-        Ok(Shown { item, risk: Risk::Harmless, acceptance: Acceptance::Unknown, upstream, group: None })
+        Ok(VisibleItem { item, risk: Risk::Harmless, acceptance: Acceptance::Unknown, upstream, group: None })
     }
 }

@@ -8,11 +8,11 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::time::{Instant, timeout_at};
 
-use super::{Client, Discovery, Health, Lane, Listed, Relay, Source, SourceError, Status};
+use super::{ConcurrencyLimit, Discovery, Health, Listed, Relay, Source, SourceClient, SourceError, Status};
 use crate::call::{Outcome, SessionId};
 use crate::config::SourceConfig;
 use crate::gate::Permit;
-use crate::item::Kind;
+use crate::item::ItemKind;
 use crate::name::ProfileName;
 use crate::plugin::{Failure, Functions, ToolFailure, Tools};
 use crate::protocol::{Answer, Json, Method, RpcError};
@@ -38,7 +38,7 @@ enum Callee {
 pub struct ComponentSource {
     tools: Callee,
     timeout: Duration,
-    lane: Lane,
+    concurrency: ConcurrencyLimit,
     /// Whether it can change nothing and tell nobody.
     sealed: bool,
 }
@@ -51,7 +51,7 @@ impl ComponentSource {
         Self {
             tools: Callee::Tools(tools),
             timeout: config.timeout,
-            lane: Lane::new(&config.name, config.places),
+            concurrency: ConcurrencyLimit::new(&config.name, config.places),
             sealed,
         }
     }
@@ -59,8 +59,8 @@ impl ComponentSource {
     /// The same of a component of functions.
     #[must_use]
     pub fn of_functions(functions: Functions, config: &SourceConfig) -> Self {
-        let (sealed, lane) = (functions.is_sealed(), Lane::new(&config.name, config.places));
-        Self { tools: Callee::Functions(functions), timeout: config.timeout, lane, sealed }
+        let (sealed, concurrency) = (functions.is_sealed(), ConcurrencyLimit::new(&config.name, config.places));
+        Self { tools: Callee::Functions(functions), timeout: config.timeout, concurrency, sealed }
     }
 
     async fn read(&self, tools: &Tools, profile: &ProfileName, params: &Json, deadline: Instant) -> Outcome {
@@ -99,7 +99,7 @@ impl ComponentSource {
 
 #[async_trait]
 impl Source for ComponentSource {
-    async fn discover(&self, _: &Arc<dyn Client>) -> Result<Discovery, SourceError> {
+    async fn discover(&self, _: &Arc<dyn SourceClient>) -> Result<Discovery, SourceError> {
         let (identity, listed) = match &self.tools {
             Callee::Tools(tools) => (tools.identity(), self.in_time(&Method::ToolsList, tools.definitions()).await?),
             Callee::Functions(functions) => (functions.identity(), Ok(functions.definitions())),
@@ -120,11 +120,11 @@ impl Source for ComponentSource {
         })
     }
 
-    async fn list(&self, client: &Arc<dyn Client>, kind: Kind) -> Result<Listed, SourceError> {
+    async fn list(&self, client: &Arc<dyn SourceClient>, kind: ItemKind) -> Result<Listed, SourceError> {
         let failed = |failure| SourceError::Protocol(format!("it lists no resources: {failure}"));
         Ok(match (kind, &self.tools) {
-            (Kind::Tool, _) => self.discover(client).await?.tools,
-            (Kind::Resource, Callee::Tools(tools)) if tools.offers_resources() => {
+            (ItemKind::Tool, _) => self.discover(client).await?.tools,
+            (ItemKind::Resource, Callee::Tools(tools)) if tools.offers_resources() => {
                 let resources = self.in_time(&Method::ResourcesList, tools.resources(client.profile())).await?;
                 Listed { items: resources.map_err(failed)?, ..Listed::default() }
             }
@@ -132,14 +132,14 @@ impl Source for ComponentSource {
         })
     }
 
-    async fn notify(&self, permit: Permit, _: &Arc<dyn Client>) -> Result<(), SourceError> {
+    async fn notify(&self, permit: Permit, _: &Arc<dyn SourceClient>) -> Result<(), SourceError> {
         Err(SourceError::Protocol(format!("a component takes no notification `{}`", permit.method())))
     }
 
-    async fn call(&self, permit: Permit, _: &Arc<dyn Client>, _: Relay) -> Outcome {
+    async fn call(&self, permit: Permit, _: &Arc<dyn SourceClient>, _: Relay) -> Outcome {
         let caller = &permit.call().caller;
         let deadline = Instant::now() + self.timeout;
-        let _turn = match self.lane.turn(permit.method(), deadline).await {
+        let _turn = match self.concurrency.turn(permit.method(), deadline).await {
             Ok(turn) => turn,
             Err(busy) => return Outcome::NotSent(busy),
         };

@@ -9,7 +9,7 @@ use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 use secrecy::{ExposeSecret, SecretString};
 
 use super::link::{Deadlines, Link, Party};
-use super::supervised::{Care, Dial, Supervised};
+use super::supervised::{Dial, Supervised, SupervisionConfig};
 use super::{Discovery, SourceError};
 use crate::config::{Carrier, Endpoint, OWN_HEADERS, SourceConfig};
 use crate::egress::{Egress, Reach, shown};
@@ -69,7 +69,7 @@ impl HttpSource {
         let way = Way { source: config.name.clone(), url: url.clone(), client, headers, bearer };
         let (carrier, limit) = (*carrier, config.max_message);
         let server = Server { way, carrier, limit, speaks_sse: AtomicBool::new(false) };
-        Ok(Self::of(Care::of(config, record), server))
+        Ok(Self::of(SupervisionConfig::of(config, record), server))
     }
 }
 

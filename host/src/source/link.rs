@@ -12,34 +12,34 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
 use super::transport::Transport;
-use super::{Client, Discovery, Listed, Relay, SourceError};
+use super::{Discovery, Listed, Relay, SourceClient, SourceError};
 use crate::call::Outcome;
-use crate::item::Kind;
+use crate::item::ItemKind;
 use crate::name::SourceName;
 use crate::protocol::meta::LOG_LEVEL;
 use crate::protocol::{Era, Json, Message, Method, Notification};
 
-mod audience;
-mod errands;
+mod control_queue;
 mod handshake;
 mod meta;
 mod pages;
 mod pending;
 mod route;
+mod subscribers;
 mod time;
 
-pub(crate) use audience::Audience;
-use errands::Errand;
+use control_queue::ControlMessage;
 use handshake::Agreed;
 pub(crate) use handshake::{Deadlines, Opening};
 use meta::Hop;
 pub(crate) use pages::needed as pages_needed;
 use pending::{Caller, Lost, Shared};
+pub(crate) use subscribers::Subscribers;
 pub(crate) use time::CallTime;
 
 /// Short messages of our own (cancellations, answers to pings) that wait to be sent. Beyond it they are dropped: a source
 /// that reads nothing would not read them either.
-const MAX_ERRANDS: usize = 64;
+const MAX_CONTROL_MESSAGES: usize = 64;
 
 /// How long a request may stay open whose point is to stay open. Ends before a counter of milliseconds does.
 const FOR_GOOD: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
@@ -75,9 +75,9 @@ pub(crate) struct Party {
     /// What of an agent's `_meta` the source may have.
     pub(crate) context: Arc<[String]>,
     /// Whose the connection becomes if it cannot be shared.
-    pub(crate) client: Option<Weak<dyn Client>>,
+    pub(crate) client: Option<Weak<dyn SourceClient>>,
     /// Who is told of changes where it is shared.
-    pub(crate) audience: Arc<Audience>,
+    pub(crate) subscribers: Arc<Subscribers>,
 }
 
 impl Link {
@@ -85,27 +85,29 @@ impl Link {
     /// future drops the connection. On an error the transport has been closed.
     ///
     /// # Errors
-    /// [`SourceError`]; what the transport knows of an end is in [`Transport::obituary`].
+    /// [`SourceError`]; what the transport knows of an end is in [`Transport::exit_reason`].
     pub(crate) async fn open(
         transport: Arc<dyn Transport>,
         deadlines: Deadlines,
         party: Party,
     ) -> Result<(Self, Discovery), SourceError> {
         let whole = deadlines.whole;
-        let (errands, queue) = mpsc::channel(MAX_ERRANDS);
+        let (control_queue, queue) = mpsc::channel(MAX_CONTROL_MESSAGES);
         let shared = Arc::new(Shared {
             transport: Arc::clone(&transport),
             party,
             owner: OnceLock::new(),
-            errands,
+            control_queue,
             pending: Mutex::default(),
             places: Arc::new(Semaphore::new(route::MAX_ASKED)),
             strays: AtomicU64::new(0),
             timed_out: AtomicU32::new(0),
             news: watch::Sender::new(()),
         });
-        let tasks =
-            [tokio::spawn(route::read(Arc::clone(&shared))), tokio::spawn(errands::run(Arc::clone(&transport), queue))];
+        let tasks = [
+            tokio::spawn(route::read(Arc::clone(&shared))),
+            tokio::spawn(control_queue::run(Arc::clone(&transport), queue)),
+        ];
         // From here on a dropped future drops the link, and so stops the tasks.
         let level = tokio::sync::Mutex::default();
         let mut link = Self { shared, agreed: Agreed::default(), deadlines, level, tasks };
@@ -114,7 +116,10 @@ impl Link {
             transport.agreed(&link.agreed.protocol);
             link.discover().await
         };
-        match timeout(whole, opened).await.unwrap_or_else(|_| Err(handshake::late(&Kind::Tool.list_method(), whole))) {
+        match timeout(whole, opened)
+            .await
+            .unwrap_or_else(|_| Err(handshake::late(&ItemKind::Tool.list_method(), whole)))
+        {
             Ok(discovery) => Ok((link, discovery)),
             Err(error) => {
                 transport.close().await;
@@ -133,7 +138,7 @@ impl Link {
             protocol: self.agreed.protocol.clone(),
             capabilities: self.agreed.capabilities.clone(),
             instructions: self.agreed.instructions.clone(),
-            tools: self.list(Kind::Tool).await?,
+            tools: self.list(ItemKind::Tool).await?,
         })
     }
 
@@ -141,11 +146,11 @@ impl Link {
     ///
     /// # Errors
     /// As for [`Link::discover`].
-    pub(crate) async fn list(&self, kind: Kind) -> Result<Listed, SourceError> {
+    pub(crate) async fn list(&self, kind: ItemKind) -> Result<Listed, SourceError> {
         let whole = self.deadlines.whole;
         let listing = handshake::list(&self.shared, &self.agreed, kind, self.deadlines.list);
         let mut listed = timeout(whole, listing).await.map_err(|_| handshake::late(&kind.list_method(), whole))??;
-        if kind == Kind::Tool && self.is_modern() {
+        if kind == ItemKind::Tool && self.is_modern() {
             listed.items = self.shared.transport.listed(listed.items);
         }
         Ok(listed)
@@ -164,7 +169,7 @@ impl Link {
         &self,
         method: &Method,
         params: &Json,
-        client: &Arc<dyn Client>,
+        client: &Arc<dyn SourceClient>,
         relay: Relay,
         time: CallTime,
     ) -> Outcome {
@@ -222,7 +227,7 @@ impl Link {
         &self,
         method: &Method,
         params: &Json,
-        client: &Arc<dyn Client>,
+        client: &Arc<dyn SourceClient>,
         timeout: Duration,
     ) -> Result<(), SourceError> {
         let capabilities = client.capabilities();
@@ -239,7 +244,7 @@ impl Link {
 
     /// Sends a notification when the source takes it.
     pub(crate) fn tell(&self, notification: Notification) {
-        self.shared.errand(Message::Notification(notification));
+        self.shared.send_soon(Message::Notification(notification));
     }
 
     /// Whether the connection still stands, as far as is known.
@@ -326,7 +331,7 @@ impl Link {
     pub(crate) async fn said(&self) {
         let (done, said) = oneshot::channel();
         // An error is the end of the connection: nothing more can be said.
-        if self.shared.errands.send(Errand::Said(done)).await.is_ok() {
+        if self.shared.control_queue.send(ControlMessage::Said(done)).await.is_ok() {
             let _ = said.await;
         }
     }

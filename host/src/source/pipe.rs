@@ -157,7 +157,7 @@ impl Pipe {
             )),
             SourceError::Protocol(why) => SourceError::Protocol(format!("{label}: {why}")),
             // How it ended says more than where that was noticed.
-            SourceError::Closed(why) => SourceError::Closed(self.obituary().unwrap_or(why)),
+            SourceError::Closed(why) => SourceError::Closed(self.exit_reason().unwrap_or(why)),
             error => error,
         }
     }
@@ -230,7 +230,7 @@ impl Pipe {
 impl Transport for Pipe {
     async fn send(&self, message: &Message) -> Result<(), TransportError> {
         let gone =
-            || TransportError::Closed(self.obituary().unwrap_or_else(|| format!("{} takes no input", self.label)));
+            || TransportError::Closed(self.exit_reason().unwrap_or_else(|| format!("{} takes no input", self.label)));
         let queue = self.outgoing().clone().ok_or_else(gone)?;
         let mut line = Vec::from(message.to_line());
         if line.len() > self.limit {
@@ -277,7 +277,7 @@ impl Transport for Pipe {
         self.settle().await;
     }
 
-    fn obituary(&self) -> Option<String> {
+    fn exit_reason(&self) -> Option<String> {
         let (over, verdict) = self.incoming.try_lock().map_or((false, None), |i| (i.over, i.verdict.clone()));
         if verdict.is_some() {
             return verdict;

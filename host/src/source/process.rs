@@ -9,10 +9,10 @@ use async_trait::async_trait;
 
 use super::link::{Deadlines, Link, Party};
 use super::pipe::{Pipe, Secrets, Wire, escape};
-use super::supervised::{Care, Dial, Supervised};
+use super::supervised::{Dial, Supervised, SupervisionConfig};
 use super::transport::Transport;
 use super::{Discovery, SourceError, log_file};
-use crate::cell::{Cage, StartError};
+use crate::cell::{ProcessCell, StartError};
 use crate::config::{Endpoint, SourceConfig};
 use crate::secret::Value;
 use running::Running;
@@ -29,7 +29,7 @@ pub(crate) type ProcessSource = Supervised<Program>;
 pub(crate) struct Program {
     argv: Vec<String>,
     env: Vec<(String, String)>,
-    cage: Arc<Cage>,
+    process_cell: Arc<ProcessCell>,
     /// The largest message, in bytes.
     limit: usize,
     /// Values that must not reach the log.
@@ -42,27 +42,32 @@ impl ProcessSource {
     ///
     /// # Errors
     /// [`SourceError::Start`] if the configuration describes no program.
-    pub(crate) fn new(config: &SourceConfig, cage: Arc<Cage>, env: Vec<(String, String)>) -> Result<Self, SourceError> {
+    pub(crate) fn new(
+        config: &SourceConfig,
+        process_cell: Arc<ProcessCell>,
+        env: Vec<(String, String)>,
+    ) -> Result<Self, SourceError> {
         let Endpoint::Command { argv, env: listed, .. } = &config.endpoint else {
             return Err(SourceError::Start(format!("source `{}` has no `command`", config.name)));
         };
         let is_secret = |name: &str| matches!(listed.get(name), Some(Value::Secret(_)));
         let secrets = Secrets::new(env.iter().filter(|(name, _)| is_secret(name)).map(|(_, value)| value.as_str()));
-        let care = Care::of(config, cage.cells.recorder());
-        let program = Program { argv: argv.clone(), env, cage, limit: config.max_message, secrets };
-        Ok(Self::of(care, program))
+        let supervision = SupervisionConfig::of(config, process_cell.cells.recorder());
+        let program = Program { argv: argv.clone(), env, process_cell, limit: config.max_message, secrets };
+        Ok(Self::of(supervision, program))
     }
 }
 
 #[async_trait]
 impl Dial for Program {
     async fn dial(&self, deadlines: Deadlines, party: Party) -> Result<(Link, Discovery), SourceError> {
-        let plan = self.cage.plan(&self.env).await.map_err(|error| SourceError::Start(error.to_string()))?;
-        tracing::info!(source = %self.cage.source(), program = %plan.launch.program.display(), "program of the source");
-        let cells = &self.cage.cells;
-        let log = log_file(&cells.data_dir, self.cage.source());
+        let plan = self.process_cell.plan(&self.env).await.map_err(|error| SourceError::Start(error.to_string()))?;
+        tracing::info!(source = %self.process_cell.source(), program = %plan.launch.program.display(), "program of the source");
+        let cells = &self.process_cell.cells;
+        let log = log_file(&cells.data_dir, self.process_cell.source());
         let wire = Wire { limit: self.limit, log, secrets: self.secrets.clone() };
-        let started = Running::start(plan.launch, cells.launcher.clone(), |ready| self.cage.started(ready)).await;
+        let started =
+            Running::start(plan.launch, cells.launcher.clone(), |ready| self.process_cell.started(ready)).await;
         let (running, streams) = started.map_err(|error| self.not_started(&error))?;
         let pipe = Arc::new(Pipe::with(Box::new(running), streams, self.label(), wire));
         let transport: Arc<dyn Transport> = Arc::<Pipe>::clone(&pipe);
@@ -75,7 +80,7 @@ impl Program {
         let label = self.label();
         SourceError::Start(match error {
             StartError::System(error) => {
-                format!("{label} could not be started by {:?}: {error}", self.cage.cells.launcher)
+                format!("{label} could not be started by {:?}: {error}", self.process_cell.cells.launcher)
             }
             StartError::Refused(refusal) => format!("{label} was not started: {refusal}"),
         })
@@ -90,7 +95,10 @@ impl Program {
 impl std::fmt::Debug for Program {
     // The environment holds secrets.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Program").field("name", self.cage.source()).field("argv", &self.argv).finish_non_exhaustive()
+        f.debug_struct("Program")
+            .field("name", self.process_cell.source())
+            .field("argv", &self.argv)
+            .finish_non_exhaustive()
     }
 }
 

@@ -13,18 +13,20 @@ use futures_util::future::{BoxFuture, join_all};
 use tokio::time::timeout_at;
 
 use super::link::{CallTime, Deadlines, Link, Party};
-use super::{Client, DRAIN_DEADLINE, Discovery, Health, Lane, Listed, Relay, Source, SourceError, Status};
+use super::{
+    ConcurrencyLimit, DRAIN_DEADLINE, Discovery, Health, Listed, Relay, Source, SourceClient, SourceError, Status,
+};
 use crate::call::{Outcome, SessionId};
 use crate::config::{Lifecycle, SourceConfig};
 use crate::gate::Permit;
-use crate::item::Kind;
+use crate::item::ItemKind;
 use crate::ledger::Recorder;
 use crate::name::SourceName;
 use crate::protocol::{Era, Notification};
 use common::Core;
 use connection::Connection;
 use drive::{Begin, drive};
-use line::{Line, Patience, Wanted};
+use slot::{ConnectionSlot, Patience, Wanted};
 
 mod common;
 mod connection;
@@ -32,9 +34,9 @@ mod drive;
 mod eras;
 mod held;
 mod known;
-mod line;
 mod machine;
 mod own;
+mod slot;
 
 /// How one connection is made.
 #[async_trait]
@@ -47,11 +49,11 @@ pub(crate) trait Dial: Send + Sync + std::fmt::Debug + 'static {
 }
 
 /// How a source is looked after.
-pub(crate) struct Care {
+pub(crate) struct SupervisionConfig {
     pub(crate) name: SourceName,
     /// Of each call.
     pub(crate) timeout: Duration,
-    pub(crate) lane: Lane,
+    pub(crate) concurrency: ConcurrencyLimit,
     pub(crate) lifecycle: Lifecycle,
     /// How long a shared connection that nobody uses is kept.
     pub(crate) idle: Duration,
@@ -67,12 +69,12 @@ pub(crate) struct Care {
     pub(crate) record: Recorder,
 }
 
-impl Care {
+impl SupervisionConfig {
     pub(crate) fn of(config: &SourceConfig, record: Recorder) -> Self {
         Self {
             name: config.name.clone(),
             timeout: config.timeout,
-            lane: Lane::new(&config.name, config.places),
+            concurrency: ConcurrencyLimit::new(&config.name, config.places),
             lifecycle: config.lifecycle,
             idle: config.idle,
             eager: config.eager,
@@ -91,8 +93,8 @@ pub(crate) struct Supervised<D> {
 }
 
 impl<D: Dial> Supervised<D> {
-    pub(super) fn of(care: Care, dial: D) -> Self {
-        Self { core: Arc::new(Core::new(care, dial)) }
+    pub(super) fn of(supervision: SupervisionConfig, dial: D) -> Self {
+        Self { core: Arc::new(Core::new(supervision, dial)) }
     }
 
     /// For tests that are in a hurry, before anything is connected.
@@ -107,8 +109,8 @@ impl<D: Dial> Supervised<D> {
 
 #[async_trait]
 impl<D: Dial> Source for Supervised<D> {
-    async fn discover(&self, client: &Arc<dyn Client>) -> Result<Discovery, SourceError> {
-        if self.core.care.lifecycle == Lifecycle::PerCall {
+    async fn discover(&self, client: &Arc<dyn SourceClient>) -> Result<Discovery, SourceError> {
+        if self.core.supervision.lifecycle == Lifecycle::PerCall {
             return Ok(self.core.single(client).await?.1);
         }
         if let Some(discovery) = self.core.known_to(client) {
@@ -121,28 +123,28 @@ impl<D: Dial> Source for Supervised<D> {
         .await
     }
 
-    async fn list(&self, client: &Arc<dyn Client>, kind: Kind) -> Result<Listed, SourceError> {
-        if self.core.care.lifecycle == Lifecycle::PerCall {
+    async fn list(&self, client: &Arc<dyn SourceClient>, kind: ItemKind) -> Result<Listed, SourceError> {
+        if self.core.supervision.lifecycle == Lifecycle::PerCall {
             let (single, _) = self.core.single(client).await?;
             return single.connection.link.list(kind).await;
         }
         self.over(client, move |connection, _| Box::pin(connection.list(kind))).await
     }
 
-    async fn call(&self, permit: Permit, client: &Arc<dyn Client>, relay: Relay) -> Outcome {
+    async fn call(&self, permit: Permit, client: &Arc<dyn SourceClient>, relay: Relay) -> Outcome {
         let core = &self.core;
         let time = CallTime::of(core.timeout);
-        let _turn = match core.care.lane.turn(permit.method(), time.until).await {
+        let _turn = match core.supervision.concurrency.turn(permit.method(), time.until).await {
             Ok(turn) => turn,
             Err(busy) => return Outcome::NotSent(busy),
         };
-        if core.care.lifecycle == Lifecycle::PerCall {
+        if core.supervision.lifecycle == Lifecycle::PerCall {
             let single = match timeout_at(time.until, core.single(client)).await {
                 Ok(Ok((single, _))) => single,
                 Ok(Err(error)) => return Outcome::NotSent(error.to_string()),
                 Err(_) => return Outcome::NotSent(time.is_over()),
             };
-            return core.carry(&single.connection, &permit, client, relay, time).await;
+            return core.send_call(&single.connection, &permit, client, relay, time).await;
         }
         let others = permit.call().attempt.is_some_and(|attempt| attempt.others);
         let patience = if others { Patience::Elsewhere } else { Patience::Reconnect };
@@ -153,7 +155,7 @@ impl<D: Dial> Source for Supervised<D> {
                 Ok(Err(error)) => return Outcome::NotSent(error.to_string()),
                 Err(_) => return Outcome::NotSent(time.is_over()),
             };
-            let outcome = core.carry(&connection, &permit, client, relay.clone(), time).await;
+            let outcome = core.send_call(&connection, &permit, client, relay.clone(), time).await;
             if connection.link.has_owner() {
                 core.note_held(client, &connection, &permit, &outcome);
             }
@@ -165,11 +167,11 @@ impl<D: Dial> Source for Supervised<D> {
         }
     }
 
-    async fn notify(&self, permit: Permit, client: &Arc<dyn Client>) -> Result<(), SourceError> {
+    async fn notify(&self, permit: Permit, client: &Arc<dyn SourceClient>) -> Result<(), SourceError> {
         let core = &self.core;
         let failed = |error: SourceError| SourceError::Start(error.to_string());
         let (method, params) = (permit.method(), permit.source_params());
-        if core.care.lifecycle == Lifecycle::PerCall {
+        if core.supervision.lifecycle == Lifecycle::PerCall {
             let (single, _) = core.single(client).await.map_err(failed)?;
             return single.connection.link.notify(method, params, client, core.timeout).await;
         }
@@ -194,7 +196,7 @@ impl<D: Dial> Source for Supervised<D> {
     }
 
     fn end_session(&self, session: &SessionId) {
-        self.core.shared_lines().for_each(|line| line.audience.leave(session));
+        self.core.shared_lines().for_each(|line| line.subscribers.leave(session));
         let line = self.core.own().remove(session);
         let Some(line) = line else { return };
         self.core.close_later(async move { line.stop(Duration::ZERO).await });
@@ -211,8 +213,8 @@ impl<D: Dial> Source for Supervised<D> {
         Health {
             status: Status::of_all(lines().map(|line| line.status())),
             connected: lines().any(|line| line.open().is_some()),
-            last_ping: u64::try_from(core.vitals.last_ping.load(Ordering::Relaxed)).ok().filter(|at| *at > 0),
-            error_count: core.vitals.errors.load(Ordering::Relaxed),
+            last_ping: u64::try_from(core.counters.last_ping.load(Ordering::Relaxed)).ok().filter(|at| *at > 0),
+            error_count: core.counters.errors.load(Ordering::Relaxed),
             error: lines().find_map(|line| line.error()),
         }
     }
@@ -235,14 +237,14 @@ impl<D: Dial> Source for Supervised<D> {
             core.end(&line, machine::Event::Restarted, cause, DRAIN_DEADLINE, line.must_stay());
         }
         let shared: Vec<_> = core.shared_lines().cloned().collect();
-        let wanted = |line: &&Arc<Line>| line.status() != Status::Idle || core.wants(line);
+        let wanted = |line: &&Arc<ConnectionSlot>| line.status() != Status::Idle || core.wants(line);
         let restarted = shared.iter().filter(wanted).map(|line| {
             core.end(line, machine::Event::Restarted, cause, DRAIN_DEADLINE, true);
         });
         if restarted.count() == 0 {
             return Ok(Status::Idle);
         }
-        let nobody: Arc<dyn Client> = Arc::new(super::Onlooker);
+        let nobody: Arc<dyn SourceClient> = Arc::new(super::NoClient);
         match tokio::time::timeout(patience, self.connect(&nobody, Patience::Attempt)).await {
             Ok(connected) => connected.map(|_| Status::Ready),
             Err(_) => Ok(core.main_line().status()),
@@ -265,7 +267,7 @@ impl<D: Dial> Supervised<D> {
     /// one: a source that has forgotten a session says so only when it is asked.
     async fn over<T>(
         &self,
-        client: &Arc<dyn Client>,
+        client: &Arc<dyn SourceClient>,
         work: impl for<'a> Fn(&'a Connection, Option<Discovery>) -> BoxFuture<'a, Result<T, SourceError>>,
     ) -> Result<T, SourceError> {
         // Where no session waits, somebody wants to know what comes of the next attempt.
@@ -283,11 +285,11 @@ impl<D: Dial> Supervised<D> {
     /// The open connection for a client, or a new one with what it said of itself.
     async fn connect(
         &self,
-        client: &Arc<dyn Client>,
+        client: &Arc<dyn SourceClient>,
         patience: Patience,
     ) -> Result<(Arc<Connection>, Option<Discovery>), SourceError> {
         let core = &self.core;
-        let mut waited: Option<(Arc<Line>, u64)> = None;
+        let mut waited: Option<(Arc<ConnectionSlot>, u64)> = None;
         loop {
             let line = core.line_for(client, patience);
             if waited.is_none()

@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::sync::Notify;
 
-use super::{Care, Client, Lane, Onlooker, Relay, nobody_to_ask};
+use super::{ConcurrencyLimit, NoClient, Relay, SourceClient, SupervisionConfig, nobody_to_ask};
 use crate::call::{Call, Outcome, SessionId};
 use crate::config::Lifecycle;
 use crate::digest::Digest;
@@ -16,8 +16,8 @@ use crate::item::Item;
 use crate::plugin::testing::view;
 use crate::protocol::{Answer, Era, Json, Notification, Request};
 
-pub(crate) fn nobody() -> Arc<dyn Client> {
-    Arc::new(Onlooker)
+pub(crate) fn nobody() -> Arc<dyn SourceClient> {
+    Arc::new(NoClient)
 }
 
 pub(crate) fn silent() -> Relay {
@@ -43,7 +43,7 @@ impl Ear {
     }
 
     /// As whom a source is spoken to.
-    pub(crate) fn client(self: &Arc<Self>) -> Arc<dyn Client> {
+    pub(crate) fn client(self: &Arc<Self>) -> Arc<dyn SourceClient> {
         Arc::clone(self) as _
     }
 
@@ -62,7 +62,7 @@ impl Ear {
 }
 
 #[async_trait]
-impl Client for Ear {
+impl SourceClient for Ear {
     fn session(&self) -> Option<&SessionId> {
         Some(&self.session)
     }
@@ -85,11 +85,11 @@ impl Client for Ear {
 }
 
 /// Of a source `test` that is used for ever, and whose doings are no record.
-pub(crate) fn care(timeout: Duration) -> Care {
-    Care {
+pub(crate) fn supervision(timeout: Duration) -> SupervisionConfig {
+    SupervisionConfig {
         name: "test".parse().unwrap(),
         timeout,
-        lane: Lane::new(&"test".parse().unwrap(), None),
+        concurrency: ConcurrencyLimit::new(&"test".parse().unwrap(), None),
         lifecycle: Lifecycle::Warm,
         idle: Duration::from_secs(24 * 60 * 60),
         eager: false,

@@ -25,7 +25,7 @@ pub(crate) trait Transport: Send + Sync {
     /// Ends the connection within [`CLOSE_DEADLINE`](crate::limits::CLOSE_DEADLINE); idempotent.
     async fn close(&self);
     /// What is known of why the connection ended ("exited with status 1; its last words: …").
-    fn obituary(&self) -> Option<String>;
+    fn exit_reason(&self) -> Option<String>;
 }
 
 /// A message from the source.

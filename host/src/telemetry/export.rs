@@ -24,7 +24,7 @@ use url::Url;
 
 use super::{Facts, Side};
 use crate::config::TelemetryConfig;
-use crate::egress::{Client, Egress, Outgoing, shown};
+use crate::egress::{Egress, HttpClient, Outgoing, shown};
 use crate::secret::Secrets;
 
 /// Spans that wait for the collector. A second of a busy broker, and a megabyte.
@@ -108,7 +108,7 @@ impl std::fmt::Debug for Exporter {
 }
 
 struct Collector {
-    client: Client,
+    client: HttpClient,
     url: Url,
     headers: HeaderMap,
     counts: Arc<Counts>,

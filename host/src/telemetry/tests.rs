@@ -13,7 +13,7 @@ use prost::Message as _;
 use serde_json::json;
 use tokio::sync::mpsc;
 
-use crate::agent::{Agent, Contact, Elicitation, Nobody, Transport};
+use crate::agent::{Agent, AgentPeer, Elicitation, NoAgent, TransportKind};
 use crate::broker::Broker;
 use crate::config::Config;
 use crate::protocol::{Answer, Json, Notification};
@@ -63,7 +63,7 @@ async fn remote() -> SocketAddr {
 struct Numbered(&'static str);
 
 #[async_trait::async_trait]
-impl Contact for Numbered {
+impl AgentPeer for Numbered {
     async fn notify(&self, _: Notification) {}
 
     fn request_id(&self) -> Option<Json> {
@@ -98,7 +98,7 @@ async fn session(broker: &Broker) -> Arc<Session> {
 
 async fn call(session: &Session, tool: &str, meta: serde_json::Value) -> Answer {
     let params = json!({ "name": tool, "arguments": { "a": 7_340_032, "b": 0 }, "_meta": meta });
-    session.request("tools/call", Json::of(&params), Arc::new(Nobody)).await
+    session.request("tools/call", Json::of(&params), Arc::new(NoAgent)).await
 }
 
 fn attribute<'a>(span: &'a Span, key: &str) -> Option<&'a str> {
@@ -170,7 +170,7 @@ async fn a_span_says_by_what_and_in_which_revision_either_side_speaks() {
     let (address, mut seen) = collector(StatusCode::OK).await;
     let remote = format!("[sources.far]\nurl = \"http://{}/mcp\"\ndangerous-allow-private = true\n", remote().await);
     let broker = configured(folder.path(), &format!("http://{address}"), "never", &remote).await;
-    let agent = Agent { revision: Some("2025-11-25"), transport: Some(Transport::Pipe), ..Agent::named("test") };
+    let agent = Agent { revision: Some("2025-11-25"), transport: Some(TransportKind::Pipe), ..Agent::named("test") };
     let session = broker.open_session_of(&"default".parse().unwrap(), "me", agent).await.unwrap();
     for (tool, id) in [("far__look", "\"seven\""), ("calc__add", "7")] {
         let params = json!({ "name": tool, "arguments": { "a": 1, "b": 2 } });

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
 use async_trait::async_trait;
-use portcullis::agent::{Contact, Elicitation};
+use portcullis::agent::{AgentPeer, Elicitation};
 use portcullis::name::SourceName;
 use portcullis::protocol::{Answer, Json, Method, Notification, RpcError};
 use serde_json::json;
@@ -106,7 +106,7 @@ pub(super) fn failed(error: RpcError) -> anyhow::Error {
 pub(super) struct Terminal;
 
 #[async_trait]
-impl Contact for Terminal {
+impl AgentPeer for Terminal {
     async fn notify(&self, notification: Notification) {
         let message = notification.params.and_then(|params| params.get_str("message"));
         if let Some(message) = message {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, bail, ensure};
 use async_trait::async_trait;
-use portcullis::agent::{Contact, Elicitation};
+use portcullis::agent::{AgentPeer, Elicitation};
 use portcullis::broker::Broker;
 use portcullis::config::Config;
 use portcullis::ledger::{self, Verdict};
@@ -159,7 +159,7 @@ enum Person {
 }
 
 #[async_trait]
-impl Contact for Person {
+impl AgentPeer for Person {
     async fn notify(&self, _: Notification) {}
 
     fn elicitation(&self) -> Elicitation {

@@ -7,7 +7,7 @@ use super::*;
 use crate::catalog::items_of;
 use crate::catalog::testing::source;
 use crate::config::Naming;
-use crate::item::Kind;
+use crate::item::ItemKind;
 
 fn tool(name: &str, description: &str, properties: &serde_json::Value) -> Json {
     let schema = json!({ "type": "object", "properties": properties });
@@ -19,7 +19,7 @@ fn index() -> Index {
     let mut forge = source("forge", Naming::Source);
     forge.tags = vec!["code".to_owned()];
     let forge = items_of(
-        Kind::Tool,
+        ItemKind::Tool,
         &forge,
         &[
             tool("createPullRequest", "Opens a pull request from a branch", &json!({ "head": { "type": "string" } })),
@@ -35,7 +35,7 @@ fn index() -> Index {
         tool("read_file", "Reads a file", &json!({ "path": { "type": "string" } })),
         tool("write_file", "Schreibt eine Datei, naïve encoding", &nothing),
     ];
-    let files = items_of(Kind::Tool, &source("files", Naming::Source), &files);
+    let files = items_of(ItemKind::Tool, &source("files", Naming::Source), &files);
     Index::of([forge.unwrap().items, files.unwrap().items].concat()).unwrap()
 }
 

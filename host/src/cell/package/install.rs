@@ -13,7 +13,7 @@ use url::Url;
 
 use super::super::machine::is_program;
 use super::super::plan::Setting;
-use super::super::{CellError, Cells, Grant, Machine, Plan, Profile};
+use super::super::{CellError, CellHost, Grant, Machine, Plan, Profile};
 use super::registry::{Configured, Registry};
 use super::store::{Store, Turn};
 use super::{Kind, Package, index, npm, uv};
@@ -21,7 +21,7 @@ use crate::cell::run_to_end;
 use crate::digest::Digest;
 use crate::egress::{Declared, Listeners, Reach};
 use crate::ledger;
-use crate::lockfile::Resolved;
+use crate::lockfile::ResolvedPackage;
 use crate::lockfile::{Lock, LockedPackage};
 use crate::name::SourceName;
 
@@ -79,7 +79,7 @@ pub(crate) struct Installed {
 
 /// Installs the package of one source.
 pub(crate) struct Installer<'a> {
-    cells: &'a Arc<Cells>,
+    cells: &'a Arc<CellHost>,
     source: &'a SourceName,
     package: &'a Package,
     configured: Configured,
@@ -90,7 +90,7 @@ pub(crate) struct Installer<'a> {
 
 impl<'a> Installer<'a> {
     /// Does nothing yet.
-    pub(crate) fn new(cells: &'a Arc<Cells>, source: &'a SourceName, package: &'a Package) -> Self {
+    pub(crate) fn new(cells: &'a Arc<CellHost>, source: &'a SourceName, package: &'a Package) -> Self {
         let machine = cells.machine();
         let configured = Configured::of(package.kind, &machine);
         let store = Store::new(&cells.data_dir, source);
@@ -153,7 +153,7 @@ impl<'a> Installer<'a> {
             "source": source, "requested": requested, "name": resolved.main.name, "version": resolved.main.version,
             "integrity": resolved.main.integrity, "tree": resolved.tree, "packages": resolved.units.len(),
         });
-        self.cells.note(ledger::Kind::PackagePinned, body);
+        self.cells.note(ledger::EventKind::PackagePinned, body);
         let lock = Lock::load(&self.cells.data_dir).map_err(|error| CellError::Package(error.to_string()))?;
         let pin = lock.package(source, &requested).ok_or_else(|| self.failed("was not pinned"))?;
         self.installed(pin)
@@ -172,7 +172,7 @@ impl<'a> Installer<'a> {
         std::iter::once(main).chain(self.package.specs.iter().skip(1).cloned()).collect()
     }
 
-    fn compare(&self, pin: &LockedPackage, resolved: &Resolved) -> Result<(), CellError> {
+    fn compare(&self, pin: &LockedPackage, resolved: &ResolvedPackage) -> Result<(), CellError> {
         if resolved.tree == pin.tree {
             return Ok(());
         }
@@ -224,7 +224,7 @@ impl<'a> Installer<'a> {
         Err(self.failed(&format!("comes from nowhere: no registry is configured, and its installer names none: {why}")))
     }
 
-    async fn resolve(&self, specs: Vec<String>) -> Result<Resolved, CellError> {
+    async fn resolve(&self, specs: Vec<String>) -> Result<ResolvedPackage, CellError> {
         let stage = self.stage()?;
         let (commands, lock) = match self.package.kind {
             Kind::Npm => (vec![npm::resolve(&self.tool("npm")?, &specs)], npm::LOCK),
@@ -244,7 +244,7 @@ impl<'a> Installer<'a> {
         resolved.map_err(|why| self.failed(&why))
     }
 
-    async fn install(&self, resolved: &Resolved) -> Result<(), CellError> {
+    async fn install(&self, resolved: &ResolvedPackage) -> Result<(), CellError> {
         let stage = self.stage()?;
         let write = |name: &str, text: &str| {
             std::fs::write(stage.path().join(name), text).map_err(|error| self.failed(&error.to_string()))

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::registry::Registry;
-use crate::lockfile::{Resolved, Unit};
+use crate::lockfile::{ResolvedPackage, Unit};
 
 /// What npm writes, and reads again.
 pub(super) const LOCK: &str = "package-lock.json";
@@ -68,7 +68,7 @@ struct LockFile {
 ///
 /// # Errors
 /// A package that did not come from a registry, or has no integrity.
-pub(super) fn resolved(main: &str, recipe: String) -> Result<Resolved, String> {
+pub(super) fn resolved(main: &str, recipe: String) -> Result<ResolvedPackage, String> {
     let lock: LockFile = serde_json::from_str(&recipe).map_err(|error| format!("npm's lock file is none: {error}"))?;
     let mut units = Vec::new();
     for (place, entry) in &lock.packages {
@@ -84,7 +84,7 @@ pub(super) fn resolved(main: &str, recipe: String) -> Result<Resolved, String> {
         let name = text("name").unwrap_or_else(|| name.to_owned());
         units.push(Unit { name, version, integrity });
     }
-    Resolved::new(main, units, recipe)
+    ResolvedPackage::new(main, units, recipe)
 }
 
 /// The `package.json` that belongs to a lock file.

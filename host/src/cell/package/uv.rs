@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::registry::Registry;
 use crate::digest::Digest;
-use crate::lockfile::{Resolved, Unit};
+use crate::lockfile::{ResolvedPackage, Unit};
 
 /// Requirements with their hashes: what uv writes, and reads again.
 pub(super) const LOCK: &str = "requirements.txt";
@@ -65,7 +65,7 @@ pub(super) fn environment(registry: Option<&Registry>) -> Vec<(String, String)> 
 ///
 /// # Errors
 /// A requirement without exact version or hash.
-pub(super) fn resolved(main: &str, recipe: String) -> Result<Resolved, String> {
+pub(super) fn resolved(main: &str, recipe: String) -> Result<ResolvedPackage, String> {
     let joined = recipe.replace("\\\n", " ");
     let mut units = Vec::new();
     for line in joined.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {
@@ -83,7 +83,7 @@ pub(super) fn resolved(main: &str, recipe: String) -> Result<Resolved, String> {
         };
         units.push(Unit { name: normal(name), version: version.to_owned(), integrity });
     }
-    Resolved::new(&normal(main), units, recipe)
+    ResolvedPackage::new(&normal(main), units, recipe)
 }
 
 /// A package's one name of many spellings (PEP 503), without extras.

@@ -10,11 +10,11 @@ use tokio::sync::{OnceCell, mpsc};
 use super::admission::Admitted;
 use super::reply::{self, Refusal};
 use super::{Shared, headers, params};
-use crate::agent::{Agent, Transport};
-use crate::front::protocol::client::{self, Client};
+use crate::agent::{Agent, TransportKind};
+use crate::front::protocol::client::{self, ClientInfo};
 use crate::front::protocol::contact::OUT_QUEUE;
-use crate::front::protocol::desk::Desk;
 use crate::front::protocol::legacy::Legacy;
+use crate::front::protocol::session_handle::SessionHandle;
 use crate::front::protocol::{Step, modern, unknown};
 use crate::protocol::{Era, Message, Method, Notification, Request, Response as Answered, RpcError, header};
 
@@ -71,21 +71,26 @@ async fn modern_notification(
     let params = notification.params.as_ref();
     let agent = match client::meta_version(params) {
         Some(_) => {
-            let client = Client::from_meta(params, Transport::Tcp);
+            let client = ClientInfo::from_meta(params, TransportKind::Tcp);
             client.map_err(|error| Refusal::of(StatusCode::BAD_REQUEST, None, &error))?.agent
         }
-        None => Agent { era: Era::Modern, transport: Some(Transport::Tcp), ..Agent::named("") },
+        None => Agent { era: Era::Modern, transport: Some(TransportKind::Tcp), ..Agent::named("") },
     };
     let session = shared.sessions.modern(caller, &agent)?;
-    let desk = desk(shared, caller, &session, agent).await;
-    let desk = desk.map_err(|error| Refusal::of(StatusCode::INTERNAL_SERVER_ERROR, None, &error))?;
-    desk.notified(notification);
+    let handle = handle(shared, caller, &session, agent).await;
+    let handle = handle.map_err(|error| Refusal::of(StatusCode::INTERNAL_SERVER_ERROR, None, &error))?;
+    handle.notified(notification);
     Ok(reply::accepted())
 }
 
-/// The session's desk, opened by whoever needs it first.
-async fn desk(shared: &Shared, caller: &Admitted, session: &OnceCell<Desk>, agent: Agent) -> Result<Desk, RpcError> {
-    let open = async || shared.backend.open(&caller.profile, &caller.principal, agent).await.map(Desk::new);
+/// The session's handle, opened by whoever needs it first.
+async fn handle(
+    shared: &Shared,
+    caller: &Admitted,
+    session: &OnceCell<SessionHandle>,
+    agent: Agent,
+) -> Result<SessionHandle, RpcError> {
+    let open = async || shared.backend.open(&caller.profile, &caller.principal, agent).await.map(SessionHandle::new);
     session.get_or_try_init(open).await.cloned()
 }
 
@@ -97,25 +102,26 @@ async fn modern_request(
 ) -> Result<Response, Refusal> {
     let id = request.id.clone();
     let bad_request = |error: &RpcError| Refusal::of(StatusCode::BAD_REQUEST, Some(id.clone()), error);
-    let client = Client::from_meta(request.params.as_ref(), Transport::Tcp).map_err(|error| bad_request(&error))?;
+    let client =
+        ClientInfo::from_meta(request.params.as_ref(), TransportKind::Tcp).map_err(|error| bad_request(&error))?;
     let session = shared.sessions.modern(caller, &client.agent)?;
-    let desk = match desk(shared, caller, &session, client.agent.clone()).await {
-        Ok(desk) => desk,
+    let handle = match handle(shared, caller, &session, client.agent.clone()).await {
+        Ok(handle) => handle,
         Err(error) => return Ok(reply::json(StatusCode::OK, Answered::error(Some(request.id), &error))),
     };
-    if modern::is_refused(&desk, &request).await {
+    if modern::is_refused(&handle, &request).await {
         let refused = Answered::error(Some(request.id), &modern::refusal());
         return Ok(reply::json(reply::modern_status(&refused), refused));
     }
     if request.method == Method::ToolsCall
-        && let (Some(params), Ok(tools)) = (&request.params, desk.tools().await)
+        && let (Some(params), Ok(tools)) = (&request.params, handle.tools().await)
     {
         let agree = params::check(headers, &tools, params);
         agree.map_err(|why| bad_request(&RpcError::new(RpcError::HEADER_MISMATCH, why)).because("mismatch"))?;
     }
     let (out, said) = mpsc::channel(OUT_QUEUE);
     // Ids need be unique among the requests of one stream only, and this one has a stream of its own.
-    match modern::serve(&desk, &client, request, &out, &shared.calls.stream()) {
+    match modern::serve(&handle, &client, request, &out, &shared.calls.stream()) {
         Step::Work(work) => Ok(reply::work(work, out, said, None, session).await),
         Step::Answer(answer) => Ok(reply::json(reply::modern_status(&answer), answer)),
         Step::Silence => Ok(reply::accepted()),
@@ -149,7 +155,7 @@ async fn legacy_message(
 async fn initialize(shared: &Shared, caller: &Admitted, request: Request) -> Result<Response, Refusal> {
     let session = shared.sessions.new_id(caller)?;
     let params = request.params.as_ref();
-    match Legacy::open(&*shared.backend, &caller.profile, &caller.principal, Transport::Tcp, params).await {
+    match Legacy::open(&*shared.backend, &caller.profile, &caller.principal, TransportKind::Tcp, params).await {
         Ok((agent, result)) => {
             let mut response = reply::json(StatusCode::OK, Answered::result(request.id, result));
             if let Ok(id) = HeaderValue::from_str(&session) {

@@ -16,8 +16,8 @@ use super::table::{Entry, InUse, Table};
 use crate::agent::Agent;
 use crate::front::DRAIN;
 use crate::front::protocol::contact::{OUT_QUEUE, Out};
-use crate::front::protocol::desk::Desk;
 use crate::front::protocol::legacy::Legacy;
+use crate::front::protocol::session_handle::SessionHandle;
 use crate::protocol::{Json, RpcError, header};
 
 /// How many sessions the front holds, of each era. Each costs some kilobytes; a client that loses its ids and begins
@@ -43,7 +43,7 @@ type ModernKey = (Admitted, Arc<str>, Json);
 /// All sessions of the front.
 pub(crate) struct Sessions {
     legacy: Table<String, LegacySession>,
-    modern: Table<ModernKey, OnceCell<Desk>>,
+    modern: Table<ModernKey, OnceCell<SessionHandle>>,
 }
 
 impl Default for Sessions {
@@ -84,9 +84,9 @@ impl Sessions {
     }
 
     /// The session of a modern caller, with a cell that opens it once. One whose run has failed makes room for another.
-    pub(crate) fn modern(&self, caller: &Admitted, agent: &Agent) -> Result<InUse<OnceCell<Desk>>, Refusal> {
+    pub(crate) fn modern(&self, caller: &Admitted, agent: &Agent) -> Result<InUse<OnceCell<SessionHandle>>, Refusal> {
         let key = (caller.clone(), agent.name.clone(), agent.capabilities.clone());
-        self.modern.retire(&key, |cell| cell.get().is_some_and(Desk::ended));
+        self.modern.retire(&key, |cell| cell.get().is_some_and(SessionHandle::ended));
         let (session, leaving) = self.modern.entry(key, &caller.principal, OnceCell::new)?;
         close_soon(Vec::new(), leaving);
         Ok(session)
@@ -110,7 +110,7 @@ impl Sessions {
     /// Ends the streams that agents hold open, so that connections can end.
     pub(crate) fn end_streams(&self) {
         self.legacy.lock().values().for_each(|entry| entry.value.end_listening());
-        self.modern.lock().values().filter_map(|entry| entry.value.get()).for_each(Desk::quiet);
+        self.modern.lock().values().filter_map(|entry| entry.value.get()).for_each(SessionHandle::quiet);
     }
 
     /// Answers the open calls of legacy sessions with an error that says that they were cut.
@@ -126,13 +126,13 @@ impl Sessions {
 }
 
 /// Ends the sessions that others needed the room of. Nobody waits for that.
-fn close_soon(legacy: Vec<Arc<Entry<LegacySession>>>, modern: Vec<Arc<Entry<OnceCell<Desk>>>>) {
+fn close_soon(legacy: Vec<Arc<Entry<LegacySession>>>, modern: Vec<Arc<Entry<OnceCell<SessionHandle>>>>) {
     if !legacy.is_empty() || !modern.is_empty() {
         tokio::spawn(close(legacy, modern));
     }
 }
 
-async fn close(legacy: Vec<Arc<Entry<LegacySession>>>, modern: Vec<Arc<Entry<OnceCell<Desk>>>>) {
+async fn close(legacy: Vec<Arc<Entry<LegacySession>>>, modern: Vec<Arc<Entry<OnceCell<SessionHandle>>>>) {
     let legacy = futures_util::future::join_all(legacy.iter().map(|entry| entry.value.end()));
     let modern =
         futures_util::future::join_all(modern.iter().filter_map(|entry| entry.value.get()).map(|d| d.close(DRAIN)));

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use futures_util::future::BoxFuture;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
-use super::contact::Line;
+use super::contact::AgentChannel;
 use crate::protocol::{Answer, Id, Json, Response, RpcError};
 
 /// The calls that are open, by the agent's ids and the stream within which these are unique.
@@ -43,7 +43,7 @@ impl Calls {
         id: Id,
         slot: OwnedSemaphorePermit,
         future: BoxFuture<'static, Answer>,
-        line: Option<Arc<Line>>,
+        line: Option<Arc<AgentChannel>>,
     ) -> Result<Work, RpcError> {
         let mut calls = self.lock();
         let key = (self.stream, id);
@@ -92,7 +92,7 @@ pub(crate) struct Work {
     ended: oneshot::Receiver<()>,
     open: Entry,
     slot: OwnedSemaphorePermit,
-    line: Option<Arc<Line>>,
+    line: Option<Arc<AgentChannel>>,
 }
 
 impl Work {

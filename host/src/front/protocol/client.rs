@@ -1,6 +1,6 @@
 //! What a client says about itself: once in `initialize`, or in the `_meta` of each modern request.
 
-use crate::agent::{Agent, Elicitation, Transport};
+use crate::agent::{Agent, Elicitation, TransportKind};
 use crate::protocol::{Era, Json, RpcError, meta, revision};
 
 /// The longest `name/version` that is kept of a client, in characters. It goes into the ledger and into messages.
@@ -8,17 +8,17 @@ const MAX_CLIENT_CHARS: usize = 128;
 
 /// A client as it describes itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Client {
+pub(crate) struct ClientInfo {
     pub(crate) agent: Agent,
     /// How it can put a question to a person.
     pub(crate) elicitation: Elicitation,
 }
 
-impl Client {
+impl ClientInfo {
     /// From the `params` of `initialize`, with the version that was settled on.
     pub(crate) fn from_initialize(
         params: Option<&Json>,
-        transport: Transport,
+        transport: TransportKind,
     ) -> Result<(Self, &'static str), RpcError> {
         let requested = params.and_then(|params| params.get_str("protocolVersion")).ok_or_else(|| {
             RpcError::new(RpcError::INVALID_PARAMS, "`initialize` needs `params.protocolVersion`, a string")
@@ -45,7 +45,7 @@ impl Client {
     ///
     /// # Errors
     /// -32602 if `_meta` lacks what every request must carry; -32022 if its version is not served.
-    pub(crate) fn from_meta(params: Option<&Json>, transport: Transport) -> Result<Self, RpcError> {
+    pub(crate) fn from_meta(params: Option<&Json>, transport: TransportKind) -> Result<Self, RpcError> {
         let meta = params.and_then(|params| params.get("_meta"));
         let version = meta
             .as_ref()
@@ -119,15 +119,15 @@ mod tests {
             "capabilities": { "elicitation": {} },
             "clientInfo": { "name": "inspector\u{7}", "version": "2" },
         }));
-        let (client, version) = Client::from_initialize(Some(&params), Transport::Tcp).unwrap();
+        let (client, version) = ClientInfo::from_initialize(Some(&params), TransportKind::Tcp).unwrap();
         assert_eq!(version, "2025-06-18");
         assert_eq!((&*client.agent.name, client.elicitation), ("inspector/2", Elicitation::Request));
         assert_eq!(client.agent.capabilities.as_str(), r#"{"elicitation":{}}"#);
-        assert_eq!(Client::from_initialize(None, Transport::Tcp).unwrap_err().code, RpcError::INVALID_PARAMS);
+        assert_eq!(ClientInfo::from_initialize(None, TransportKind::Tcp).unwrap_err().code, RpcError::INVALID_PARAMS);
         for (asked, given) in [("2024-11-05", "2024-11-05"), ("1999-01-01", "2025-11-25"), ("2026-07-28", "2025-11-25")]
         {
             let params = json(&serde_json::json!({ "protocolVersion": asked, "capabilities": { "elicitation": {} } }));
-            assert_eq!(Client::from_initialize(Some(&params), Transport::Tcp).unwrap().1, given);
+            assert_eq!(ClientInfo::from_initialize(Some(&params), TransportKind::Tcp).unwrap().1, given);
         }
     }
 
@@ -135,7 +135,7 @@ mod tests {
     fn elicitation_needs_a_version_and_a_mode_that_have_it() {
         let elicitation = |version: &str, capability: serde_json::Value| {
             let params = json(&serde_json::json!({ "protocolVersion": version, "capabilities": capability }));
-            Client::from_initialize(Some(&params), Transport::Tcp).unwrap().0.elicitation
+            ClientInfo::from_initialize(Some(&params), TransportKind::Tcp).unwrap().0.elicitation
         };
         let form = serde_json::json!({ "elicitation": { "form": {}, "url": {} } });
         assert_eq!(elicitation("2025-11-25", form.clone()), Elicitation::Request);
@@ -147,7 +147,7 @@ mod tests {
     #[test]
     fn a_modern_request_must_carry_version_and_capabilities() {
         let meta = |value: serde_json::Value| {
-            Client::from_meta(Some(&json(&serde_json::json!({ "_meta": value }))), Transport::Pipe)
+            ClientInfo::from_meta(Some(&json(&serde_json::json!({ "_meta": value }))), TransportKind::Pipe)
         };
         let good = serde_json::json!({ meta::PROTOCOL_VERSION: "2026-07-28", meta::CLIENT_CAPABILITIES: { "elicitation": {} } });
         assert_eq!(meta(good).unwrap().elicitation, Elicitation::InputRequired);

@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use async_trait::async_trait;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::agent::{Contact, Elicitation};
+use crate::agent::{AgentPeer, Elicitation};
 use crate::protocol::{Answer, Era, Id, Json, Message, Method, Notification, Request, Response, RpcError};
 
-use super::client::Client;
+use super::client::ClientInfo;
 
 /// Where messages to the agent go that belong to one request: the connection (stdio) or the response's stream (HTTP).
 pub(crate) type Out = mpsc::Sender<Message>;
@@ -22,7 +22,7 @@ pub(crate) const OUT_QUEUE: usize = 64;
 pub(crate) const MAX_ASKS: usize = 64;
 
 /// The agent, as one open call reaches it.
-pub(crate) struct Line {
+pub(crate) struct AgentChannel {
     out: Out,
     era: Era,
     elicitation: Elicitation,
@@ -33,8 +33,8 @@ pub(crate) struct Line {
     handed_over: AtomicBool,
 }
 
-impl Line {
-    pub(crate) fn new(out: Out, client: &Client, asks: Asks, id: Option<Id>) -> Self {
+impl AgentChannel {
+    pub(crate) fn new(out: Out, client: &ClientInfo, asks: Asks, id: Option<Id>) -> Self {
         let handed_over = AtomicBool::new(false);
         Self { out, era: client.agent.era, elicitation: client.elicitation, asks, id, handed_over }
     }
@@ -46,7 +46,7 @@ impl Line {
 }
 
 #[async_trait]
-impl Contact for Line {
+impl AgentPeer for AgentChannel {
     async fn notify(&self, notification: Notification) {
         // An agent that has gone needs no progress.
         let _ = self.out.send(Message::Notification(notification)).await;

@@ -4,20 +4,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::calls::Calls;
-use super::client::Client;
-use super::contact::{Asks, Line, Out};
-use super::desk::Desk;
+use super::client::ClientInfo;
+use super::contact::{AgentChannel, Asks, Out};
+use super::session_handle::SessionHandle;
 use super::{Step, instructions, server_info, unknown};
-use crate::agent::{Nobody, Transport};
+use crate::agent::{NoAgent, TransportKind};
 use crate::front::backend::Backend;
 use crate::name::ProfileName;
 use crate::protocol::{Era, Id, Json, Message, Method, Notification, Request, Response, RpcError, revision};
 
 /// An agent that has initialised.
 pub(crate) struct Legacy {
-    desk: Desk,
+    handle: SessionHandle,
     version: &'static str,
-    client: Client,
+    client: ClientInfo,
     calls: Calls,
     asks: Asks,
 }
@@ -31,19 +31,19 @@ impl Legacy {
         backend: &dyn Backend,
         profile: &ProfileName,
         principal: &str,
-        transport: Transport,
+        transport: TransportKind,
         params: Option<&Json>,
     ) -> Result<(Self, Json), RpcError> {
-        let (client, version) = Client::from_initialize(params, transport)?;
-        let desk = Desk::new(backend.open(profile, principal, client.agent.clone()).await?);
-        let offers = desk.offers().await;
+        let (client, version) = ClientInfo::from_initialize(params, transport)?;
+        let handle = SessionHandle::new(backend.open(profile, principal, client.agent.clone()).await?);
+        let offers = handle.offers().await;
         let result = serde_json::json!({
             "protocolVersion": version,
             "capabilities": offers.capabilities,
             "serverInfo": server_info(),
             "instructions": instructions(&offers),
         });
-        let agent = Self { desk, version, client, calls: Calls::default(), asks: Asks::default() };
+        let agent = Self { handle, version, client, calls: Calls::default(), asks: Asks::default() };
         Ok((agent, Json::of(&result)))
     }
 
@@ -73,7 +73,7 @@ impl Legacy {
             }
             _ => {
                 let line = self.line(out.clone(), Some(request.id.clone()));
-                self.desk.serve(Era::Legacy, request, line, &self.calls)
+                self.handle.serve(Era::Legacy, request, line, &self.calls)
             }
         }
     }
@@ -83,7 +83,7 @@ impl Legacy {
             Method::NotificationsCancelled => self.calls.cancel(notification.params.as_ref()),
             // Each connection to a source has its own.
             Method::NotificationsInitialized => {}
-            _ => self.desk.notified(notification),
+            _ => self.handle.notified(notification),
         }
     }
 
@@ -94,16 +94,16 @@ impl Legacy {
 
     /// What belongs to no call goes to `out` from now on.
     pub(crate) fn attach(&self, out: Out) {
-        self.desk.attach(Arc::new(self.line(out, None)));
+        self.handle.attach(Arc::new(self.line(out, None)));
     }
 
     /// Nobody listens to what belongs to no call.
     pub(crate) fn detach(&self) {
-        self.desk.attach(Arc::new(Nobody));
+        self.handle.attach(Arc::new(NoAgent));
     }
 
-    fn line(&self, out: Out, id: Option<Id>) -> Line {
-        Line::new(out, &self.client, self.asks.clone(), id)
+    fn line(&self, out: Out, id: Option<Id>) -> AgentChannel {
+        AgentChannel::new(out, &self.client, self.asks.clone(), id)
     }
 
     /// The agent answers no question any more.
@@ -124,6 +124,6 @@ impl Legacy {
     /// Waits for open calls, but no longer than `patience`, then ends the session.
     pub(crate) async fn close(&self, patience: Duration) {
         self.hang_up();
-        self.desk.close(patience).await;
+        self.handle.close(patience).await;
     }
 }

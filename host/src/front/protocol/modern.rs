@@ -3,15 +3,15 @@
 use std::time::Duration;
 
 use super::calls::Calls;
-use super::client::Client;
-use super::contact::{Asks, Line, Out};
-use super::desk::Desk;
+use super::client::ClientInfo;
+use super::contact::{AgentChannel, Asks, Out};
+use super::session_handle::SessionHandle;
 use super::{Step, instructions, server_info, unknown};
 use crate::protocol::{Answer, Era, Json, Method, Request, RpcError, meta, revision};
 
 /// Answers `server/discover`.
-async fn discover(desk: Desk) -> Answer {
-    let offers = desk.offers().await;
+async fn discover(handle: SessionHandle) -> Answer {
+    let offers = handle.offers().await;
     Answer::Result(Json::of(&serde_json::json!({
         "resultType": "complete",
         "supportedVersions": [revision::MODERN],
@@ -25,10 +25,10 @@ async fn discover(desk: Desk) -> Answer {
 
 /// Whether an agent that begins with `server/discover` is told that there is no such method: the one source behind the front
 /// speaks the older eras alone, and an agent that can speak them finds more of it there. A session that nobody uses ends then.
-pub(crate) async fn is_refused(desk: &Desk, request: &Request) -> bool {
-    let refused = request.method == Method::ServerDiscover && desk.offers().await.only_era == Some(Era::Legacy);
-    if refused && desk.is_unused() {
-        desk.close(Duration::ZERO).await;
+pub(crate) async fn is_refused(handle: &SessionHandle, request: &Request) -> bool {
+    let refused = request.method == Method::ServerDiscover && handle.offers().await.only_era == Some(Era::Legacy);
+    if refused && handle.is_unused() {
+        handle.close(Duration::ZERO).await;
     }
     refused
 }
@@ -43,14 +43,14 @@ pub(crate) fn refusal() -> RpcError {
 }
 
 /// Starts a request whose `_meta` was read into `client`, in an open session.
-pub(crate) fn serve(desk: &Desk, client: &Client, request: Request, out: &Out, calls: &Calls) -> Step {
+pub(crate) fn serve(handle: &SessionHandle, client: &ClientInfo, request: Request, out: &Out, calls: &Calls) -> Step {
     if request.method == Method::ServerDiscover {
-        return desk.work(request.id, discover(desk.clone()), calls, None);
+        return handle.work(request.id, discover(handle.clone()), calls, None);
     }
     if request.method.is_removed_from_modern() {
         return Step::Answer(unknown(request));
     }
     // A server asks nothing by a request of its own in this era, so no answer is ever waited for.
-    let line = Line::new(out.clone(), client, Asks::default(), Some(request.id.clone()));
-    desk.serve(Era::Modern, request, line, calls)
+    let line = AgentChannel::new(out.clone(), client, Asks::default(), Some(request.id.clone()));
+    handle.serve(Era::Modern, request, line, calls)
 }

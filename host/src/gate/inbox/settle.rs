@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::{Answered, InboxError, LATE_VALIDITY, Open, Pending, State, lock, word};
-use crate::ledger::{self, Grant, Kind, Ledger, LedgerError};
+use crate::ledger::{self, EventKind, Grant, Ledger, LedgerError};
 use crate::plugin::Scope;
 
 /// Takes a question out, records the answer, and tells whoever waits.
@@ -52,7 +52,7 @@ async fn record(
     waited: bool,
 ) -> Result<(), LedgerError> {
     let body = json!({ "ask": pending.id, "approved": approve, "scope": word(scope), "by": by });
-    let event = pending.event(Kind::CallAnswered, body);
+    let event = pending.event(EventKind::CallAnswered, body);
     // An answer that nobody waits for is kept for the one call that comes back for it.
     let remembered = match scope {
         Scope::Once if waited => None,
@@ -71,5 +71,5 @@ async fn record(
     ledger.append(event).await?;
     let added =
         json!({ "ask": pending.id, "grant": grant.id, "scope": remembered.as_str(), "expires": grant.expires_at });
-    ledger.add_grant(grant, pending.event(Kind::GrantAdded, added)).await
+    ledger.add_grant(grant, pending.event(EventKind::GrantAdded, added)).await
 }

@@ -14,7 +14,7 @@ async fn admitted(bench: &Bench, params: &str) -> (Permit, Ticket) {
 
 fn around<'a>(
     bench: &'a Bench,
-    contact: &'a Arc<dyn Contact>,
+    contact: &'a Arc<dyn AgentPeer>,
     traffic: &'a Traffic,
     budget: Option<&'a Arc<Budget>>,
 ) -> Circumstances<'a> {
@@ -70,7 +70,7 @@ async fn an_intent_whose_caller_goes_away_has_an_outcome() {
     // A writer that is quick, or a test that was put to sleep, is answered before it asks a second time.
     for _ in 0..100 {
         let bench = Bench::new().await;
-        let contact: Arc<dyn Contact> = Arc::new(Agent(Elicitation::None));
+        let contact: Arc<dyn AgentPeer> = Arc::new(Agent(Elicitation::None));
         let traffic = Traffic::default();
         let around = around(&bench, &contact, &traffic, None);
         let mut admitting = Box::pin(bench.gate.admit(bench.call(CALL), &around));
@@ -91,7 +91,7 @@ async fn what_a_task_answers_later_is_paid_and_its_answer_is_never_refused() {
     let bench = Bench::new().await;
     let rate = crate::config::Rate { amount: 100.0, per: std::time::Duration::from_secs(3600) };
     let budget = Arc::new(Budget::new(&BudgetConfig { bytes: Some(rate), ..BudgetConfig::default() }));
-    let contact: Arc<dyn Contact> = Arc::new(Agent(Elicitation::None));
+    let contact: Arc<dyn AgentPeer> = Arc::new(Agent(Elicitation::None));
     let traffic = Traffic::default();
     let around = around(&bench, &contact, &traffic, Some(&budget));
     let result = Json::of(&json!({ "content": [{ "type": "text", "text": "x".repeat(200) }] }));

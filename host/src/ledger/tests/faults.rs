@@ -7,7 +7,7 @@ use super::*;
 async fn a_crash_leaves_an_incomplete_chain_and_no_fork() {
     let dir = folder();
     let ledger = open(dir.path()).await;
-    ledger.append(event(Kind::CallIntent)).await.unwrap();
+    ledger.append(event(EventKind::CallIntent)).await.unwrap();
     assert_eq!(verify(dir.path()).unwrap().verdict, Verdict::Good, "a live chain needs no end");
     let chain = ledger.chain().to_owned();
     drop(ledger);
@@ -24,13 +24,13 @@ async fn a_locked_database_stops_calls_and_the_gap_is_told() {
     let other = shell(dir.path());
     other.execute_batch("BEGIN EXCLUSIVE").unwrap();
     let busy = LedgerError::Busy(store::path(&dir.path().canonicalize().unwrap()));
-    assert_eq!(intend(&ledger, event(Kind::CallIntent), None).await, Err(busy.clone()));
-    assert_eq!(ledger.append(event(Kind::ToolCompleted)).await, Err(busy.clone()));
+    assert_eq!(intend(&ledger, event(EventKind::CallIntent), None).await, Err(busy.clone()));
+    assert_eq!(ledger.append(event(EventKind::ToolCompleted)).await, Err(busy.clone()));
     other.execute_batch("ROLLBACK").unwrap();
 
     // The gap comes first, in the same transaction.
-    assert_eq!(intend(&ledger, event(Kind::CallIntent), None).await, Ok(3));
-    assert_eq!(ledger.append(event(Kind::ToolCompleted)).await, Ok(4), "told once");
+    assert_eq!(intend(&ledger, event(EventKind::CallIntent), None).await, Ok(3));
+    assert_eq!(ledger.append(event(EventKind::ToolCompleted)).await, Ok(4), "told once");
     ledger.close().await;
     let found = records(dir.path());
     assert_eq!(found[1].record.kind, "ledger.gap");
@@ -57,21 +57,21 @@ async fn a_full_disk_stops_calls_and_what_is_there_stays_good() {
     let ledger = Ledger::open_with(dir.path(), started(), limits).await.unwrap();
     let mut written = 1;
     let full = loop {
-        match ledger.append(Event::new(Kind::SourceLog, json!("x".repeat(3000)))).await {
+        match ledger.append(Event::new(EventKind::SourceLog, json!("x".repeat(3000)))).await {
             Ok(seq) => written = seq,
             Err(error) => break error,
         }
         assert!(written < 100);
     };
     assert!(matches!(full, LedgerError::Full(_)), "{full:?}");
-    let intent = intend(&ledger, Event::new(Kind::CallIntent, json!("x".repeat(9000))), None).await;
+    let intent = intend(&ledger, Event::new(EventKind::CallIntent, json!("x".repeat(9000))), None).await;
     assert!(matches!(intent, Err(LedgerError::Full(_))), "{intent:?}");
     let verification = verify(dir.path()).unwrap();
     assert_eq!((verification.verdict, verification.chains[0].records), (Verdict::Good, written));
 
     // Somebody makes room: here, a broker without the limit.
     let other = open(dir.path()).await;
-    other.append(event(Kind::CallIntent)).await.unwrap();
+    other.append(event(EventKind::CallIntent)).await.unwrap();
     other.close().await;
     ledger.close().await;
     assert!(!matches!(verify(dir.path()).unwrap().verdict, Verdict::Tampered { .. }));
@@ -81,7 +81,7 @@ async fn a_full_disk_stops_calls_and_what_is_there_stays_good() {
 async fn notes_and_appends_that_cannot_be_written_are_told_and_do_not_hurt_others() {
     let dir = folder();
     let ledger = open(dir.path()).await;
-    let large = Event::new(Kind::SourceLog, json!("x".repeat(MAX_RECORD_BYTES)));
+    let large = Event::new(EventKind::SourceLog, json!("x".repeat(MAX_RECORD_BYTES)));
     ledger.note(large.clone());
     assert!(matches!(ledger.append(large).await, Err(LedgerError::TooLarge { .. })));
     ledger.close().await;
@@ -109,10 +109,10 @@ async fn an_item_that_fails_leaves_the_rest_of_its_batch() {
     };
     let work = async {
         tokio::join!(
-            ledger.append(event(Kind::SourceLog)),
-            ledger.append(event(Kind::SourceLog)),
-            intend(&ledger, event(Kind::CallIntent), Some(absent)),
-            ledger.append(event(Kind::SourceLog)),
+            ledger.append(event(EventKind::SourceLog)),
+            ledger.append(event(EventKind::SourceLog)),
+            intend(&ledger, event(EventKind::CallIntent), Some(absent)),
+            ledger.append(event(EventKind::SourceLog)),
         )
     };
     let (outcome, ()) = tokio::join!(work, async { other.execute_batch("ROLLBACK").unwrap() });
@@ -125,13 +125,13 @@ async fn an_item_that_fails_leaves_the_rest_of_its_batch() {
 async fn a_chain_that_somebody_else_wrote_on_is_not_continued() {
     let dir = folder();
     let ledger = Ledger::open_with(dir.path(), started(), SHORT).await.unwrap();
-    ledger.append(event(Kind::SourceLog)).await.unwrap();
+    ledger.append(event(EventKind::SourceLog)).await.unwrap();
     let other = shell(dir.path());
     other.execute_batch("DELETE FROM events WHERE seq = 2; BEGIN EXCLUSIVE").unwrap();
-    assert!(ledger.append(event(Kind::SourceLog)).await.is_err(), "locked");
+    assert!(ledger.append(event(EventKind::SourceLog)).await.is_err(), "locked");
     other.execute_batch("ROLLBACK").unwrap();
     for _ in 0..2 {
-        let after = intend(&ledger, event(Kind::CallIntent), None).await;
+        let after = intend(&ledger, event(EventKind::CallIntent), None).await;
         assert!(matches!(after, Err(LedgerError::Damaged { .. })), "{after:?}");
     }
     ledger.close().await;

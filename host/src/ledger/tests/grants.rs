@@ -19,12 +19,12 @@ fn binding() -> Binding {
 }
 
 async fn add(ledger: &Ledger, grant: &Grant) {
-    ledger.add_grant(grant.clone(), event(Kind::GrantAdded)).await.unwrap();
+    ledger.add_grant(grant.clone(), event(EventKind::GrantAdded)).await.unwrap();
 }
 
 async fn used(ledger: &Ledger, grant: &Grant, binding: &Binding) -> Result<u64, LedgerError> {
     let consume = Consume { grant: grant.id.clone(), binding: binding.clone() };
-    intend(ledger, event(Kind::CallIntent), Some(consume)).await
+    intend(ledger, event(EventKind::CallIntent), Some(consume)).await
 }
 
 #[tokio::test]

@@ -3,11 +3,11 @@
 use super::*;
 
 fn outcome() -> Event {
-    Event::new(Kind::ToolCompleted, json!({"outcome": "ok"}))
+    Event::new(EventKind::ToolCompleted, json!({"outcome": "ok"}))
 }
 
 async fn intended(ledger: &Ledger) -> OutcomeSlot {
-    let (intent, slot) = ledger.intent(event(Kind::CallIntent), None).await.unwrap();
+    let (intent, slot) = ledger.intent(event(EventKind::CallIntent), None).await.unwrap();
     intent.durable().await.unwrap();
     slot
 }
@@ -25,14 +25,14 @@ async fn an_outcome_has_room_where_notes_find_none() {
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
     let notes = 3 * QUEUE;
     for _ in 0..notes {
-        ledger.note(event(Kind::SourceLog));
+        ledger.note(event(EventKind::SourceLog));
     }
     slots.into_iter().for_each(|slot| slot.record(outcome()));
     other.execute_batch("ROLLBACK").unwrap();
     ledger.flush().await.unwrap();
     assert_eq!(count(dir.path(), "tool.completed"), 2);
     // Whatever was lost is counted in the next record.
-    ledger.append(event(Kind::SourceLog)).await.unwrap();
+    ledger.append(event(EventKind::SourceLog)).await.unwrap();
     let gaps = records(dir.path()).into_iter().filter(|entry| entry.record.kind == "ledger.gap");
     let lost: u64 = gaps.map(|gap| gap.record.body["lost"].as_u64().unwrap()).sum();
     assert!(lost > 0, "there was no room");
@@ -50,12 +50,12 @@ async fn an_outcome_that_cannot_be_written_is_kept_and_written_once() {
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
     for slot in slots {
         slot.record(outcome());
-        assert!(matches!(ledger.append(event(Kind::SourceLog)).await, Err(LedgerError::Busy(_))));
+        assert!(matches!(ledger.append(event(EventKind::SourceLog)).await, Err(LedgerError::Busy(_))));
     }
     let trouble = ledger.trouble().unwrap();
     assert_eq!((trouble.lost, trouble.error.in_general()), (2, "the ledger is locked by another program"));
     other.execute_batch("ROLLBACK").unwrap();
-    ledger.append(event(Kind::SourceLog)).await.unwrap();
+    ledger.append(event(EventKind::SourceLog)).await.unwrap();
     assert_eq!(ledger.trouble(), None);
     let found = kinds(dir.path());
     let after: Vec<_> = found.iter().skip(3).map(String::as_str).collect();

@@ -6,7 +6,7 @@ use super::*;
 async fn died(dir: &Path) -> String {
     let ledger = open(dir).await;
     for _ in 0..3 {
-        ledger.append(event(Kind::CallIntent)).await.unwrap();
+        ledger.append(event(EventKind::CallIntent)).await.unwrap();
     }
     let chain = ledger.chain().to_owned();
     drop(ledger);

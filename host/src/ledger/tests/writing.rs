@@ -8,13 +8,13 @@ use super::*;
 async fn a_chain_has_a_beginning_numbers_and_an_end() {
     let dir = folder();
     let ledger = open(dir.path()).await;
-    assert_eq!(ledger.append(event(Kind::RunStarted)).await, Ok(2));
-    ledger.note(event(Kind::SourceLog));
-    assert_eq!(ledger.append(event(Kind::RunCompleted)).await, Ok(4));
+    assert_eq!(ledger.append(event(EventKind::RunStarted)).await, Ok(2));
+    ledger.note(event(EventKind::SourceLog));
+    assert_eq!(ledger.append(event(EventKind::RunCompleted)).await, Ok(4));
     assert_eq!(*ledger.tip().borrow(), 4);
     ledger.close().await;
     ledger.close().await;
-    assert_eq!(ledger.append(event(Kind::RunStarted)).await, Err(LedgerError::Closed));
+    assert_eq!(ledger.append(event(EventKind::RunStarted)).await, Err(LedgerError::Closed));
 
     assert_eq!(kinds(dir.path()), ["broker.started", "run.started", "source.log", "run.completed", "broker.stopped"]);
     let first = records(dir.path()).remove(0).record;
@@ -52,7 +52,7 @@ async fn brokers_that_share_a_folder_write_chains_of_their_own() {
     let work = brokers.iter().flat_map(|broker| {
         (0..50).map(move |_| {
             let broker = broker.clone();
-            tokio::spawn(async move { broker.append(event(Kind::CallIntent)).await.unwrap() })
+            tokio::spawn(async move { broker.append(event(EventKind::CallIntent)).await.unwrap() })
         })
     });
     let mut numbers: Vec<u64> =
@@ -79,25 +79,25 @@ async fn calls_and_runs_are_derived_from_their_records() {
     let ledger = open(dir.path()).await;
     let run = SessionId::new();
     let body = json!({"principal": "local", "profile": "default"});
-    ledger.append(Event::new(Kind::RunStarted, body).in_run(&run)).await.unwrap();
-    let steps: [(&[Kind], CallState, CallState); 6] = [
-        (&[Kind::CallAsked], CallState::Waiting, CallState::Abandoned),
-        (&[Kind::CallIntent], CallState::Running, CallState::Unknown),
+    ledger.append(Event::new(EventKind::RunStarted, body).in_run(&run)).await.unwrap();
+    let steps: [(&[EventKind], CallState, CallState); 6] = [
+        (&[EventKind::CallAsked], CallState::Waiting, CallState::Abandoned),
+        (&[EventKind::CallIntent], CallState::Running, CallState::Unknown),
         (
-            &[Kind::CallAsked, Kind::CallAnswered, Kind::CallIntent, Kind::ToolCompleted],
+            &[EventKind::CallAsked, EventKind::CallAnswered, EventKind::CallIntent, EventKind::ToolCompleted],
             CallState::Done,
             CallState::Done,
         ),
-        (&[Kind::CallDenied], CallState::Denied, CallState::Denied),
-        (&[Kind::CallIntent, Kind::CallDenied], CallState::Denied, CallState::Denied),
-        (&[Kind::CallIntent, Kind::ToolCompleted], CallState::Unknown, CallState::Unknown),
+        (&[EventKind::CallDenied], CallState::Denied, CallState::Denied),
+        (&[EventKind::CallIntent, EventKind::CallDenied], CallState::Denied, CallState::Denied),
+        (&[EventKind::CallIntent, EventKind::ToolCompleted], CallState::Unknown, CallState::Unknown),
     ];
     let mut calls = Vec::new();
     for (kinds, live, _) in steps {
         let call = CallId::new();
         for kind in kinds {
             let outcome =
-                if live == CallState::Unknown && *kind == Kind::ToolCompleted { "unknown" } else { "answered" };
+                if live == CallState::Unknown && *kind == EventKind::ToolCompleted { "unknown" } else { "answered" };
             let event = Event::new(*kind, json!({"outcome": outcome}));
             ledger.append(event.in_run(&run).to_call(&call)).await.unwrap();
         }
@@ -129,8 +129,11 @@ async fn a_run_that_failed_says_why() {
     let dir = folder();
     let ledger = open(dir.path()).await;
     let run = SessionId::new();
-    ledger.append(Event::new(Kind::RunStarted, json!({})).in_run(&run)).await.unwrap();
-    ledger.append(Event::new(Kind::RunError, json!({"error": "source files: exited"})).in_run(&run)).await.unwrap();
+    ledger.append(Event::new(EventKind::RunStarted, json!({})).in_run(&run)).await.unwrap();
+    ledger
+        .append(Event::new(EventKind::RunError, json!({"error": "source files: exited"})).in_run(&run))
+        .await
+        .unwrap();
     let rows = Reader::open(dir.path()).unwrap().runs(10).unwrap();
     let [row] = &rows[..] else { panic!("{rows:?}") };
     assert_eq!((row.state, row.error.as_deref()), (RunState::Error, Some("source files: exited")));
@@ -157,7 +160,7 @@ async fn a_flush_waits_for_notes() {
     let dir = folder();
     let ledger = open(dir.path()).await;
     for _ in 0..100 {
-        ledger.note(event(Kind::SourceLog));
+        ledger.note(event(EventKind::SourceLog));
     }
     ledger.flush().await.unwrap();
     assert_eq!(kinds(dir.path()).len(), 101);
@@ -170,7 +173,7 @@ async fn readers_filter_and_follow() {
     let mut follow = Reader::open(dir.path())
         .unwrap()
         .follow(records(dir.path())[0].position, Filter { kind: Some("call.intent".into()), ..Filter::default() });
-    for kind in [Kind::CallIntent, Kind::SourceLog, Kind::CallIntent] {
+    for kind in [EventKind::CallIntent, EventKind::SourceLog, EventKind::CallIntent] {
         ledger.append(event(kind)).await.unwrap();
     }
     let mut seen = Vec::new();
@@ -190,7 +193,7 @@ async fn sinks_get_every_record_in_order_until_they_confirm() {
     let dir = folder();
     let ledger = open(dir.path()).await;
     for _ in 0..4 {
-        ledger.append(event(Kind::SourceLog)).await.unwrap();
+        ledger.append(event(EventKind::SourceLog)).await.unwrap();
     }
     let numbers = async |sink: &str| -> Vec<u64> {
         ledger.batch(sink, 3).await.unwrap().into_iter().map(|(seq, _)| seq).collect()

@@ -46,8 +46,8 @@ async fn a_token_that_the_server_takes_back_is_renewed_and_the_request_sent_once
     let world = World::friendly().await;
     world.login("").await.unwrap();
     let source = world.source();
-    let onlooker: Arc<dyn crate::source::Client> = Arc::new(crate::source::Onlooker);
-    crate::source::Source::discover(&source, &onlooker).await.unwrap();
+    let no_client: Arc<dyn crate::source::SourceClient> = Arc::new(crate::source::NoClient);
+    crate::source::Source::discover(&source, &no_client).await.unwrap();
     // Another token is the good one now, and the refresh token of this one still counts.
     world.state.lock().unwrap().given = 2;
     let record = store::Logins::new(&world.config("").data_dir);
@@ -55,7 +55,7 @@ async fn a_token_that_the_server_takes_back_is_renewed_and_the_request_sent_once
     let mut kept = record.read(&web(), &url).unwrap();
     kept.login.as_mut().unwrap().refresh = Some("refresh-2-s3cret".into());
     record.write(&web(), &kept).unwrap();
-    crate::source::Source::discover(&source, &onlooker).await.unwrap();
+    crate::source::Source::discover(&source, &no_client).await.unwrap();
     assert_eq!(world.asked("/token").len(), 2);
     let last = world.asked("/mcp").pop().unwrap();
     assert_eq!(last.bearer.as_deref(), Some("Bearer access-3-s3cret"));

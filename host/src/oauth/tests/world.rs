@@ -15,7 +15,7 @@ use url::form_urlencoded;
 use crate::config::{Config, Endpoint};
 use crate::name::SourceName;
 use crate::secret::Secrets;
-use crate::source::{Discovery, HttpSource, Onlooker, Source as _, SourceError};
+use crate::source::{Discovery, HttpSource, NoClient, Source as _, SourceError};
 
 /// One request as a server saw it.
 #[derive(Clone, Debug)]
@@ -106,7 +106,7 @@ impl World {
     /// Meets the source as a fresh broker does.
     pub(super) async fn discover(&self) -> Result<Discovery, SourceError> {
         let source = self.source();
-        let found = source.discover(&(Arc::new(Onlooker) as _)).await;
+        let found = source.discover(&(Arc::new(NoClient) as _)).await;
         source.close().await;
         found
     }

@@ -1,4 +1,4 @@
-//! The network of a component: `wasi:sockets` and `wasi:http`, as far as its [`Passage`] leads. Names are looked up there, each
+//! The network of a component: `wasi:sockets` and `wasi:http`, as far as its [`ComponentEgress`] leads. Names are looked up there, each
 //! connection is checked there, and requests are made there. Nothing listens, and there is no UDP.
 
 use std::future::ready;
@@ -21,7 +21,7 @@ use wasmtime_wasi_http::{Error, RequestOptions, WasiBody, WasiHttpHooks};
 
 use super::super::guest::State;
 use super::wasi;
-use crate::egress::{EgressError, Found, Passage};
+use crate::egress::{ComponentEgress, EgressError, Found};
 
 /// The network of one instance; None where nothing is granted.
 #[derive(Default)]
@@ -29,12 +29,12 @@ pub(super) struct Reachable(Option<Ways>);
 
 #[derive(Clone)]
 struct Ways {
-    passage: Arc<Passage>,
+    passage: Arc<ComponentEgress>,
     found: Arc<Found>,
 }
 
 impl Reachable {
-    pub(super) fn by(passage: Option<&Arc<Passage>>) -> Self {
+    pub(super) fn by(passage: Option<&Arc<ComponentEgress>>) -> Self {
         Self(passage.map(|passage| Ways { passage: Arc::clone(passage), found: Arc::default() }))
     }
 

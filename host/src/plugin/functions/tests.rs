@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::config::PluginRef;
 use crate::plugin::testing::plugins;
-use crate::plugin::{Access, Component, FailureCode, Kind, PluginError};
+use crate::plugin::{Access, Component, ComponentKind, FailureCode, PluginError};
 
 async fn load(access: Access) -> Result<Component, PluginError> {
     plugins().component(&PluginRef::Path(guest("shapes")), &json!({}), &[], access).await
@@ -15,7 +15,7 @@ async fn load(access: Access) -> Result<Component, PluginError> {
 
 async fn functions() -> Functions {
     match load(Access::default()).await.unwrap().kind {
-        Kind::Functions(functions) => functions,
+        ComponentKind::Functions(functions) => functions,
         other => panic!("{other:?}"),
     }
 }
@@ -52,7 +52,7 @@ async fn each_function_is_a_tool_and_what_cannot_be_one_is_left_out() {
 #[tokio::test]
 async fn no_more_calls_work_at_once_than_the_source_may_have() {
     let access = Access { instances: 1, timeout: std::time::Duration::from_millis(50), ..Access::default() };
-    let Kind::Functions(functions) = load(access).await.unwrap().kind else { panic!() };
+    let ComponentKind::Functions(functions) = load(access).await.unwrap().kind else { panic!() };
     let (profile, nothing) = ("default".parse().unwrap(), Json::empty_object());
     let refused = tokio::select! {
         biased;

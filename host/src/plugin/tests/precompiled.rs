@@ -20,9 +20,9 @@ async fn compiled(name: &str, folder: &Path, target: Option<&str>) -> (PathBuf, 
 async fn definitions(plugin: &PluginRef) -> (Digest, Vec<Json>) {
     let component = plugins().component(plugin, &json!({}), &[], Access::default()).await.unwrap();
     let definitions = match &component.kind {
-        Kind::Functions(functions) => functions.definitions(),
-        Kind::Tools(tools) => tools.definitions().await.unwrap(),
-        Kind::Command(_) => Vec::new(),
+        ComponentKind::Functions(functions) => functions.definitions(),
+        ComponentKind::Tools(tools) => tools.definitions().await.unwrap(),
+        ComponentKind::Command(_) => Vec::new(),
     };
     (component.kind.identity().digest, definitions)
 }

@@ -158,7 +158,7 @@ async fn beyond_the_limit_the_least_recently_used_session_ends() {
     let access = Access { instances: limits::SOURCE_INSTANCES_MOST, ..Access::default() };
     let plugin = PluginRef::Path(guest("counter"));
     let granted = plugins().component(&plugin, &json!({ "state": true }), &[], access).await.unwrap();
-    let Kind::Tools(granted) = granted.kind else { panic!() };
+    let ComponentKind::Tools(granted) = granted.kind else { panic!() };
     // However many it may have, the slots of others stay free.
     for (tools, most) in [(counter(true).await, limits::SOURCE_INSTANCES), (granted, limits::TOOL_SLOTS / 2)] {
         let sessions: Vec<_> = (0..most).map(|_| SessionId::new()).collect();

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use crate::plugin::{Command, Running, Streams};
 use crate::source::link::{Deadlines, Link, Party};
 use crate::source::pipe::{self, Body, Pipe, Wire};
-use crate::source::supervised::{Care, Dial, Supervised};
+use crate::source::supervised::{Dial, Supervised, SupervisionConfig};
 use crate::source::transport::Transport;
 use crate::source::{Discovery, SourceError};
 
@@ -25,8 +25,8 @@ pub(crate) struct Program {
 
 impl CommandSource {
     /// Describes the source; runs nothing.
-    pub(crate) fn new(care: Care, program: Program) -> Self {
-        Self::of(care, program)
+    pub(crate) fn new(supervision: SupervisionConfig, program: Program) -> Self {
+        Self::of(supervision, program)
     }
 }
 

@@ -22,7 +22,7 @@ async fn source(settings: serde_json::Value) -> ComponentSource {
 async fn explorer(access: Access) -> ComponentSource {
     let plugin = PluginRef::Path(guest("explorer"));
     match plugins().component(&plugin, &json!({}), &[], access).await.unwrap().kind {
-        crate::plugin::Kind::Tools(tools) => ComponentSource::new(tools, &of(Duration::from_secs(600))),
+        crate::plugin::ComponentKind::Tools(tools) => ComponentSource::new(tools, &of(Duration::from_secs(600))),
         other => panic!("{other:?}"),
     }
 }
@@ -224,7 +224,7 @@ async fn a_component_that_does_not_say_what_it_offers_is_given_up() {
     let access = Access { env: vec![("SLOW".into(), "1".into())], ..Access::default() };
     let plugin = PluginRef::Path(guest("explorer"));
     let component = plugins().component(&plugin, &json!({}), &[], access).await.unwrap();
-    let crate::plugin::Kind::Tools(tools) = component.kind else { panic!() };
+    let crate::plugin::ComponentKind::Tools(tools) = component.kind else { panic!() };
     let source = ComponentSource::new(tools, &of(Duration::from_millis(50)));
     let error = source.discover(&nobody()).await.unwrap_err();
     assert!(matches!(&error, SourceError::Timeout { method, .. } if method == "tools/list"), "{error}");
@@ -295,7 +295,7 @@ async fn what_passes_in_one_call_has_a_limit_that_the_source_can_raise() {
 #[tokio::test]
 async fn a_call_that_waits_too_long_names_its_timeout() {
     let plugin = PluginRef::Path(guest("explorer"));
-    let Ok(crate::plugin::Kind::Tools(tools)) =
+    let Ok(crate::plugin::ComponentKind::Tools(tools)) =
         plugins().component(&plugin, &json!({}), &[], Access::default()).await.map(|component| component.kind)
     else {
         panic!()
@@ -315,7 +315,7 @@ async fn a_store_is_the_profiles_own_and_outlives_the_source() {
         let loaded = plugins().component(&plugin, &json!({}), &grant, access).await.unwrap();
         assert!(loaded.keeps);
         match loaded.kind {
-            crate::plugin::Kind::Tools(tools) => ComponentSource::new(tools, &of(Duration::from_secs(600))),
+            crate::plugin::ComponentKind::Tools(tools) => ComponentSource::new(tools, &of(Duration::from_secs(600))),
             other => panic!("{other:?}"),
         }
     };

@@ -132,8 +132,8 @@ impl Transport for LegacySse {
         self.shared.end("the connection was closed");
     }
 
-    fn obituary(&self) -> Option<String> {
-        self.shared.obituary()
+    fn exit_reason(&self) -> Option<String> {
+        self.shared.exit_reason()
     }
 }
 

@@ -279,7 +279,7 @@ async fn a_404_in_a_session_ends_the_connection() {
         other => panic!("{other:?}"),
     }
     assert!(transport.receive().await.is_none());
-    assert!(transport.obituary().unwrap().contains("session expired"));
+    assert!(transport.exit_reason().unwrap().contains("session expired"));
     assert!(matches!(transport.send(&request(3, "x", json!({}))).await, Err(TransportError::Closed(_))));
 }
 

@@ -19,7 +19,7 @@ use url::Url;
 
 use super::exchange::{self, Exchange};
 use super::headers;
-use crate::egress::{Client, EgressError, Outgoing, shown};
+use crate::egress::{EgressError, HttpClient, Outgoing, shown};
 use crate::limits::CLOSE_DEADLINE;
 use crate::name::SourceName;
 use crate::oauth::Bearer;
@@ -48,7 +48,7 @@ pub(crate) struct HttpTransport {
 pub(super) struct Shared {
     pub(super) source: SourceName,
     pub(super) url: Url,
-    pub(super) client: Client,
+    pub(super) client: HttpClient,
     /// The largest message, in bytes.
     pub(super) limit: usize,
     /// The configured headers, which only the server's own origin gets to see.
@@ -63,7 +63,7 @@ pub(super) struct Shared {
 pub(super) struct Way {
     pub(super) source: SourceName,
     pub(super) url: Url,
-    pub(super) client: Client,
+    pub(super) client: HttpClient,
     /// Sent with every request.
     pub(super) headers: HeaderMap,
     pub(super) bearer: Option<Arc<Bearer>>,
@@ -81,7 +81,7 @@ struct State {
     listening: bool,
     tasks: HashMap<u64, (Option<Id>, AbortHandle)>,
     last_task: u64,
-    obituary: Option<String>,
+    exit_reason: Option<String>,
 }
 
 impl HttpTransport {
@@ -153,8 +153,8 @@ impl Transport for HttpTransport {
         let _ = tokio::time::timeout(CLOSE_DEADLINE, self.shared.send(request)).await;
     }
 
-    fn obituary(&self) -> Option<String> {
-        self.shared.obituary()
+    fn exit_reason(&self) -> Option<String> {
+        self.shared.exit_reason()
     }
 }
 
@@ -232,8 +232,8 @@ impl Shared {
     }
 
     /// Why the connection ended, if it has.
-    pub(super) fn obituary(&self) -> Option<String> {
-        self.state().obituary.clone()
+    pub(super) fn exit_reason(&self) -> Option<String> {
+        self.state().exit_reason.clone()
     }
 
     /// A request to the server, with what every request carries.
@@ -251,14 +251,14 @@ impl Shared {
         let Some(bearer) = &self.bearer else { return self.client.send(request).await };
         let mut again = request.again();
         let token = bearer.token().await;
-        carry(&mut request, token.as_ref());
+        set_authorization(&mut request, token.as_ref());
         let response = self.client.send(request).await?;
         let refused = matches!(response.status(), StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
         if !refused || response.url().origin() != self.url.origin() {
             return Ok(response);
         }
         let Some(other) = bearer.refused(&response, token.as_ref()).await else { return Ok(response) };
-        carry(&mut again, Some(&other));
+        set_authorization(&mut again, Some(&other));
         self.client.send(again).await
     }
 
@@ -293,7 +293,7 @@ impl Shared {
     pub(super) fn end(&self, why: &str) -> Option<HeaderValue> {
         let mut state = self.state();
         if state.inbox.take().is_some() {
-            state.obituary = Some(why.to_owned());
+            state.exit_reason = Some(why.to_owned());
         }
         for (_, (_, task)) in state.tasks.drain() {
             task.abort();
@@ -309,7 +309,7 @@ impl Shared {
     ) -> Result<AbortHandle, TransportError> {
         let mut state = self.state();
         if state.inbox.is_none() {
-            return Err(TransportError::Closed(state.obituary.clone().unwrap_or_default()));
+            return Err(TransportError::Closed(state.exit_reason.clone().unwrap_or_default()));
         }
         state.last_task += 1;
         let number = state.last_task;
@@ -341,7 +341,7 @@ impl Shared {
 }
 
 /// Puts a token where only the server's own origin gets to see it.
-fn carry(request: &mut Outgoing, token: Option<&SecretString>) {
+fn set_authorization(request: &mut Outgoing, token: Option<&SecretString>) {
     let value = token.and_then(|token| HeaderValue::from_str(&format!("Bearer {}", token.expose_secret())).ok());
     request.secrets.extend(value.map(|mut value| {
         value.set_sensitive(true);

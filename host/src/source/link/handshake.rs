@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::meta::{Hop, client_info, dress};
 use super::pending::{Lost, Shared};
-use crate::item::Kind;
+use crate::item::ItemKind;
 use crate::limits::{MAX_ITEMS_PER_SOURCE, MAX_TOOLS_PER_SOURCE};
 use crate::protocol::meta::SERVER_INFO;
 use crate::protocol::revision::{LEGACY, MODERN};
@@ -231,11 +231,11 @@ fn capabilities(answer: &Json) -> Json {
 }
 
 /// The capability that a source has which answers to the method that lists such items.
-fn capability_of(kind: Kind) -> &'static str {
+fn capability_of(kind: ItemKind) -> &'static str {
     match kind {
-        Kind::Tool => "tools",
-        Kind::Prompt => "prompts",
-        Kind::Resource | Kind::Template | Kind::Source => "resources",
+        ItemKind::Tool => "tools",
+        ItemKind::Prompt => "prompts",
+        ItemKind::Resource | ItemKind::Template | ItemKind::Source => "resources",
     }
 }
 
@@ -243,15 +243,15 @@ fn capability_of(kind: Kind) -> &'static str {
 pub(super) async fn list(
     shared: &Shared,
     agreed: &Agreed,
-    kind: Kind,
+    kind: ItemKind,
     deadline: Duration,
 ) -> Result<Listed, SourceError> {
     let (method, limit) = match kind {
-        Kind::Tool => (kind.list_method(), MAX_TOOLS_PER_SOURCE),
+        ItemKind::Tool => (kind.list_method(), MAX_TOOLS_PER_SOURCE),
         _ => (kind.list_method(), MAX_ITEMS_PER_SOURCE),
     };
     let declared = agreed.capabilities.get(capability_of(kind)).is_some();
-    if !declared && kind != Kind::Tool {
+    if !declared && kind != ItemKind::Tool {
         return Ok(Listed::default());
     }
     let (mut items, mut ttl_ms, mut public, mut around) = (Vec::new(), u64::MAX, true, None);
@@ -263,7 +263,7 @@ pub(super) async fn list(
             Ok(Answer::Result(page)) => page,
             // Tools are asked for all the same, because some servers forget to declare what they have; and some that have
             // resources know no templates.
-            Ok(Answer::Error(_)) if !declared || kind == Kind::Template => return Ok(Listed::default()),
+            Ok(Answer::Error(_)) if !declared || kind == ItemKind::Template => return Ok(Listed::default()),
             Ok(Answer::Error(error)) => return Err(refused(&method, &error)),
             Err(lost) => return Err(explain(&method, deadline, lost)),
         };
@@ -287,7 +287,7 @@ pub(super) async fn list(
     Err(SourceError::Protocol(format!("the source's list of {} has more than {MAX_PAGES} pages", kind.member())))
 }
 
-fn items_of(kind: Kind, page: &Json) -> Result<Vec<Json>, SourceError> {
+fn items_of(kind: ItemKind, page: &Json) -> Result<Vec<Json>, SourceError> {
     let items = page.get(kind.member()).and_then(|list| list.items());
     items.ok_or_else(|| {
         let (method, member) = (kind.list_method(), kind.member());

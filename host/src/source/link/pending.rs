@@ -10,12 +10,12 @@ use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use super::Party;
-use super::errands::Errand;
+use super::control_queue::ControlMessage;
 use super::pages::Pages;
 use crate::call::SessionId;
 use crate::protocol::{Answer, Id, Json, Message, Method, Notification, Request};
 use crate::source::transport::{Transport, TransportError};
-use crate::source::{Client, Relay};
+use crate::source::{Relay, SourceClient};
 
 /// Requests that wait for one source at once. Far above what agents do; it bounds what a silent source makes us keep.
 const MAX_PENDING: usize = 1024;
@@ -24,13 +24,13 @@ const MAX_PENDING: usize = 1024;
 /// shorter than the source's. A person who changes their mind does so sooner.
 const GIVEN_UP_LATE: Duration = Duration::from_secs(10);
 
-/// What the callers, the reader and the errands have in common.
+/// What the callers, the reader and the control queue have in common.
 pub(super) struct Shared {
     pub(super) transport: Arc<dyn Transport>,
     pub(super) party: Party,
     /// The one client that this connection is for, if it is for one.
-    pub(super) owner: OnceLock<Weak<dyn Client>>,
-    pub(super) errands: mpsc::Sender<Errand>,
+    pub(super) owner: OnceLock<Weak<dyn SourceClient>>,
+    pub(super) control_queue: mpsc::Sender<ControlMessage>,
     pub(super) pending: Mutex<Pending>,
     /// Room for what the source asks: each question has a place from when it comes until its answer has left.
     pub(super) places: Arc<Semaphore>,
@@ -185,8 +185,8 @@ impl Shared {
     }
 
     /// Sends a short message when the source takes it; never waits.
-    pub(super) fn errand(&self, message: Message) {
-        if self.errands.try_send(Errand::Say(message)).is_err() {
+    pub(super) fn send_soon(&self, message: Message) {
+        if self.control_queue.try_send(ControlMessage::Say(message)).is_err() {
             tracing::debug!("a source takes no messages; a cancellation or an answer to it was dropped");
         }
     }
@@ -262,7 +262,7 @@ impl Drop for Waiting<'_> {
         if unanswered && self.sent && self.cancellable {
             let params = Json::of(&serde_json::json!({ "requestId": self.id, "reason": "the caller gave up" }));
             let method = Method::NotificationsCancelled;
-            self.shared.errand(Message::Notification(Notification { method, params: Some(params) }));
+            self.shared.send_soon(Message::Notification(Notification { method, params: Some(params) }));
         }
     }
 }

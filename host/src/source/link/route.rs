@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::pending::{Caller, Lost, Shared};
 use crate::protocol::{Answer, Id, Json, Message, Method, Notification, Request, Response, RpcError, meta};
 use crate::source::transport::{Received, TransportError};
-use crate::source::{Asked, Client, Relay, Said, nobody_to_ask};
+use crate::source::{Asked, CallEvent, Relay, SourceClient, nobody_to_ask};
 
 /// How long a caller that does not take what is said holds up the source's other messages. Then it is told no more.
 const RELAY_PATIENCE: Duration = Duration::from_secs(1);
@@ -41,7 +41,7 @@ pub(super) async fn read(shared: Arc<Shared>) {
             Err(error) => last_error = Some(error.to_string()),
         }
     }
-    let why = last_error.or_else(|| shared.transport.obituary());
+    let why = last_error.or_else(|| shared.transport.exit_reason());
     shared.end(&why.unwrap_or_else(|| "the source closed the connection".to_owned()));
 }
 
@@ -118,10 +118,10 @@ async fn notify(shared: &Shared, notification: Notification, within: Option<&Id>
         }
         // What changed concerns everybody, unless the message says for whom it is.
         method if subscription(params).is_none() && is_change(method) => {
-            let (source, audience) = (&shared.party.source, &shared.party.audience);
+            let (source, subscribers) = (&shared.party.source, &shared.party.subscribers);
             let of_list = method.ends_with("/list_changed");
             if of_list {
-                audience.changed();
+                subscribers.changed();
             }
             let owner = shared.owner();
             if let Some(owner) = &owner {
@@ -129,14 +129,14 @@ async fn notify(shared: &Shared, notification: Notification, within: Option<&Id>
             }
             // The sessions without a connection of their own have no other that would tell them.
             if owner.is_none() || of_list {
-                audience.tell(source, &notification).await;
+                subscribers.tell(source, &notification).await;
             }
         }
         // A page that a person opened is done with, perhaps long after the call that asked for it.
         Method::NotificationsElicitationComplete => {
             let id = params.and_then(|params| params.get_str("elicitationId"));
             let asked = id.and_then(|id| shared.pending().pages.take(&id));
-            let client = shared.owner().or_else(|| shared.party.audience.of(&asked?));
+            let client = shared.owner().or_else(|| shared.party.subscribers.of(&asked?));
             match client {
                 Some(client) => client.notify(shared.party.source.as_str(), notification).await,
                 None => shared.stray("completion"),
@@ -149,7 +149,7 @@ async fn notify(shared: &Shared, notification: Notification, within: Option<&Id>
             let id = named.or_else(|| shared.newest().filter(|_| guessed));
             match id.and_then(|id| Some((id, shared.caller(id)?))) {
                 Some((id, caller)) => shared.relay(id, &caller.relay, notification).await,
-                None => match shared.owner().or_else(|| shared.party.audience.only()) {
+                None => match shared.owner().or_else(|| shared.party.subscribers.only()) {
                     Some(owner) => owner.notify(shared.party.source.as_str(), notification).await,
                     None => shared.stray("notification"),
                 },
@@ -174,14 +174,14 @@ fn number(json: &Json) -> Option<u64> {
 /// Answers a request of the source, or has it answered by the agent.
 fn ask(shared: &Arc<Shared>, request: Request, within: Option<&Id>) {
     if request.method == Method::Ping {
-        return shared.errand(Message::Response(Response::result(request.id, Json::empty_object())));
+        return shared.send_soon(Message::Response(Response::result(request.id, Json::empty_object())));
     }
     let Some(owner) = shared.owner() else {
         tracing::debug!(method = %request.method.escape_debug(), "a source asked for something on a shared connection");
-        return shared.errand(Message::Response(Response { id: Some(request.id), answer: nobody_to_ask() }));
+        return shared.send_soon(Message::Response(Response { id: Some(request.id), answer: nobody_to_ask() }));
     };
     let refuse = |id, code, why: String| {
-        shared.errand(Message::Response(Response::error(Some(id), &RpcError::new(code, why))));
+        shared.send_soon(Message::Response(Response::error(Some(id), &RpcError::new(code, why))));
     };
     let Ok(place) = Arc::clone(&shared.places).try_acquire_owned() else {
         let why = format!("{MAX_ASKED} requests of this source are open already");
@@ -203,7 +203,7 @@ fn ask(shared: &Arc<Shared>, request: Request, within: Option<&Id>) {
 /// its place: a source that reads no answers asks no more.
 async fn put(
     shared: Arc<Shared>,
-    owner: Arc<dyn Client>,
+    owner: Arc<dyn SourceClient>,
     request: Request,
     call: Option<u64>,
     _place: OwnedSemaphorePermit,
@@ -215,7 +215,7 @@ async fn put(
             Some((call, caller)) => {
                 let _asking = Asking::begin(&shared, call);
                 let (reply, answer) = oneshot::channel();
-                let said = Said::Request(Asked { request, reply });
+                let said = CallEvent::Request(Asked { request, reply });
                 if caller.relay.out.send(said).await.is_err() {
                     return nobody_to_ask();
                 }
@@ -259,13 +259,13 @@ impl Drop for Asking<'_> {
 }
 
 impl Shared {
-    fn owner(&self) -> Option<Arc<dyn Client>> {
+    fn owner(&self) -> Option<Arc<dyn SourceClient>> {
         self.owner.get().and_then(Weak::upgrade)
     }
 
     /// Whether nobody but one client has ever used the connection.
     fn is_for_one(&self) -> bool {
-        self.owner.get().is_some() || self.party.audience.is_of_one()
+        self.owner.get().is_some() || self.party.subscribers.is_of_one()
     }
 
     fn caller(&self, id: u64) -> Option<Caller> {
@@ -284,7 +284,7 @@ impl Shared {
 
     /// Hands something to a call. A caller that does not take it in time is told nothing more.
     async fn relay(&self, id: u64, relay: &Relay, notification: Notification) {
-        let sent = relay.out.send(Said::Notification(notification));
+        let sent = relay.out.send(CallEvent::Notification(notification));
         if !matches!(tokio::time::timeout(RELAY_PATIENCE, sent).await, Ok(Ok(())))
             && let Some(slot) = self.pending().slots.get_mut(&id)
         {

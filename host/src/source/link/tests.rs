@@ -29,7 +29,7 @@ impl Transport for Wire {
         self.source.lock().await.recv().await.map(|received| received.map(Received::from))
     }
     async fn close(&self) {}
-    fn obituary(&self) -> Option<String> {
+    fn exit_reason(&self) -> Option<String> {
         Some("it died".to_owned())
     }
 }
@@ -79,7 +79,7 @@ fn party() -> Party {
         capabilities: Json::empty_object(),
         context: ["x", "a", "vendor/y"].map(str::to_owned).into(),
         client: None,
-        audience: Arc::default(),
+        subscribers: Arc::default(),
     }
 }
 
@@ -267,18 +267,18 @@ fn of_what_an_agent_says_of_itself_goes_on_what_is_listed() {
 #[tokio::test]
 async fn what_names_no_call_on_a_shared_connection_is_for_the_only_session_there_ever_was() {
     let (link, mut far) = linked().await;
-    let audience = Arc::clone(&link.shared.party.audience);
+    let subscribers = Arc::clone(&link.shared.party.subscribers);
     let (first, second) = (Ear::new(), Ear::new());
     let (one, two) = (first.client(), second.client());
     let notice = |method: &str| json!({ "jsonrpc": "2.0", "method": method, "params": {} });
-    audience.join(&one);
-    audience.join(&one);
+    subscribers.join(&one);
+    subscribers.join(&one);
     far.say(notice("vendor/first")).await;
     assert_eq!(first.hears().await, ["vendor/first"]);
 
     // It may be about the one that has left.
-    audience.join(&two);
-    audience.leave(one.session().unwrap());
+    subscribers.join(&two);
+    subscribers.leave(one.session().unwrap());
     let (out, mut said) = mpsc::channel(4);
     let params = Json::parse(r#"{"name":"a"}"#).unwrap();
     let (shared, client) = (Arc::clone(&link), Arc::clone(&two));

@@ -1,4 +1,4 @@
-//! What a source writes to standard error: into its log file, and the end of it kept for the obituary.
+//! What a source writes to standard error: into its log file, and the end of it kept for the exit reason.
 //!
 //! All of it is read, so that the source never waits, but only so much is written: a source must not fill the disk.
 
@@ -16,7 +16,7 @@ use super::lines::{Line, Lines};
 use crate::private;
 use crate::visible::visible;
 
-/// Bytes kept for the obituary: a stack trace's last lines.
+/// Bytes kept for the exit reason: a stack trace's last lines.
 const LAST_WORDS_BYTES: usize = 2 * 1024;
 
 /// The longest line that is kept.

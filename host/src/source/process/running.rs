@@ -9,13 +9,13 @@ use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
 use tokio::time::Instant;
 
 use crate::cell::{Child, StartError};
-use crate::egress::Outlet;
+use crate::egress::EgressProxy;
 use crate::source::pipe::{Body, Streams};
 
 /// A cell with the way out of it, which ends with the source.
 pub(super) struct Running {
     child: Child,
-    outlet: Mutex<Option<Outlet>>,
+    outlet: Mutex<Option<EgressProxy>>,
 }
 
 impl Running {
@@ -23,7 +23,7 @@ impl Running {
     pub(super) async fn start(
         launch: Launch,
         launcher: Launcher,
-        serve: impl FnOnce(Ready) -> io::Result<Option<Outlet>>,
+        serve: impl FnOnce(Ready) -> io::Result<Option<EgressProxy>>,
     ) -> Result<(Self, Streams), StartError> {
         let (child, streams, ready) = Child::start(launch, launcher).await?;
         let crate::cell::Streams { input, output, error } = streams;

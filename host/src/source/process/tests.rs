@@ -18,12 +18,12 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::call::{Outcome, SessionId};
-use crate::cell::Cells;
+use crate::cell::CellHost;
 use crate::config::{CellConfig, Naming};
 use crate::gate::Permit;
 use crate::protocol::{Answer, Json};
 use crate::source::testing::{nobody, silent, text};
-use crate::source::{Client, Relay, Said, Source};
+use crate::source::{CallEvent, Relay, Source, SourceClient};
 
 /// The program of `tests/sources`, built once. It is the launcher, too.
 fn test_source() -> &'static Path {
@@ -65,9 +65,9 @@ impl Bench {
         std::fs::create_dir(dir.path().join("open")).unwrap();
         let launcher = Launcher::Path(test_source().to_owned());
         let cells =
-            Arc::new(Cells::new(launcher, &dir.path().join("data"), vec![dir.path().join("data")], None, |_| {}));
-        let cage = Arc::new(Cage::new(cells, &config));
-        Self { source: ProcessSource::new(&config, cage, values).unwrap(), dir }
+            Arc::new(CellHost::new(launcher, &dir.path().join("data"), vec![dir.path().join("data")], None, |_| {}));
+        let process_cell = Arc::new(ProcessCell::new(cells, &config));
+        Self { source: ProcessSource::new(&config, process_cell, values).unwrap(), dir }
     }
 
     /// With deadlines that let a silent source fail soon, but not a slow machine.
@@ -319,7 +319,7 @@ async fn progress_keeps_its_order_and_the_callers_token() {
     let call = bench.source.call(permit("slow", json!({ "steps": 100 })), &nobody, relay);
     let seen = async {
         let mut seen = Vec::new();
-        while let Some(Said::Notification(notification)) = progress.recv().await {
+        while let Some(CallEvent::Notification(notification)) = progress.recv().await {
             let params = notification.params.unwrap();
             assert_eq!(params.get("progressToken").as_ref(), Some(&token), "byte for byte");
             assert_eq!(params.get_str("vendor").as_deref(), Some("kept"));
@@ -396,7 +396,7 @@ async fn what_was_shown_is_what_is_called() {
 struct Peer(SessionId, Data);
 
 #[async_trait]
-impl Client for Peer {
+impl SourceClient for Peer {
     fn session(&self) -> Option<&SessionId> {
         Some(&self.0)
     }
@@ -419,9 +419,9 @@ impl Client for Peer {
 #[tokio::test]
 async fn each_session_has_its_own_connection_where_it_must() {
     let bench = Bench::new("echo");
-    let peer = |declared: Data| -> Arc<dyn Client> { Arc::new(Peer(SessionId::new(), declared)) };
+    let peer = |declared: Data| -> Arc<dyn SourceClient> { Arc::new(Peer(SessionId::new(), declared)) };
     // Which process it is: each has its own birth.
-    let born = async |peer: &Arc<dyn Client>| {
+    let born = async |peer: &Arc<dyn SourceClient>| {
         let outcome = bench.source.call(permit("look", json!({})), peer, silent()).await;
         let Outcome::Answered(Answer::Result(result)) = outcome else { panic!("{outcome:?}") };
         let result: Data = result.read().unwrap();

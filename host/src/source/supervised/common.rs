@@ -13,28 +13,28 @@ use super::drive::{Begin, End, drive};
 use super::eras::Eras;
 use super::held;
 use super::known::Known;
-use super::line::{Line, Owner, Patience, Vitals};
 use super::machine::Event;
 use super::own::{CROWD, Full, MAX_OF_ONE, MAX_OWN, Own};
-use super::{Care, Dial};
+use super::slot::{ConnectionSlot, HealthCounters, Owner, Patience};
+use super::{Dial, SupervisionConfig};
 use crate::call::Outcome;
 use crate::gate::Permit;
 use crate::limits::CLOSE_DEADLINE;
 use crate::protocol::{Era, Json};
-use crate::source::link::{Audience, CallTime, Deadlines, Link, Opening, Party};
-use crate::source::{Client, Discovery, Relay, SourceError, Status};
+use crate::source::link::{CallTime, Deadlines, Link, Opening, Party, Subscribers};
+use crate::source::{Discovery, Relay, SourceClient, SourceError, Status};
 
 /// What the source and the drivers of its lines have in common.
 pub(in crate::source) struct Core<D> {
     pub(in crate::source) dial: D,
     pub(in crate::source) deadlines: Deadlines,
     pub(in crate::source) timeout: Duration,
-    pub(super) care: Care,
-    pub(super) vitals: Arc<Vitals>,
+    pub(super) supervision: SupervisionConfig,
+    pub(super) counters: Arc<HealthCounters>,
     /// Shared, in the newest era that the source speaks.
-    pub(super) shared: Arc<Line>,
+    pub(super) shared: Arc<ConnectionSlot>,
     /// Shared by agents of the older era, at a source that may speak both. Made when the first of them comes.
-    shared_by_legacy: OnceLock<Arc<Line>>,
+    shared_by_legacy: OnceLock<Arc<ConnectionSlot>>,
     own: Mutex<Own>,
     known: Mutex<Known>,
     /// Calls with a connection each.
@@ -68,23 +68,23 @@ impl<D> Drop for Single<D> {
 }
 
 impl<D> Core<D> {
-    pub(super) fn new(care: Care, dial: D) -> Self {
-        let vitals = Arc::new(Vitals {
-            name: care.name.clone(),
-            record: Arc::clone(&care.record),
+    pub(super) fn new(supervision: SupervisionConfig, dial: D) -> Self {
+        let counters = Arc::new(HealthCounters {
+            name: supervision.name.clone(),
+            record: Arc::clone(&supervision.record),
             errors: AtomicU64::new(0),
             last_ping: AtomicI64::new(0),
             changes: Arc::default(),
         });
-        let eras = Eras::of(care.era);
+        let eras = Eras::of(supervision.era);
         Self {
             dial,
             deadlines: Deadlines::default(),
-            timeout: care.timeout,
-            care,
-            shared: Line::new(&vitals, None, Opening::Newest),
+            timeout: supervision.timeout,
+            supervision,
+            shared: ConnectionSlot::new(&counters, None, Opening::Newest),
             shared_by_legacy: OnceLock::new(),
-            vitals,
+            counters,
             own: Mutex::default(),
             known: Mutex::default(),
             single: Arc::new(Semaphore::new(MAX_OWN)),
@@ -98,11 +98,11 @@ impl<D> Core<D> {
 
 impl<D: Dial> Core<D> {
     /// Sends a permitted call over a connection.
-    pub(super) async fn carry(
+    pub(super) async fn send_call(
         &self,
         connection: &Connection,
         permit: &Permit,
-        client: &Arc<dyn Client>,
+        client: &Arc<dyn SourceClient>,
         relay: Relay,
         time: CallTime,
     ) -> Outcome {
@@ -116,7 +116,7 @@ impl<D: Dial> Core<D> {
     /// Remembers what a session has asked of the connection that it has to itself.
     pub(super) fn note_held(
         &self,
-        client: &Arc<dyn Client>,
+        client: &Arc<dyn SourceClient>,
         connection: &Connection,
         permit: &Permit,
         outcome: &Outcome,
@@ -132,13 +132,13 @@ impl<D: Dial> Core<D> {
     /// A connection for one use.
     pub(super) async fn single(
         self: &Arc<Self>,
-        client: &Arc<dyn Client>,
+        client: &Arc<dyn SourceClient>,
     ) -> Result<(Single<D>, Discovery), SourceError> {
         let full = || SourceError::Start(format!("{MAX_OWN} calls have a connection to this source already"));
         let room = Arc::clone(&self.single).try_acquire_owned().map_err(|_| full())?;
         let opening = self.eras.opening_for(&**client);
-        let dialled = self.dial(client, opening, &self.shared.audience, false).await;
-        let (link, discovery) = dialled.inspect_err(|_| self.vitals.failed())?;
+        let dialled = self.dial(client, opening, &self.shared.subscribers, false).await;
+        let (link, discovery) = dialled.inspect_err(|_| self.counters.failed())?;
         self.learn(opening, link.is_modern(), link.keeps_state());
         let connection = Arc::new(Connection::new(link, &discovery.tools));
         Ok((Single { core: Arc::clone(self), connection, room: Some(room) }, discovery))
@@ -146,19 +146,19 @@ impl<D: Dial> Core<D> {
 
     pub(super) async fn dial(
         &self,
-        client: &Arc<dyn Client>,
+        client: &Arc<dyn SourceClient>,
         opening: Opening,
-        audience: &Arc<Audience>,
+        subscribers: &Arc<Subscribers>,
         from_nothing: bool,
     ) -> Result<(Link, Discovery), SourceError> {
         let opening = self.eras.settled(opening);
         let party = Party {
-            source: self.vitals.name.clone(),
+            source: self.counters.name.clone(),
             opening,
             capabilities: client.capabilities(),
-            context: Arc::clone(&self.care.context),
+            context: Arc::clone(&self.supervision.context),
             client: client.session().is_some().then(|| Arc::downgrade(client)),
-            audience: Arc::clone(audience),
+            subscribers: Arc::clone(subscribers),
         };
         let unprobed = Deadlines { probe: None, ..self.deadlines.clone() };
         if opening == Opening::Newest && !self.eras.probes(from_nothing) {
@@ -175,22 +175,22 @@ impl<D: Dial> Core<D> {
     }
 
     /// Whether a line whose connection has gone should have another without being asked.
-    pub(super) fn wants(&self, line: &Line) -> bool {
+    pub(super) fn wants(&self, line: &ConnectionSlot) -> bool {
         let wanted =
-            if line.is_shared() { self.is_kept(line) || line.audience.listens() } else { line.client().is_some() };
+            if line.is_shared() { self.is_kept(line) || line.subscribers.listens() } else { line.client().is_some() };
         wanted && line.status() != Status::Stopped
     }
 
     /// Whether a connection on this line is wanted even if nobody uses it.
-    pub(super) fn is_kept(&self, line: &Line) -> bool {
-        self.care.eager && std::ptr::eq(line, &**self.main_line())
+    pub(super) fn is_kept(&self, line: &ConnectionSlot) -> bool {
+        self.supervision.eager && std::ptr::eq(line, &**self.main_line())
     }
 }
 
 impl<D: Dial> Core<D> {
     /// The line that a client uses for this, as far as is known. Who declares nothing and only looks is content with a shared line:
     /// nothing is kept of a look.
-    pub(super) fn line_for(&self, client: &Arc<dyn Client>, patience: Patience) -> Arc<Line> {
+    pub(super) fn line_for(&self, client: &Arc<dyn SourceClient>, patience: Patience) -> Arc<ConnectionSlot> {
         if self.cannot_share(client)
             && !self.only_looks(client, patience)
             && let Some(line) = self.own_line(client)
@@ -198,21 +198,25 @@ impl<D: Dial> Core<D> {
             return line;
         }
         let line = self.shared_line_for(client);
-        line.audience.join(client);
+        line.subscribers.join(client);
         line
     }
 
     /// For whom a connection is made on a line: for the client who wants it, or for nobody if it is to be shared by all who look.
-    pub(super) fn made_for(&self, client: &Arc<dyn Client>, line: &Line) -> Option<Weak<dyn Client>> {
+    pub(super) fn made_for(
+        &self,
+        client: &Arc<dyn SourceClient>,
+        line: &ConnectionSlot,
+    ) -> Option<Weak<dyn SourceClient>> {
         (!line.is_shared() || !self.cannot_share(client)).then(|| Arc::downgrade(client))
     }
 
-    fn only_looks(&self, client: &Arc<dyn Client>, patience: Patience) -> bool {
+    fn only_looks(&self, client: &Arc<dyn SourceClient>, patience: Patience) -> bool {
         patience == Patience::Look && client.capabilities() == Json::empty_object() && !self.has_own(client)
     }
 
     /// Gives a line of a session a place, for which another may have to go.
-    pub(super) fn place(self: &Arc<Self>, line: &Arc<Line>) -> Result<(), SourceError> {
+    pub(super) fn place(self: &Arc<Self>, line: &Arc<ConnectionSlot>) -> Result<(), SourceError> {
         let (new, leaving) = self.own().place(line).map_err(|full| {
             let (count, whose) = match full {
                 Full::Share => (MAX_OF_ONE, "the sessions of one caller"),
@@ -225,7 +229,7 @@ impl<D: Dial> Core<D> {
         })?;
         if let Some(owner) = line.owner().filter(|_| new) {
             // Its own connection tells it of changes.
-            self.shared_lines().for_each(|line| line.audience.leave(&owner.session));
+            self.shared_lines().for_each(|line| line.subscribers.leave(&owner.session));
         }
         if let Some(leaving) = leaving {
             self.hears_with_others(&leaving);
@@ -235,7 +239,14 @@ impl<D: Dial> Core<D> {
     }
 
     /// Ends what a line has, and begins anew if that is wanted. Does not wait for it.
-    pub(super) fn end(self: &Arc<Self>, line: &Arc<Line>, event: Event, cause: &str, patience: Duration, again: bool) {
+    pub(super) fn end(
+        self: &Arc<Self>,
+        line: &Arc<ConnectionSlot>,
+        event: Event,
+        cause: &str,
+        patience: Duration,
+        again: bool,
+    ) {
         line.take_over(|before, connection| {
             let end = End { before, connection, event, cause: cause.to_owned(), patience, again };
             tokio::spawn(drive(Arc::clone(self), Arc::clone(line), Begin::End(end)))
@@ -245,7 +256,7 @@ impl<D: Dial> Core<D> {
 
 impl<D> Core<D> {
     /// The driver of a line has nothing more to do.
-    pub(super) fn leave(&self, line: &Line) {
+    pub(super) fn leave(&self, line: &ConnectionSlot) {
         if self.own().release(line) {
             self.hears_with_others(line);
         }
@@ -253,15 +264,15 @@ impl<D> Core<D> {
     }
 
     /// Lets a session that has no connection of its own any more hear what is told to all.
-    fn hears_with_others(&self, line: &Line) {
+    fn hears_with_others(&self, line: &ConnectionSlot) {
         if let Some(client) = line.owner().and_then(|owner| owner.client.upgrade()) {
-            self.shared_line_for(&client).audience.join(&client);
+            self.shared_line_for(&client).subscribers.join(&client);
         }
     }
 
     /// What the source said a moment ago to somebody who declared the same, for one of a crowd that would have to connect to hear
     /// it. Who declares nothing has the shared connection for that.
-    pub(super) fn known_to(&self, client: &Arc<dyn Client>) -> Option<Discovery> {
+    pub(super) fn known_to(&self, client: &Arc<dyn SourceClient>) -> Option<Discovery> {
         let declared = client.capabilities();
         if declared == Json::empty_object() || !self.cannot_share(client) || self.has_own(client) {
             return None;
@@ -269,15 +280,16 @@ impl<D> Core<D> {
         if self.own().count(client.principal()) < CROWD {
             return None;
         }
-        let discovery = self.known().get(&declared, self.vitals.changes.load(Ordering::Relaxed))?;
-        self.shared_line_for(client).audience.join(client);
+        let discovery = self.known().get(&declared, self.counters.changes.load(Ordering::Relaxed))?;
+        self.shared_line_for(client).subscribers.join(client);
         Some(discovery)
     }
 
     /// Remembers what a source has said that has just been met.
     pub(super) fn remember(&self, connection: &Connection, discovery: &Discovery) {
         if !connection.link.is_modern() {
-            let (declared, changes) = (connection.link.declared().clone(), self.vitals.changes.load(Ordering::Relaxed));
+            let (declared, changes) =
+                (connection.link.declared().clone(), self.counters.changes.load(Ordering::Relaxed));
             self.known().insert(declared, changes, discovery.clone());
         }
     }
@@ -288,7 +300,7 @@ impl<D> Core<D> {
         self.stateful.store(false, Ordering::Relaxed);
     }
 
-    fn has_own(&self, client: &Arc<dyn Client>) -> bool {
+    fn has_own(&self, client: &Arc<dyn SourceClient>) -> bool {
         client.session().and_then(|session| self.own().get(session)?.open()).is_some()
     }
 
@@ -298,13 +310,15 @@ impl<D> Core<D> {
     }
 
     /// The shared line that a client would use.
-    fn shared_line_for(&self, client: &Arc<dyn Client>) -> Arc<Line> {
+    fn shared_line_for(&self, client: &Arc<dyn SourceClient>) -> Arc<ConnectionSlot> {
         let line = match self.eras.opening_for(&**client) {
             Opening::LegacyFirst => match self.shared_by_legacy.get() {
                 Some(line) => line,
                 // Nothing more is begun: its line is stopped, which a new one would not be.
                 None if *self.closes.borrow() => &self.shared,
-                None => self.shared_by_legacy.get_or_init(|| Line::new(&self.vitals, None, Opening::LegacyFirst)),
+                None => self
+                    .shared_by_legacy
+                    .get_or_init(|| ConnectionSlot::new(&self.counters, None, Opening::LegacyFirst)),
             },
             Opening::Newest | Opening::Modern => self.main_line(),
         };
@@ -313,33 +327,33 @@ impl<D> Core<D> {
 
     /// The shared line for whoever wants the newest era that the source speaks. If that is the older one, and agents of it met the
     /// source first, it is theirs, so that a source of one era has one shared connection.
-    pub(super) fn main_line(&self) -> &Arc<Line> {
+    pub(super) fn main_line(&self) -> &Arc<ConnectionSlot> {
         if self.eras.only() == Some(Era::Legacy) { self.line_with_initialize() } else { &self.shared }
     }
 
     /// The shared line for connections that begin with `initialize`.
-    pub(super) fn line_with_initialize(&self) -> &Arc<Line> {
+    pub(super) fn line_with_initialize(&self) -> &Arc<ConnectionSlot> {
         self.shared_by_legacy.get().unwrap_or(&self.shared)
     }
 
     /// The lines that are shared, as far as there are any.
-    pub(super) fn shared_lines(&self) -> impl Iterator<Item = &Arc<Line>> {
+    pub(super) fn shared_lines(&self) -> impl Iterator<Item = &Arc<ConnectionSlot>> {
         std::iter::once(&self.shared).chain(self.shared_by_legacy.get())
     }
 
     /// Whether it is known already that this client needs a connection of its own.
-    fn cannot_share(&self, client: &Arc<dyn Client>) -> bool {
+    fn cannot_share(&self, client: &Arc<dyn SourceClient>) -> bool {
         let declares = || self.stateful.load(Ordering::Relaxed) || client.capabilities() != Json::empty_object();
         client.session().is_some() && self.eras.is_legacy_for(&**client) && declares()
     }
 
     /// The line of a client's own. None for who is no session.
-    pub(super) fn own_line(&self, client: &Arc<dyn Client>) -> Option<Arc<Line>> {
+    pub(super) fn own_line(&self, client: &Arc<dyn SourceClient>) -> Option<Arc<ConnectionSlot>> {
         let session = client.session()?;
         let owner =
             || Owner { session: session.clone(), principal: client.principal().into(), client: Arc::downgrade(client) };
         let opening = self.eras.opening_for(&**client);
-        Some(self.own().get_or_insert(session, || Line::new(&self.vitals, Some(owner()), opening)))
+        Some(self.own().get_or_insert(session, || ConnectionSlot::new(&self.counters, Some(owner()), opening)))
     }
 
     /// Remembers what a source is like that was met.

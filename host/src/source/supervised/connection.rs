@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::call::Call;
 use crate::digest::Digest;
-use crate::item::Kind;
+use crate::item::ItemKind;
 use crate::protocol::Json;
 use crate::source::link::Link;
 use crate::source::{Discovery, Listed, SourceError};
@@ -22,44 +22,44 @@ pub(super) struct Connection {
     pub(super) link: Link,
     /// Whether the source knows tasks, which end with the connection that began them.
     pub(super) has_tasks: bool,
-    listed: Mutex<HashMap<Kind, Digests>>,
+    listed: Mutex<HashMap<ItemKind, Digests>>,
 }
 
 impl Connection {
     /// A connection that has just listed its tools.
     pub(super) fn new(link: Link, tools: &Listed) -> Self {
         let has_tasks = link.declares("tasks");
-        Self { link, has_tasks, listed: Mutex::new(HashMap::from([(Kind::Tool, digests(Kind::Tool, tools))])) }
+        Self { link, has_tasks, listed: Mutex::new(HashMap::from([(ItemKind::Tool, digests(ItemKind::Tool, tools))])) }
     }
 
     /// What the source says of itself now, with its tools.
     pub(super) async fn discover(&self) -> Result<Discovery, SourceError> {
         let discovery = self.link.discover().await?;
-        self.note(Kind::Tool, &discovery.tools);
+        self.note(ItemKind::Tool, &discovery.tools);
         Ok(discovery)
     }
 
     /// What it offers of one kind now.
-    pub(super) async fn list(&self, kind: Kind) -> Result<Listed, SourceError> {
+    pub(super) async fn list(&self, kind: ItemKind) -> Result<Listed, SourceError> {
         let listed = self.link.list(kind).await?;
         self.note(kind, &listed);
         Ok(listed)
     }
 
-    fn note(&self, kind: Kind, list: &Listed) {
+    fn note(&self, kind: ItemKind, list: &Listed) {
         self.listed().insert(kind, digests(kind, list));
     }
 
     /// The tools that it listed last.
     pub(super) fn tools(&self) -> Digests {
-        self.listed().get(&Kind::Tool).cloned().unwrap_or_default()
+        self.listed().get(&ItemKind::Tool).cloned().unwrap_or_default()
     }
 
     /// Why this call must not go out over this connection. What a resource is changes with what is in it; a tool or a
     /// prompt is what the caller was shown.
     pub(super) async fn objection(&self, call: &Call) -> Option<String> {
         let item = &call.item;
-        if !matches!(item.kind, Kind::Tool | Kind::Prompt) {
+        if !matches!(item.kind, ItemKind::Tool | ItemKind::Prompt) {
             return None;
         }
         let look = || self.listed().get(&item.kind).map(|listed| listed.get(&*item.name).copied());
@@ -91,13 +91,13 @@ impl Connection {
         self.link.close().await;
     }
 
-    fn listed(&self) -> MutexGuard<'_, HashMap<Kind, Digests>> {
+    fn listed(&self) -> MutexGuard<'_, HashMap<ItemKind, Digests>> {
         // The map is whole at every point at which a holder could panic.
         self.listed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn digests(kind: Kind, list: &Listed) -> Digests {
+fn digests(kind: ItemKind, list: &Listed) -> Digests {
     let digest = |item: &Json| Some((item.get_str(kind.key())?, Digest::of_json(item).ok()?));
     // Of a name that is listed twice the first counts, as it does in the catalog.
     list.items.iter().rev().filter_map(digest).collect()

@@ -9,13 +9,13 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::connection::Connection;
-use super::line::Line;
 use super::machine::Event;
+use super::slot::ConnectionSlot;
 use super::{Core, Dial};
-use crate::item::Kind;
+use crate::item::ItemKind;
 use crate::protocol::Notification;
 use crate::source::link::{Ended, Link, Opening};
-use crate::source::{Client, DRAIN_DEADLINE, Discovery};
+use crate::source::{DRAIN_DEADLINE, Discovery, SourceClient};
 
 /// How often a remote source is asked whether it lives, so that nothing on the way to it forgets the connection: below the
 /// idle time of common load balancers, which begins at 4 minutes.
@@ -33,7 +33,7 @@ const RESTORE_DEADLINE: Duration = Duration::from_secs(5);
 /// Where a driver begins.
 pub(super) enum Begin {
     /// With an attempt, for the client who asked, if one in particular did.
-    Attempt(Option<Weak<dyn Client>>),
+    Attempt(Option<Weak<dyn SourceClient>>),
     /// With a connection that stands.
     Keep(Arc<Connection>),
     /// With the end of what there is.
@@ -54,11 +54,11 @@ pub(super) struct End {
 }
 
 /// Makes connections for as long as somebody wants them and the line is not stopped.
-pub(super) fn drive<D: Dial>(core: Arc<Core<D>>, line: Arc<Line>, begin: Begin) -> BoxFuture<'static, ()> {
+pub(super) fn drive<D: Dial>(core: Arc<Core<D>>, line: Arc<ConnectionSlot>, begin: Begin) -> BoxFuture<'static, ()> {
     Box::pin(work(core, line, begin))
 }
 
-async fn work<D: Dial>(core: Arc<Core<D>>, line: Arc<Line>, begin: Begin) {
+async fn work<D: Dial>(core: Arc<Core<D>>, line: Arc<ConnectionSlot>, begin: Begin) {
     let mut made = match begin {
         Begin::Attempt(client) => attempt(&core, &line, client).await,
         Begin::Keep(connection) => Made::Here(connection),
@@ -82,7 +82,7 @@ async fn work<D: Dial>(core: Arc<Core<D>>, line: Arc<Line>, begin: Begin) {
 }
 
 /// Ends what a line has.
-async fn finish(line: &Line, end: End) {
+async fn finish(line: &ConnectionSlot, end: End) {
     if let Some(before) = end.before {
         before.abort();
         // Cancelled, most likely; what it was making is gone with it.
@@ -105,7 +105,11 @@ enum Made {
 }
 
 /// One attempt, when it is time.
-async fn attempt<D: Dial>(core: &Arc<Core<D>>, line: &Arc<Line>, whom: Option<Weak<dyn Client>>) -> Made {
+async fn attempt<D: Dial>(
+    core: &Arc<Core<D>>,
+    line: &Arc<ConnectionSlot>,
+    whom: Option<Weak<dyn SourceClient>>,
+) -> Made {
     let Some(turn) = line.turn() else { return Made::Elsewhere };
     sleep_until(turn).await;
     let Some(client) = whom.and_then(|client| client.upgrade()).or_else(|| line.client()) else {
@@ -115,7 +119,7 @@ async fn attempt<D: Dial>(core: &Arc<Core<D>>, line: &Arc<Line>, whom: Option<We
     if !line.begin("wanted") {
         return Made::Elsewhere;
     }
-    match core.dial(&client, line.opening(), &line.audience, from_nothing).await {
+    match core.dial(&client, line.opening(), &line.subscribers, from_nothing).await {
         Ok((link, discovery)) => settle(core, line, &client, link, discovery).await,
         Err(error) => {
             line.refused(error);
@@ -127,8 +131,8 @@ async fn attempt<D: Dial>(core: &Arc<Core<D>>, line: &Arc<Line>, whom: Option<We
 /// Puts a connection where it belongs.
 async fn settle<D: Dial>(
     core: &Arc<Core<D>>,
-    line: &Arc<Line>,
-    client: &Arc<dyn Client>,
+    line: &Arc<ConnectionSlot>,
+    client: &Arc<dyn SourceClient>,
     link: Link,
     discovery: Discovery,
 ) -> Made {
@@ -166,7 +170,7 @@ async fn settle<D: Dial>(
     restore(line, &connection).await;
     let anew = line.opened(&connection, discovery.clone());
     if anew {
-        core.vitals.changes.fetch_add(1, Ordering::Relaxed);
+        core.counters.changes.fetch_add(1, Ordering::Relaxed);
     }
     core.remember(&connection, &discovery);
     if anew {
@@ -176,7 +180,7 @@ async fn settle<D: Dial>(
 }
 
 /// Tells a new connection of a session what the one before it knew. What the source refuses, it refuses.
-async fn restore(line: &Line, connection: &Connection) {
+async fn restore(line: &ConnectionSlot, connection: &Connection) {
     let held = line.held();
     let told = held.requests().map(|(method, params)| connection.link.repeat(method, params));
     if timeout(RESTORE_DEADLINE, join_all(told)).await.is_err() {
@@ -185,18 +189,19 @@ async fn restore(line: &Line, connection: &Connection) {
 }
 
 /// Tells the sessions that use a line that the source is back, and not as they knew it.
-async fn announce<D: Dial>(core: &Core<D>, line: &Line, connection: &Connection) {
-    for (kind, capability) in [(Kind::Tool, None), (Kind::Prompt, Some("prompts")), (Kind::Resource, Some("resources"))]
+async fn announce<D: Dial>(core: &Core<D>, line: &ConnectionSlot, connection: &Connection) {
+    for (kind, capability) in
+        [(ItemKind::Tool, None), (ItemKind::Prompt, Some("prompts")), (ItemKind::Resource, Some("resources"))]
     {
         if !capability.is_none_or(|capability| connection.link.declares(capability)) {
             continue;
         }
         let changed = Notification { method: kind.changed_method(), params: None };
         match line.is_shared() {
-            true => line.audience.tell(&core.vitals.name, &changed).await,
+            true => line.subscribers.tell(&core.counters.name, &changed).await,
             false => {
                 if let Some(client) = line.client() {
-                    client.notify(core.vitals.name.as_str(), changed).await;
+                    client.notify(core.counters.name.as_str(), changed).await;
                 }
             }
         }
@@ -204,7 +209,7 @@ async fn announce<D: Dial>(core: &Core<D>, line: &Line, connection: &Connection)
 }
 
 /// Watches a connection until it does not stand any more. Whether it was ended because nobody needed it.
-async fn keep<D: Dial>(core: &Core<D>, line: &Line, connection: Arc<Connection>) -> bool {
+async fn keep<D: Dial>(core: &Core<D>, line: &ConnectionSlot, connection: Arc<Connection>) -> bool {
     let (mut silences, mut late) = (0, 0);
     let mut next_ping = Instant::now() + KEEPALIVE;
     // The one of an eager source is wanted even if no session is there.
@@ -233,12 +238,12 @@ async fn keep<D: Dial>(core: &Core<D>, line: &Line, connection: Arc<Connection>)
                     }
                 }
             }
-            () = sleep_until(idle_from + core.care.idle), if rests => {
-                if !line.must_stay() && connection.link.used().elapsed() >= core.care.idle {
-                    break (Event::Rested, format!("not used for {} s", core.care.idle.as_secs_f32()));
+            () = sleep_until(idle_from + core.supervision.idle), if rests => {
+                if !line.must_stay() && connection.link.used().elapsed() >= core.supervision.idle {
+                    break (Event::Rested, format!("not used for {} s", core.supervision.idle.as_secs_f32()));
                 }
             }
-            () = sleep_until(next_ping), if core.care.remote => {
+            () = sleep_until(next_ping), if core.supervision.remote => {
                 match ping(core, &connection).await {
                     None => {
                         silences = 0;
@@ -279,11 +284,11 @@ async fn keep<D: Dial>(core: &Core<D>, line: &Line, connection: Arc<Connection>)
 pub(super) async fn ping<D>(core: &Core<D>, connection: &Connection) -> Option<String> {
     match connection.link.ping(PING_DEADLINE).await {
         Ok(()) => {
-            core.vitals.lives();
+            core.counters.lives();
             None
         }
         Err(error) => {
-            core.vitals.failed();
+            core.counters.failed();
             Some(error.to_string())
         }
     }

@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::protocol::Era;
-use crate::source::Client;
+use crate::source::SourceClient;
 use crate::source::link::Opening;
 
 /// The eras that a source speaks.
@@ -39,7 +39,7 @@ impl Eras {
     }
 
     /// How a connection for this client begins.
-    pub(super) fn opening_for(&self, client: &dyn Client) -> Opening {
+    pub(super) fn opening_for(&self, client: &dyn SourceClient) -> Opening {
         match self.only() {
             None if client.era() == Some(Era::Legacy) => Opening::LegacyFirst,
             _ => Opening::Newest,
@@ -47,7 +47,7 @@ impl Eras {
     }
 
     /// Whether it is known that a connection for this client begins with `initialize`.
-    pub(super) fn is_legacy_for(&self, client: &dyn Client) -> bool {
+    pub(super) fn is_legacy_for(&self, client: &dyn SourceClient) -> bool {
         let wanted = self.only() == Some(Era::Legacy) || self.opening_for(client) == Opening::LegacyFirst;
         wanted && self.legacy_met.load(Ordering::Relaxed)
     }

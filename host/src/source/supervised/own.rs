@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::line::Line;
+use super::slot::ConnectionSlot;
 use crate::call::SessionId;
 
 /// How many sessions may have a connection (most often a process) of their own to one source at a time, or calls where each has
@@ -21,9 +21,9 @@ pub(super) const CROWD: usize = 16;
 #[derive(Default)]
 pub(super) struct Own {
     /// All, also those whose connection rests: they know what the next one must know.
-    lines: HashMap<SessionId, Arc<Line>>,
+    lines: HashMap<SessionId, Arc<ConnectionSlot>>,
     /// Those that have a connection, or make one.
-    placed: HashMap<SessionId, Arc<Line>>,
+    placed: HashMap<SessionId, Arc<ConnectionSlot>>,
 }
 
 /// All places are taken by connections that are in use.
@@ -36,26 +36,30 @@ pub(super) enum Full {
 }
 
 impl Own {
-    pub(super) fn get(&self, session: &SessionId) -> Option<&Arc<Line>> {
+    pub(super) fn get(&self, session: &SessionId) -> Option<&Arc<ConnectionSlot>> {
         self.lines.get(session)
     }
 
-    pub(super) fn get_or_insert(&mut self, session: &SessionId, make: impl FnOnce() -> Arc<Line>) -> Arc<Line> {
+    pub(super) fn get_or_insert(
+        &mut self,
+        session: &SessionId,
+        make: impl FnOnce() -> Arc<ConnectionSlot>,
+    ) -> Arc<ConnectionSlot> {
         Arc::clone(self.lines.entry(session.clone()).or_insert_with(make))
     }
 
-    pub(super) fn remove(&mut self, session: &SessionId) -> Option<Arc<Line>> {
+    pub(super) fn remove(&mut self, session: &SessionId) -> Option<Arc<ConnectionSlot>> {
         self.placed.remove(session);
         self.lines.remove(session)
     }
 
-    pub(super) fn drain(&mut self) -> Vec<Arc<Line>> {
+    pub(super) fn drain(&mut self) -> Vec<Arc<ConnectionSlot>> {
         self.placed.clear();
         self.lines.drain().map(|(_, line)| line).collect()
     }
 
     /// The lines that have a connection, or make one.
-    pub(super) fn placed(&self) -> Vec<Arc<Line>> {
+    pub(super) fn placed(&self) -> Vec<Arc<ConnectionSlot>> {
         self.placed.values().cloned().collect()
     }
 
@@ -69,7 +73,7 @@ impl Own {
     ///
     /// # Errors
     /// If every line that might go is in use.
-    pub(super) fn place(&mut self, line: &Arc<Line>) -> Result<(bool, Option<Arc<Line>>), Full> {
+    pub(super) fn place(&mut self, line: &Arc<ConnectionSlot>) -> Result<(bool, Option<Arc<ConnectionSlot>>), Full> {
         let Some(owner) = line.owner() else { return Ok((false, None)) };
         if self.placed.contains_key(&owner.session) {
             return Ok((false, None));
@@ -92,7 +96,7 @@ impl Own {
     }
 
     /// Takes the place of a line back. Whether it had one.
-    pub(super) fn release(&mut self, line: &Line) -> bool {
+    pub(super) fn release(&mut self, line: &ConnectionSlot) -> bool {
         line.owner().is_some_and(|owner| self.placed.remove(&owner.session).is_some())
     }
 

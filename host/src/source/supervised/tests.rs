@@ -43,7 +43,7 @@ async fn a_call_that_was_never_sent_waits_for_the_connection_within_its_deadline
     assert_eq!(text(bench.call(&session).await), "ok", "it waited for three attempts");
     assert_eq!(bench.world.tried.lock().unwrap().len(), 4);
 
-    let bench = Bench::with(&moods, |care| care.timeout = Duration::from_secs(2));
+    let bench = Bench::with(&moods, |supervision| supervision.timeout = Duration::from_secs(2));
     bench.call(&session).await;
     let begun = Instant::now();
     match bench.call(&session).await {
@@ -57,8 +57,9 @@ async fn a_call_that_was_never_sent_waits_for_the_connection_within_its_deadline
 #[tokio::test(start_paused = true)]
 async fn a_call_waits_for_its_turn_and_for_its_answer_within_one_time() {
     let places = Some(Places { concurrency: 1, queue: 1 });
-    let bench = Bench::with(&[Mood::Mute], |care| {
-        (care.timeout, care.lane) = (Duration::from_secs(10), Lane::new(&care.name, places));
+    let bench = Bench::with(&[Mood::Mute], |supervision| {
+        (supervision.timeout, supervision.concurrency) =
+            (Duration::from_secs(10), ConcurrencyLimit::new(&supervision.name, places));
     });
     let session = Ear::new().client();
     let late = async {
@@ -74,8 +75,8 @@ async fn a_call_waits_for_its_turn_and_for_its_answer_within_one_time() {
 
 #[tokio::test(start_paused = true)]
 async fn a_call_whose_time_is_over_before_its_connection_stands_is_not_sent() {
-    let bench = Bench::with(&[Mood::Late], |care| {
-        (care.timeout, care.lifecycle) = (Duration::from_secs(3), Lifecycle::PerCall);
+    let bench = Bench::with(&[Mood::Late], |supervision| {
+        (supervision.timeout, supervision.lifecycle) = (Duration::from_secs(3), Lifecycle::PerCall);
     });
     let begun = Instant::now();
     match bench.call(&Ear::new().client()).await {
@@ -139,7 +140,7 @@ async fn nobody_reconnects_what_nobody_wants() {
     assert_eq!(bench.status(), Status::BackingOff);
     assert_eq!(text(bench.call(&nobody()).await), "ok");
 
-    let eager = Bench::with(&[Mood::Dies, Mood::Well], |care| care.eager = true);
+    let eager = Bench::with(&[Mood::Dies, Mood::Well], |supervision| supervision.eager = true);
     eager.call(&nobody()).await;
     eager.comes_to(&["starting", "ready", "backing-off", "starting", "ready"]).await;
 }
@@ -201,7 +202,7 @@ async fn whoever_meets_a_source_that_has_forgotten_the_session_meets_it_over_a_n
     bench.source.discover(&Ear::new().client()).await.unwrap();
     let bench = Bench::new(&[Mood::Forgets, Mood::Well]);
     bench.source.discover(&Ear::new().client()).await.unwrap();
-    bench.source.list(&Ear::new().client(), Kind::Tool).await.unwrap();
+    bench.source.list(&Ear::new().client(), ItemKind::Tool).await.unwrap();
     assert_eq!(bench.world.states(), ["starting", "ready", "idle", "starting", "ready"]);
 
     let bench = Bench::new(&[Mood::Deaf, Mood::Well]);
@@ -230,7 +231,7 @@ async fn a_source_that_forgets_every_session_is_left_alone() {
 #[tokio::test(start_paused = true)]
 async fn a_connection_that_nobody_uses_rests_and_is_made_again_when_needed() {
     let minute = Duration::from_secs(60);
-    let bench = Bench::with(&[Mood::Well], |care| care.idle = minute);
+    let bench = Bench::with(&[Mood::Well], |supervision| supervision.idle = minute);
     let session = Ear::new().client();
     bench.call(&session).await;
     tokio::time::sleep(minute - Duration::from_secs(1)).await;
@@ -241,7 +242,7 @@ async fn a_connection_that_nobody_uses_rests_and_is_made_again_when_needed() {
     assert_eq!((bench.status(), bench.world.open.load(Ordering::SeqCst)), (Status::Idle, 0));
     assert_eq!(text(bench.call(&session).await), "ok");
 
-    let eager = Bench::with(&[Mood::Well], |care| (care.idle, care.eager) = (minute, true));
+    let eager = Bench::with(&[Mood::Well], |supervision| (supervision.idle, supervision.eager) = (minute, true));
     eager.call(&session).await;
     tokio::time::sleep(minute * 10).await;
     assert_eq!(eager.status(), Status::Ready, "an eager source stays");
@@ -249,7 +250,7 @@ async fn a_connection_that_nobody_uses_rests_and_is_made_again_when_needed() {
 
 #[tokio::test(start_paused = true)]
 async fn remote_sources_are_pinged_and_given_up_when_silent_and_others_are_not() {
-    let remote = |care: &mut Care| care.remote = true;
+    let remote = |supervision: &mut SupervisionConfig| supervision.remote = true;
     let bench = Bench::with(&[Mood::Mute, Mood::Well], remote);
     let session = Ear::new().client();
     bench.source.discover(&session).await.unwrap();
@@ -290,7 +291,7 @@ async fn closing_lets_calls_end_that_are_almost_done() {
 #[tokio::test(start_paused = true)]
 async fn closing_waits_no_longer_for_a_connection_that_was_given_up_with_a_call_open() {
     let long = Duration::from_secs(3600);
-    let bench = Bench::with(&[Mood::Mute], |care| (care.timeout, care.remote) = (long, true));
+    let bench = Bench::with(&[Mood::Mute], |supervision| (supervision.timeout, supervision.remote) = (long, true));
     let session = Ear::new().client();
     bench.source.discover(&session).await.unwrap();
     let begun = Instant::now();
@@ -309,7 +310,7 @@ async fn closing_waits_no_longer_for_a_connection_that_was_given_up_with_a_call_
 
 #[tokio::test(start_paused = true)]
 async fn a_call_with_a_connection_of_its_own_that_is_given_up_is_cancelled_at_its_source() {
-    let bench = Bench::with(&[Mood::Mute], |care| care.lifecycle = Lifecycle::PerCall);
+    let bench = Bench::with(&[Mood::Mute], |supervision| supervision.lifecycle = Lifecycle::PerCall);
     let session = Ear::new().client();
     let mut call = Box::pin(bench.call(&session));
     for _ in 0..1000 {
@@ -324,7 +325,7 @@ async fn a_call_with_a_connection_of_its_own_that_is_given_up_is_cancelled_at_it
 
 #[tokio::test(start_paused = true)]
 async fn with_a_connection_for_each_call_nothing_is_kept() {
-    let bench = Bench::with(&[Mood::Dies, Mood::Well], |care| care.lifecycle = Lifecycle::PerCall);
+    let bench = Bench::with(&[Mood::Dies, Mood::Well], |supervision| supervision.lifecycle = Lifecycle::PerCall);
     let session = Ear::new().client();
     assert!(matches!(bench.call(&session).await, Outcome::Unknown(_)));
     for _ in 0..2 {

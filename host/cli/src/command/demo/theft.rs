@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context as _, ensure};
-use portcullis::agent::Nobody;
+use portcullis::agent::NoAgent;
 use portcullis::broker::Broker;
 use portcullis::config::Config;
 use portcullis::protocol::{Answer, Json, Method};
@@ -68,7 +68,7 @@ async fn story(broker: &Broker) -> anyhow::Result<()> {
     let session = broker.open_session(&run::profile(None)?, "demo", "demo").await.map_err(failed)?;
     let params = Json::of(&json!({ "name": "notes__summarise", "arguments": {} }));
     say(&format!("agent   {BOLD}notes__summarise{BOLD:#} {{}}"))?;
-    let answer = session.request(Method::ToolsCall, params, Arc::new(Nobody)).await;
+    let answer = session.request(Method::ToolsCall, params, Arc::new(NoAgent)).await;
     session.close().await;
     let Answer::Result(result) = &answer else { anyhow::bail!("the thief was not called: {answer:?}") };
     let result = result.to_value();

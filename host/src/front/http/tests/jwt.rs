@@ -57,7 +57,7 @@ impl Issuer {
         JwtConfig {
             issuer: ISSUER.to_owned(),
             resource: RESOURCE.parse().unwrap(),
-            audience: RESOURCE.to_owned(),
+            subscribers: RESOURCE.to_owned(),
             keys: format!("http://{}/keys", self.address).parse().unwrap(),
             principal: "sub".to_owned(),
             profiles: None,

@@ -78,7 +78,7 @@ async fn a_session_is_bound_to_its_principal() {
         &fake,
         &profile(),
         "one",
-        crate::agent::Transport::Tcp,
+        crate::agent::TransportKind::Tcp,
         Some(&hello),
     )
     .await;

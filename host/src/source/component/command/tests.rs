@@ -11,11 +11,11 @@ use crate::call::Outcome;
 use crate::cell::Grant;
 use crate::config::PluginRef;
 use crate::plugin::testing::plugins;
-use crate::plugin::{Access, Kind as ComponentKind, PluginError};
+use crate::plugin::{Access, ComponentKind, PluginError};
 use crate::protocol::MAX_MESSAGE_BYTES;
 use crate::source::Secrets;
 use crate::source::Source as _;
-use crate::source::testing::{care, nobody, permit, silent, text};
+use crate::source::testing::{nobody, permit, silent, supervision, text};
 
 /// A command in a folder of its own: `open` is granted to read, `drop` to write.
 struct Bench {
@@ -35,7 +35,7 @@ fn source_of(command: Command, dir: &Path) -> CommandSource {
     let wire = Wire { limit: MAX_MESSAGE_BYTES, log: dir.join("test.log"), secrets: Secrets::new(["hunter22"]) };
     let program = Program { command, wire, started: Box::new(|| {}) };
     // Longer than any guest lasts on a busy machine.
-    CommandSource::new(care(Duration::from_secs(600)), program)
+    CommandSource::new(supervision(Duration::from_secs(600)), program)
 }
 
 impl Bench {
@@ -264,7 +264,7 @@ async fn a_command_reaches_what_is_granted_and_is_told_that_the_rest_is_denied()
         let declared = crate::egress::Declared::listed(&network);
         let mut access = Access::default();
         access.grant.network = network.clone();
-        access.passage = Some(crate::egress::Passage::open(&"test".parse().unwrap(), declared, reach, |_| {}));
+        access.passage = Some(crate::egress::ComponentEgress::open(&"test".parse().unwrap(), declared, reach, |_| {}));
         source_of(load("dialer", access).await.unwrap(), folder.path())
     };
     let call = async |source: &CommandSource, tool: &str, arguments| {

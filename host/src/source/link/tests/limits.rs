@@ -7,7 +7,7 @@ use crate::call::SessionId;
 use crate::protocol::{Request, RpcError};
 
 /// An open link of one session, whose source may ask it.
-async fn owned(client: &Arc<dyn Client>) -> (Link, Far) {
+async fn owned(client: &Arc<dyn SourceClient>) -> (Link, Far) {
     let (transport, mut far) = wire();
     let client = Some(Arc::downgrade(client));
     let party = Party { capabilities: Json::of(&json!({ "elicitation": {} })), client, ..party() };
@@ -31,7 +31,7 @@ fn question(id: &str) -> Value {
 struct Thinker(SessionId);
 
 #[async_trait::async_trait]
-impl Client for Thinker {
+impl SourceClient for Thinker {
     fn session(&self) -> Option<&SessionId> {
         Some(&self.0)
     }
@@ -49,7 +49,7 @@ impl Client for Thinker {
 
 #[tokio::test(start_paused = true)]
 async fn a_source_has_so_many_questions_open_and_one_under_each_id() {
-    let client: Arc<dyn Client> = Arc::new(Thinker(SessionId::new()));
+    let client: Arc<dyn SourceClient> = Arc::new(Thinker(SessionId::new()));
     let (link, mut far) = owned(&client).await;
     let free = || link.shared.places.available_permits();
     for _ in 0..3 {

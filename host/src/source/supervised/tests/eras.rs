@@ -3,7 +3,7 @@
 use super::*;
 use crate::protocol::Era;
 
-fn agent(era: Era) -> Arc<dyn Client> {
+fn agent(era: Era) -> Arc<dyn SourceClient> {
     Ear::of(Some(era)).client()
 }
 
@@ -74,7 +74,9 @@ async fn a_source_of_the_older_era_alone_has_one_connection_for_all_once_the_new
 async fn the_configured_era_is_the_only_one_that_is_spoken() {
     for (era, method) in [(Era::Legacy, INITIALIZE), (Era::Modern, DISCOVER)] {
         for lifecycle in [Lifecycle::Warm, Lifecycle::PerCall] {
-            let bench = Bench::with(&[Mood::Both], |care| (care.era, care.lifecycle) = (Some(era), lifecycle));
+            let bench = Bench::with(&[Mood::Both], |supervision| {
+                (supervision.era, supervision.lifecycle) = (Some(era), lifecycle)
+            });
             for agents in [Era::Legacy, Era::Modern] {
                 assert_eq!(text(bench.call(&agent(agents)).await), "ok");
             }
@@ -83,7 +85,7 @@ async fn the_configured_era_is_the_only_one_that_is_spoken() {
             assert_eq!(bench.source.only_era(), Some(era));
         }
     }
-    let bench = Bench::with(&[Mood::Modern], |care| care.era = Some(Era::Legacy));
+    let bench = Bench::with(&[Mood::Modern], |supervision| supervision.era = Some(Era::Legacy));
     assert!(
         matches!(bench.call(&agent(Era::Legacy)).await, Outcome::NotSent(_)),
         "and what it does not speak is an error"
@@ -92,7 +94,7 @@ async fn the_configured_era_is_the_only_one_that_is_spoken() {
 
 #[tokio::test(start_paused = true)]
 async fn a_connection_for_one_call_is_made_in_the_era_of_its_agent() {
-    let bench = Bench::with(&[Mood::Both], |care| care.lifecycle = Lifecycle::PerCall);
+    let bench = Bench::with(&[Mood::Both], |supervision| supervision.lifecycle = Lifecycle::PerCall);
     for (era, method) in [(Era::Legacy, INITIALIZE), (Era::Modern, DISCOVER)] {
         assert_eq!(text(bench.call(&agent(era)).await), "ok");
         assert_eq!(begun(&bench), [method]);
@@ -102,7 +104,7 @@ async fn a_connection_for_one_call_is_made_in_the_era_of_its_agent() {
 #[tokio::test(start_paused = true)]
 async fn an_eager_source_keeps_its_shared_connection_and_lets_that_of_legacy_agents_rest() {
     let minute = Duration::from_secs(60);
-    let bench = Bench::with(&[Mood::Both], |care| (care.idle, care.eager) = (minute, true));
+    let bench = Bench::with(&[Mood::Both], |supervision| (supervision.idle, supervision.eager) = (minute, true));
     bench.source.discover(&nobody()).await.unwrap();
     assert_eq!(text(bench.call(&agent(Era::Legacy)).await), "ok");
     assert_eq!(bench.world.open.load(Ordering::SeqCst), 2);

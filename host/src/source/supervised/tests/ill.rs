@@ -4,7 +4,7 @@ use super::*;
 use crate::source::supervised::machine::TIMEOUTS;
 
 /// As many calls as raise a doubt, which all run out of time.
-async fn doubtful_calls(bench: &Bench, session: &Arc<dyn Client>) {
+async fn doubtful_calls(bench: &Bench, session: &Arc<dyn SourceClient>) {
     let calls = join_all((0..TIMEOUTS).map(|_| bench.call(session))).await;
     assert!(calls.iter().all(|outcome| matches!(outcome, Outcome::Unknown(_))), "{calls:?}");
 }
@@ -36,7 +36,7 @@ async fn a_source_that_answers_a_ping_is_slow_and_is_left_alone() {
 
 #[tokio::test(start_paused = true)]
 async fn calls_that_their_agents_give_up_late_count_as_time_outs() {
-    let bench = Bench::with(&[Mood::Mute, Mood::Well], |care| care.timeout = Duration::from_secs(3600));
+    let bench = Bench::with(&[Mood::Mute, Mood::Well], |supervision| supervision.timeout = Duration::from_secs(3600));
     let session = Ear::new().client();
     for patience in [1, 1, 1, 1, 20, 20, 20] {
         let _ = tokio::time::timeout(Duration::from_secs(patience), bench.call(&session)).await;

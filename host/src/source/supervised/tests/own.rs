@@ -14,7 +14,7 @@ struct Peer {
 }
 
 #[async_trait]
-impl Client for Peer {
+impl SourceClient for Peer {
     fn session(&self) -> Option<&SessionId> {
         Some(&self.session)
     }
@@ -38,11 +38,11 @@ impl Client for Peer {
     }
 }
 
-fn session(principal: &'static str, declared: Data) -> Arc<dyn Client> {
+fn session(principal: &'static str, declared: Data) -> Arc<dyn SourceClient> {
     Arc::new(Peer { session: SessionId::new(), principal, declared })
 }
 
-fn plain() -> Arc<dyn Client> {
+fn plain() -> Arc<dyn SourceClient> {
     session("ann", json!({}))
 }
 
@@ -55,9 +55,9 @@ fn open(bench: &Bench) -> u64 {
 }
 
 /// Sends a request of the protocol that is no call of a tool.
-async fn ask(bench: &Bench, client: &Arc<dyn Client>, method: &str, params: Data) -> Outcome {
+async fn ask(bench: &Bench, client: &Arc<dyn SourceClient>, method: &str, params: Data) -> Outcome {
     let call = Call::clone(shown("a tool").call());
-    let item = crate::item::Item { kind: Kind::Source, ..crate::item::Item::clone(&call.item) };
+    let item = crate::item::Item { kind: ItemKind::Source, ..crate::item::Item::clone(&call.item) };
     let call = Call { method: method.into(), params: Json::of(&params), item: item.into(), ..call };
     bench.source.call(Permit::unchecked(call.into()), client, silent()).await
 }
@@ -71,7 +71,7 @@ async fn sessions_that_only_look_have_no_connection_of_their_own() {
     let sessions: Vec<_> = (0..1000).map(|_| plain()).collect();
     for session in &sessions {
         assert_eq!(bench.source.discover(session).await.unwrap().tools.items.len(), 1);
-        bench.source.list(session, Kind::Tool).await.unwrap();
+        bench.source.list(session, ItemKind::Tool).await.unwrap();
     }
     assert_eq!(tried(&bench), 2, "the others look over one for all");
     assert_eq!(text(bench.call(&sessions[0]).await), "ok");
@@ -79,7 +79,7 @@ async fn sessions_that_only_look_have_no_connection_of_their_own() {
 }
 
 /// A crowd of sessions that declare something, each of which has met the source.
-async fn crowd(bench: &Bench) -> Vec<Arc<dyn Client>> {
+async fn crowd(bench: &Bench) -> Vec<Arc<dyn SourceClient>> {
     bench.source.discover(&plain()).await.unwrap();
     let crowd: Vec<_> = (0..CROWD).map(|_| asks("ann")).collect();
     for client in &crowd {
@@ -89,7 +89,7 @@ async fn crowd(bench: &Bench) -> Vec<Arc<dyn Client>> {
     crowd
 }
 
-fn asks(principal: &'static str) -> Arc<dyn Client> {
+fn asks(principal: &'static str) -> Arc<dyn SourceClient> {
     session(principal, json!({ "elicitation": {} }))
 }
 
@@ -117,7 +117,7 @@ async fn a_list_that_has_changed_is_told_to_nobody_else() {
     let bench = Bench::new(&[Mood::Well]);
     let _crowd = crowd(&bench).await;
     let before = tried(&bench);
-    bench.source.core.vitals.changes.fetch_add(1, Ordering::Relaxed);
+    bench.source.core.counters.changes.fetch_add(1, Ordering::Relaxed);
     bench.source.discover(&asks("ann")).await.unwrap();
     assert_eq!(tried(&bench), before + 1);
 }
@@ -142,7 +142,7 @@ async fn abandoned_sessions_lock_nobody_out() {
 
 #[tokio::test(start_paused = true)]
 async fn one_caller_leaves_room_for_others_whatever_is_under_way() {
-    let bench = Bench::with(&[Mood::KeepsBusy], |care| care.timeout = Duration::from_secs(3000));
+    let bench = Bench::with(&[Mood::KeepsBusy], |supervision| supervision.timeout = Duration::from_secs(3000));
     let sessions: Vec<_> = (0..MAX_OF_ONE).map(|_| plain()).collect();
     let mut calls = Vec::new();
     for session in &sessions {
@@ -186,7 +186,7 @@ async fn whoever_has_most_makes_room_first() {
 #[tokio::test(start_paused = true)]
 async fn a_connection_of_a_session_rests_when_idle_and_the_next_knows_the_log_level() {
     let minute = Duration::from_secs(60);
-    let bench = Bench::with(&[Mood::Keeps], |care| care.idle = minute);
+    let bench = Bench::with(&[Mood::Keeps], |supervision| supervision.idle = minute);
     let session = plain();
     ask(&bench, &session, "logging/setLevel", json!({ "level": "debug" })).await;
     tokio::time::sleep(minute * 2).await;
@@ -199,7 +199,7 @@ async fn a_connection_of_a_session_rests_when_idle_and_the_next_knows_the_log_le
 #[tokio::test(start_paused = true)]
 async fn a_connection_with_a_subscription_stays_until_it_is_needed_and_is_then_made_up_for() {
     let minute = Duration::from_secs(60);
-    let bench = Bench::with(&[Mood::Keeps], |care| care.idle = minute);
+    let bench = Bench::with(&[Mood::Keeps], |supervision| supervision.idle = minute);
     let follows = plain();
     let uri = json!({ "uri": "mem://a" });
     ask(&bench, &follows, "resources/subscribe", uri.clone()).await;
@@ -233,12 +233,12 @@ async fn a_connection_with_a_subscription_stays_until_it_is_needed_and_is_then_m
 #[tokio::test(start_paused = true)]
 async fn a_session_at_rest_hears_of_changes_with_the_others() {
     let minute = Duration::from_secs(60);
-    let bench = Bench::with(&[Mood::Keeps], |care| care.idle = minute);
+    let bench = Bench::with(&[Mood::Keeps], |supervision| supervision.idle = minute);
     let ear = Ear::new();
     let client = ear.client();
     bench.call(&client).await;
     tokio::time::sleep(minute * 2).await;
     let changed = Notification { method: "notifications/tools/list_changed".into(), params: None };
-    bench.source.core.shared.audience.tell(&"test".parse().unwrap(), &changed).await;
+    bench.source.core.shared.subscribers.tell(&"test".parse().unwrap(), &changed).await;
     assert_eq!(ear.heard(), ["notifications/tools/list_changed"]);
 }

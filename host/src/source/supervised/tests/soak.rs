@@ -36,12 +36,12 @@ async fn after_ten_minutes_of_faults_no_task_and_no_connection_is_left() {
         let benches: Vec<_> = (0..SOURCES)
             .map(|n| {
                 let moods: Vec<_> = (0..1000).map(|_| chance.of(&MOODS)).collect();
-                Bench::with(&moods, |care| {
-                    care.timeout = Duration::from_secs(5);
-                    care.idle = Duration::from_secs(30);
-                    care.remote = n % 2 == 0;
-                    care.eager = n % 5 == 0;
-                    care.lifecycle = if n % 7 == 0 { Lifecycle::PerCall } else { Lifecycle::Warm };
+                Bench::with(&moods, |supervision| {
+                    supervision.timeout = Duration::from_secs(5);
+                    supervision.idle = Duration::from_secs(30);
+                    supervision.remote = n % 2 == 0;
+                    supervision.eager = n % 5 == 0;
+                    supervision.lifecycle = if n % 7 == 0 { Lifecycle::PerCall } else { Lifecycle::Warm };
                 })
             })
             .collect();

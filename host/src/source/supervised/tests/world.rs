@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use crate::gate::Permit;
 use crate::protocol::{Message, Request};
 use crate::source::supervised::*;
-use crate::source::testing::{care, permit, silent};
+use crate::source::testing::{permit, silent, supervision};
 use crate::source::transport::{Received, Transport, TransportError};
 
 /// How a source behaves that is connected to.
@@ -226,7 +226,7 @@ impl Transport for Wire {
         self.end();
     }
 
-    fn obituary(&self) -> Option<String> {
+    fn exit_reason(&self) -> Option<String> {
         None
     }
 }
@@ -247,17 +247,17 @@ impl Bench {
         Self::with(moods, |_| {})
     }
 
-    pub(super) fn with(moods: &[Mood], change: impl FnOnce(&mut Care)) -> Self {
+    pub(super) fn with(moods: &[Mood], change: impl FnOnce(&mut SupervisionConfig)) -> Self {
         let world = Arc::new(World { moods: Mutex::new(moods.iter().copied().collect()), ..World::default() });
         let records = Arc::clone(&world);
-        let mut care = care(Duration::from_secs(60));
-        care.record = Arc::new(move |event| records.records.lock().unwrap().push(event.body));
-        change(&mut care);
+        let mut supervision = supervision(Duration::from_secs(60));
+        supervision.record = Arc::new(move |event| records.records.lock().unwrap().push(event.body));
+        change(&mut supervision);
         let dial = Fake("source", Handle(Arc::clone(&world), Instant::now()));
-        Self { source: Supervised::of(care, dial), world }
+        Self { source: Supervised::of(supervision, dial), world }
     }
 
-    pub(super) async fn call(&self, client: &Arc<dyn Client>) -> Outcome {
+    pub(super) async fn call(&self, client: &Arc<dyn SourceClient>) -> Outcome {
         self.source.call(shown("a tool"), client, silent()).await
     }
 

@@ -10,7 +10,7 @@ use crate::digest::Digest;
 
 /// A component source with what it may touch, for people. It holds from when the component is loaded.
 #[derive(Debug, Clone)]
-pub struct Enclosed {
+pub struct ComponentCell {
     /// `builtin:NAME` or the path.
     pub component: String,
     /// Of the `.wasm` file.
@@ -31,7 +31,7 @@ pub struct Enclosed {
     pub output: usize,
 }
 
-impl Enclosed {
+impl ComponentCell {
     /// Whether the source can change nothing and tell nobody.
     #[must_use]
     pub fn is_harmless(&self) -> bool {

@@ -9,10 +9,10 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use super::Session;
-use super::listing::Shown;
-use crate::agent::{Contact, Nobody};
+use super::listing::VisibleItem;
+use crate::agent::{AgentPeer, NoAgent};
 use crate::call::{Call, arguments_of};
-use crate::item::Kind;
+use crate::item::ItemKind;
 use crate::name::SourceName;
 use crate::protocol::{Answer, Era, Json, Method, Notification, RpcError};
 use crate::visible::visible;
@@ -28,9 +28,9 @@ const MAX_TASKS: usize = 256;
 
 /// What one agent has said and no source has yet, in its order; and what hands it over. None until there is something.
 #[derive(Default)]
-pub(super) struct Waiting(Mutex<Option<(mpsc::Sender<Notification>, JoinHandle<()>)>>);
+pub(super) struct NotificationQueue(Mutex<Option<(mpsc::Sender<Notification>, JoinHandle<()>)>>);
 
-impl Waiting {
+impl NotificationQueue {
     /// Waits for what is still to be handed over, but not for ever.
     pub(super) async fn finish(&self) {
         let Some((queue, mut worker)) = self.lock().take() else { return };
@@ -48,7 +48,7 @@ impl Waiting {
 
 /// The questions of sources that the agent works on: by what it may speak of them, and whose they are.
 #[derive(Default)]
-pub(super) struct Asking(Mutex<Questions>);
+pub(super) struct OpenQuestions(Mutex<Questions>);
 
 #[derive(Default)]
 struct Questions {
@@ -58,7 +58,7 @@ struct Questions {
     tasks: VecDeque<(Json, SourceName)>,
 }
 
-impl Asking {
+impl OpenQuestions {
     /// A question is open until what is returned is dropped.
     pub(super) fn begin(&self, token: Json, source: &SourceName) -> Open<'_> {
         let question = (token, source.clone());
@@ -98,7 +98,7 @@ impl Asking {
 
 /// An open question.
 pub(super) struct Open<'a> {
-    asking: &'a Asking,
+    asking: &'a OpenQuestions,
     question: (Json, SourceName),
 }
 
@@ -146,7 +146,7 @@ impl Session {
         });
         if let Err(full) = queue.try_send(notification) {
             let text = format!("{MAX_SAID} notifications of this agent wait already");
-            let _ = self.turned_away("too-many-notifications", Kind::Source, &full.into_inner().method, &text);
+            let _ = self.turned_away("too-many-notifications", ItemKind::Source, &full.into_inner().method, &text);
         }
     }
 
@@ -161,7 +161,8 @@ impl Session {
             true => self.asked_by(&method, &params).map_err(refused)?,
             false => self.source_for(&method, &params).await.map_err(refused)?,
         };
-        let turned_away = |code, text| Err(refused(self.turned_away(code, Kind::Source, &target.item.exposed, text)));
+        let turned_away =
+            |code, text| Err(refused(self.turned_away(code, ItemKind::Source, &target.item.exposed, text)));
         if !arguments_of(&method, &params).as_bytes().starts_with(b"{") {
             return turned_away("invalid-params", "`params` must be an object or a list");
         }
@@ -170,8 +171,8 @@ impl Session {
         }
         let call = Call::new(&method, params, &self.caller, target.item.clone(), target.risk);
         // Nothing is answered, so that only who takes requests can be asked.
-        let contact = self.outlet.now().filter(|_| self.agent.era == Era::Legacy);
-        let contact = contact.unwrap_or_else(|| Arc::new(Nobody) as Arc<dyn Contact>);
+        let contact = self.sink.now().filter(|_| self.agent.era == Era::Legacy);
+        let contact = contact.unwrap_or_else(|| Arc::new(NoAgent) as Arc<dyn AgentPeer>);
         let (permit, ticket) = self.admit(call, &target, asked, &contact).await?;
         let sent = target.upstream.source.notify(permit, &self.client()).await;
         self.context.gate.sent(ticket, &sent.into());
@@ -179,7 +180,7 @@ impl Session {
     }
 
     /// The source whose question, which the agent works on, this is about.
-    fn asked_by(&self, method: &Method, params: &Json) -> Result<Shown, RpcError> {
+    fn asked_by(&self, method: &Method, params: &Json) -> Result<VisibleItem, RpcError> {
         let (source, text) = match method {
             Method::NotificationsProgress => (
                 params.get("progressToken").and_then(|token| self.asking.source(&token)),
@@ -191,7 +192,7 @@ impl Session {
             ),
         };
         let upstream = source.and_then(|source| self.upstream(source.as_str()));
-        let target = upstream.map(|upstream| Shown::whole_source(&upstream));
+        let target = upstream.map(|upstream| VisibleItem::whole_source(&upstream));
         target.ok_or_else(|| RpcError::new(RpcError::INVALID_PARAMS, text))
     }
 }
@@ -209,7 +210,7 @@ mod tests {
 
     #[test]
     fn progress_leads_to_the_one_open_question_with_its_token() {
-        let asking = Asking::default();
+        let asking = OpenQuestions::default();
         let source = |name: &str| name.parse::<SourceName>().unwrap();
         let (token, other) = (Json::of(&"t"), Json::of(&1));
         let near = asking.begin(token.clone(), &source("near"));
@@ -225,7 +226,7 @@ mod tests {
 
     #[test]
     fn a_task_leads_to_whose_question_it_was_and_the_oldest_is_forgotten() {
-        let asking = Asking::default();
+        let asking = OpenQuestions::default();
         let source = "near".parse::<SourceName>().unwrap();
         let task = |n: usize| Json::of(&format!("task {n}"));
         for n in 0..=MAX_TASKS {

@@ -7,36 +7,36 @@ use futures_util::FutureExt as _;
 use tokio::sync::{Semaphore, TryAcquireError};
 
 use super::calls::Calls;
-use super::contact::Line;
+use super::contact::AgentChannel;
 use super::{Step, dialect, page};
-use crate::agent::Contact;
+use crate::agent::AgentPeer;
 use crate::front::backend::Run;
-use crate::item::Kind;
+use crate::item::ItemKind;
 use crate::protocol::{Answer, Era, Id, Json, Method, Notification, Request, Response, RpcError};
-use crate::session::Offers;
+use crate::session::ServerInfo;
 
 /// How many calls one session may have open. An agent runs a handful at once; more is a loop that has run away.
 pub(crate) const MAX_CALLS: u32 = 64;
 
 /// An open session.
 #[derive(Clone)]
-pub(crate) struct Desk {
+pub(crate) struct SessionHandle {
     run: Arc<dyn Run>,
     slots: Arc<Semaphore>,
 }
 
-impl Desk {
+impl SessionHandle {
     pub(crate) fn new(run: Arc<dyn Run>) -> Self {
         Self { run, slots: Arc::new(Semaphore::new(MAX_CALLS as usize)) }
     }
 
     /// The tools of the session.
     pub(crate) async fn tools(&self) -> Result<Arc<[Json]>, RpcError> {
-        Ok(self.run.list(Kind::Tool).await?.items)
+        Ok(self.run.list(ItemKind::Tool).await?.items)
     }
 
     /// What the session's sources can do.
-    pub(crate) async fn offers(&self) -> Offers {
+    pub(crate) async fn offers(&self) -> ServerInfo {
         self.run.offers().await
     }
 
@@ -46,7 +46,7 @@ impl Desk {
     }
 
     /// The agent listens to what belongs to no call.
-    pub(crate) fn attach(&self, contact: Arc<dyn Contact>) {
+    pub(crate) fn attach(&self, contact: Arc<dyn AgentPeer>) {
         self.run.attach(contact);
     }
 
@@ -66,11 +66,11 @@ impl Desk {
     }
 
     /// Starts a request that is for the session.
-    pub(crate) fn serve(&self, era: Era, request: Request, line: Line, calls: &Calls) -> Step {
+    pub(crate) fn serve(&self, era: Era, request: Request, line: AgentChannel, calls: &Calls) -> Step {
         let Request { id, method, params } = request;
         let (run, params) = (self.run.clone(), params.unwrap_or_else(Json::empty_object));
         let line = Arc::new(line);
-        let contact: Arc<dyn Contact> = line.clone();
+        let contact: Arc<dyn AgentPeer> = line.clone();
         let future = async move {
             let answer = match listed_by(&method) {
                 Some(kind) => list(&*run, era, kind, &params).await,
@@ -87,7 +87,7 @@ impl Desk {
         id: Id,
         future: impl Future<Output = Answer> + Send + 'static,
         calls: &Calls,
-        line: Option<Arc<Line>>,
+        line: Option<Arc<AgentChannel>>,
     ) -> Step {
         let work = match self.slots.clone().try_acquire_owned() {
             Ok(slot) => calls.open(id.clone(), slot, future.boxed(), line),
@@ -109,13 +109,13 @@ impl Desk {
     }
 }
 
-fn listed_by(method: &Method) -> Option<Kind> {
-    let kinds = [Kind::Tool, Kind::Prompt, Kind::Resource, Kind::Template];
+fn listed_by(method: &Method) -> Option<ItemKind> {
+    let kinds = [ItemKind::Tool, ItemKind::Prompt, ItemKind::Resource, ItemKind::Template];
     kinds.into_iter().find(|kind| kind.list_method() == *method)
 }
 
-async fn list(run: &dyn Run, era: Era, kind: Kind, params: &Json) -> Answer {
-    match run.list(kind).await.and_then(|shelf| page::page(era, kind, &shelf, params)) {
+async fn list(run: &dyn Run, era: Era, kind: ItemKind, params: &Json) -> Answer {
+    match run.list(kind).await.and_then(|list_page| page::page(era, kind, &list_page, params)) {
         Ok(result) => Answer::Result(result),
         Err(error) => Answer::Error(Json::of(&error)),
     }

@@ -4,19 +4,19 @@
 use std::sync::Arc;
 
 use super::{Session, expose};
-use crate::agent::Contact;
+use crate::agent::AgentPeer;
 use crate::call::{Call, Risk};
 use crate::context::Upstream;
 use crate::protocol::{Json, Method, Notification};
 
 impl Session {
     /// What of it the agent may hear. `call` is what it belongs to. None if it is withheld.
-    pub(super) async fn overheard(
+    pub(super) async fn notification_for_agent(
         &self,
         upstream: &Upstream,
         call: &Arc<Call>,
         notification: Notification,
-        contact: &Arc<dyn Contact>,
+        contact: &Arc<dyn AgentPeer>,
     ) -> Option<Notification> {
         let Notification { method, params } = notification;
         let params = match params {
@@ -25,8 +25,11 @@ impl Session {
                 // The protocol's own words are part of their call; others are judged by the name that they have.
                 let other = !method.is_reserved();
                 let named = other.then(|| Arc::new(Call { method: method.as_str().into(), ..Call::clone(call) }));
-                let said =
-                    self.context.gate.overhear(named.as_ref().unwrap_or(call), &self.ongoing.vault, said).await?;
+                let said = self
+                    .context
+                    .gate
+                    .filter_notification(named.as_ref().unwrap_or(call), &self.continuations.vault, said)
+                    .await?;
                 // By it the agent knows its request, whatever was made of the words.
                 let said = match token {
                     Some(token) => said.with("progressToken", &token)?,
@@ -41,15 +44,15 @@ impl Session {
     }
 
     /// The same for what belongs to no call.
-    pub(super) async fn overheard_of(
+    pub(super) async fn notification_of_no_call(
         &self,
         upstream: &Upstream,
         notification: Notification,
-        contact: &Arc<dyn Contact>,
+        contact: &Arc<dyn AgentPeer>,
     ) -> Option<Notification> {
         let item = Arc::new(upstream.whole_item());
         let call = Call::new(&notification.method, Json::empty_object(), &self.caller, item, Risk::Harmless);
-        self.overheard(upstream, &Arc::new(call), notification, contact).await
+        self.notification_for_agent(upstream, &Arc::new(call), notification, contact).await
     }
 }
 

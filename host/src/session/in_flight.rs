@@ -9,26 +9,26 @@ use tokio::sync::mpsc;
 
 use super::Session;
 use super::client::is_grave_enough;
-use crate::agent::Contact;
+use crate::agent::AgentPeer;
 use crate::call::{Call, Outcome};
 use crate::context::Upstream;
 use crate::gate::Permit;
 use crate::protocol::{Era, Json, Method, Notification, meta};
-use crate::source::{Asked, Client, Relay, Said};
+use crate::source::{Asked, CallEvent, Relay, SourceClient};
 use crate::telemetry::{Span, Telemetry};
 
 /// How much of what a source says during one call may wait for the agent before the source is slowed down.
 const RELAY_QUEUE: usize = 64;
 
 /// A call that its source has. Dropping it cancels it there.
-pub(super) struct Carrying {
+pub(super) struct InFlightCall {
     pub(super) upstream: Arc<Upstream>,
     /// As the gate let it pass.
     about: Arc<Call>,
     call: BoxFuture<'static, Outcome>,
     /// Ends with the call.
     span: Option<Span>,
-    said: mpsc::Receiver<Said>,
+    said: mpsc::Receiver<CallEvent>,
 }
 
 /// Why a call does not go on by itself.
@@ -39,13 +39,13 @@ pub(super) enum Pause {
     Asked(Vec<Asked>),
 }
 
-impl Carrying {
+impl InFlightCall {
     /// Hands a permitted call to its source. Nothing is sent before it is carried on. Where there is `telemetry`, the source is
     /// told of the call's own place in the trace, if its `context` lets it know one.
     pub(super) fn start(
         upstream: &Arc<Upstream>,
         permit: Permit,
-        client: Arc<dyn Client>,
+        client: Arc<dyn SourceClient>,
         token: Option<Json>,
         telemetry: Option<&Telemetry>,
     ) -> Self {
@@ -63,8 +63,8 @@ impl Carrying {
 
 impl Session {
     /// Carries a call on until it ends or needs the agent.
-    pub(super) async fn carry(&self, carrying: &mut Carrying, contact: &Arc<dyn Contact>) -> Pause {
-        let Carrying { upstream, about, call, span, said } = carrying;
+    pub(super) async fn drive(&self, in_flight: &mut InFlightCall, contact: &Arc<dyn AgentPeer>) -> Pause {
+        let InFlightCall { upstream, about, call, span, said } = in_flight;
         contact.handed_over();
         let mut asked = FuturesUnordered::new();
         let outcome = loop {
@@ -75,19 +75,19 @@ impl Session {
                 outcome = &mut *call => break outcome,
                 Some(()) = asked.next(), if !asked.is_empty() => {}
                 Some(said_now) = said.recv() => match said_now {
-                    Said::Notification(notification) => self.pass_on(upstream, about, notification, contact).await,
-                    Said::Request(question) if self.agent.era == Era::Modern => {
+                    CallEvent::Notification(notification) => self.pass_on(upstream, about, notification, contact).await,
+                    CallEvent::Request(question) if self.agent.era == Era::Modern => {
                         let mut questions = vec![question];
                         for more in std::iter::from_fn(|| said.try_recv().ok()).take(RELAY_QUEUE) {
                             match more {
-                                Said::Request(question) => questions.push(question),
-                                Said::Notification(notification) => self.pass_on(upstream, about, notification, contact).await,
+                                CallEvent::Request(question) => questions.push(question),
+                                CallEvent::Notification(notification) => self.pass_on(upstream, about, notification, contact).await,
                             }
                         }
                         return Pause::Asked(questions);
                     }
                     // One that the source has withdrawn is withdrawn from the agent, too. So no more are open here than there.
-                    Said::Request(Asked { request, mut reply }) => asked.push(async {
+                    CallEvent::Request(Asked { request, mut reply }) => asked.push(async {
                         let answer = tokio::select! {
                             answer = self.ask(upstream, request, contact) => answer,
                             () = reply.closed() => return,
@@ -99,7 +99,7 @@ impl Session {
             }
         };
         while let Ok(left) = said.try_recv() {
-            if let Said::Notification(notification) = left {
+            if let CallEvent::Notification(notification) = left {
                 self.pass_on(upstream, about, notification, contact).await;
             }
         }
@@ -115,12 +115,12 @@ impl Session {
         upstream: &Upstream,
         call: &Arc<Call>,
         notification: Notification,
-        contact: &Arc<dyn Contact>,
+        contact: &Arc<dyn AgentPeer>,
     ) {
         if !self.wants(call, &notification) {
             return;
         }
-        if let Some(notification) = self.overheard(upstream, call, notification, contact).await {
+        if let Some(notification) = self.notification_for_agent(upstream, call, notification, contact).await {
             contact.notify(notification).await;
         }
     }

@@ -18,11 +18,11 @@ use tokio::net::{TcpListener, TcpStream};
 
 use super::super::{Egress, Lookup, Reach};
 use super::journal::Journal;
-use super::{Declared, Listeners, Outlet};
+use super::{Declared, EgressProxy, Listeners};
 
 /// An outlet on loopback. The ports that the source sees are served on ports of the machine's choice.
 struct Cell {
-    outlet: Outlet,
+    outlet: EgressProxy,
     resolver: SocketAddr,
     ports: HashMap<u16, u16>,
     events: Arc<Mutex<Vec<Value>>>,
@@ -76,7 +76,7 @@ impl Cell {
             told.lock().unwrap().push(body);
         });
         let listeners = Listeners { resolver, ports: ports.into() };
-        let outlet = Outlet::serve(Egress::with_lookup(world.clone()), journal, listeners, declared, reach);
+        let outlet = EgressProxy::serve(Egress::with_lookup(world.clone()), journal, listeners, declared, reach);
         Self { outlet: outlet.unwrap(), resolver: at, ports: served, events }
     }
 

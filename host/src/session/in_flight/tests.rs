@@ -24,13 +24,13 @@ struct Ear {
     told: Mutex<Vec<String>>,
     count: AtomicUsize,
     /// A source that says the next thing as soon as one has been heard.
-    chatter: Mutex<Option<mpsc::Sender<Said>>>,
+    chatter: Mutex<Option<mpsc::Sender<CallEvent>>>,
     asked: Notify,
     withdrawn: Notify,
 }
 
 #[async_trait]
-impl Contact for Ear {
+impl AgentPeer for Ear {
     async fn notify(&self, notification: Notification) {
         self.count.fetch_add(1, Ordering::SeqCst);
         if let Some(out) = &*self.chatter.lock().unwrap() {
@@ -66,17 +66,17 @@ async fn session(folder: &std::path::Path) -> (Broker, Arc<Session>, Arc<Upstrea
     (broker, session, upstream)
 }
 
-fn carrying(
+fn in_flight(
     upstream: &Arc<Upstream>,
     call: impl Future<Output = Outcome> + Send + 'static,
-) -> (Carrying, mpsc::Sender<Said>) {
+) -> (InFlightCall, mpsc::Sender<CallEvent>) {
     let (out, said) = mpsc::channel(RELAY_QUEUE);
     let about = Arc::clone(&view("{}").call);
-    (Carrying { upstream: Arc::clone(upstream), about, call: Box::pin(call), span: None, said }, out)
+    (InFlightCall { upstream: Arc::clone(upstream), about, call: Box::pin(call), span: None, said }, out)
 }
 
-fn progress(method: &str) -> Said {
-    Said::Notification(Notification { method: method.into(), params: None })
+fn progress(method: &str) -> CallEvent {
+    CallEvent::Notification(Notification { method: method.into(), params: None })
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -84,9 +84,9 @@ async fn a_source_that_talks_without_pause_is_heard_until_its_call_ends_and_no_l
     let folder = tempfile::tempdir().unwrap();
     let (broker, session, upstream) = session(folder.path()).await;
     let ear = Arc::new(Ear::default());
-    let contact: Arc<dyn Contact> = Arc::clone(&ear) as _;
+    let contact: Arc<dyn AgentPeer> = Arc::clone(&ear) as _;
     let listener = Arc::clone(&ear);
-    let (mut carrying, out) = carrying(&upstream, async move {
+    let (mut in_flight, out) = in_flight(&upstream, async move {
         while listener.count.load(Ordering::SeqCst) < 10 * RELAY_QUEUE {
             tokio::task::yield_now().await;
         }
@@ -96,7 +96,7 @@ async fn a_source_that_talks_without_pause_is_heard_until_its_call_ends_and_no_l
     });
     out.send(progress("notifications/progress")).await.unwrap();
     *ear.chatter.lock().unwrap() = Some(out);
-    let carried = tokio::time::timeout(PATIENCE, session.carry(&mut carrying, &contact)).await;
+    let carried = tokio::time::timeout(PATIENCE, session.drive(&mut in_flight, &contact)).await;
     let Ok(Pause::Ended(Outcome::Unknown(_))) = carried else { panic!("it is heard for ever") };
     broker.shutdown().await;
 }
@@ -106,13 +106,13 @@ async fn what_a_source_says_before_it_answers_is_told_before_the_answer_in_its_o
     let folder = tempfile::tempdir().unwrap();
     let (broker, session, upstream) = session(folder.path()).await;
     let ear = Arc::new(Ear::default());
-    let contact: Arc<dyn Contact> = Arc::clone(&ear) as _;
+    let contact: Arc<dyn AgentPeer> = Arc::clone(&ear) as _;
     let words = ["notifications/a", "notifications/b", "notifications/c"];
-    let (mut carrying, out) = carrying(&upstream, async { Outcome::Unknown("at once".to_owned()) });
+    let (mut in_flight, out) = in_flight(&upstream, async { Outcome::Unknown("at once".to_owned()) });
     for word in words {
         out.send(progress(word)).await.unwrap();
     }
-    let Pause::Ended(_) = session.carry(&mut carrying, &contact).await else { panic!("nothing was asked") };
+    let Pause::Ended(_) = session.drive(&mut in_flight, &contact).await else { panic!("nothing was asked") };
     assert_eq!(*ear.told.lock().unwrap(), words);
     broker.shutdown().await;
 }
@@ -122,18 +122,18 @@ async fn a_question_that_its_source_withdraws_is_withdrawn_from_the_agent() {
     let folder = tempfile::tempdir().unwrap();
     let (broker, session, upstream) = session(folder.path()).await;
     let ear = Arc::new(Ear::default());
-    let contact: Arc<dyn Contact> = Arc::clone(&ear) as _;
-    let (mut carrying, out) = carrying(&upstream, std::future::pending());
+    let contact: Arc<dyn AgentPeer> = Arc::clone(&ear) as _;
+    let (mut in_flight, out) = in_flight(&upstream, std::future::pending());
     let (reply, answer) = oneshot::channel();
     let request = Request { id: crate::protocol::Id::number(1), method: "vendor/ask".into(), params: None };
-    out.send(Said::Request(Asked { request, reply })).await.unwrap();
+    out.send(CallEvent::Request(Asked { request, reply })).await.unwrap();
     let withdrawn = async {
         ear.asked.notified().await;
         drop(answer);
         ear.withdrawn.notified().await;
     };
     tokio::select! {
-        _ = session.carry(&mut carrying, &contact) => panic!("the call is still open"),
+        _ = session.drive(&mut in_flight, &contact) => panic!("the call is still open"),
         done = tokio::time::timeout(PATIENCE, withdrawn) => assert!(done.is_ok(), "a dead question stays open"),
     }
     broker.shutdown().await;

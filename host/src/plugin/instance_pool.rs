@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use wasmtime::Engine;
 
-use super::access::Enclosure;
+use super::access::Confinement;
 use super::clock::Clock;
 use super::error::{Failure, FailureCode, PluginError};
 use super::guest::{Live, State, arm, guard};
@@ -15,7 +15,7 @@ use super::v0_1::{Facts, World};
 use crate::limits::{self, Limits};
 
 /// A loaded plugin. Clones share the stock.
-pub(crate) struct Stock<W: World>(Arc<Shared<W>>);
+pub(crate) struct InstancePool<W: World>(Arc<Shared<W>>);
 
 struct Shared<W: World> {
     engine: Engine,
@@ -60,13 +60,13 @@ impl Unready {
     }
 }
 
-impl<W: World> Clone for Stock<W> {
+impl<W: World> Clone for InstancePool<W> {
     fn clone(&self) -> Self {
         Self(self.0.clone())
     }
 }
 
-impl<W: World> Stock<W> {
+impl<W: World> InstancePool<W> {
     /// Makes the first instance, which proves that the plugin starts and takes its settings.
     pub(crate) async fn start(
         engine: Engine,
@@ -91,8 +91,8 @@ impl<W: World> Stock<W> {
     }
 
     /// What the component of a source may touch.
-    pub(crate) fn enclosure(&self) -> Option<&Enclosure> {
-        self.0.linked.enclosure.as_deref()
+    pub(crate) fn confinement(&self) -> Option<&Confinement> {
+        self.0.linked.confinement.as_deref()
     }
 
     /// A configured instance that has served nobody. Cancellation safe.
@@ -153,11 +153,11 @@ impl<W: World> Shared<W> {
 
     async fn instance(&self, slot: OwnedSemaphorePermit) -> Result<Live<W>, Unready> {
         let facts = Facts { plugin: self.linked.plugin.clone(), ..Facts::default() };
-        let mut store = match &self.linked.enclosure {
+        let mut store = match &self.linked.confinement {
             None => State::store(&self.engine, &self.clock, facts),
-            Some(enclosure) => {
-                let share = enclosure.share().await.map_err(Unready::Failed)?;
-                let store = State::enclosed(&self.engine, &self.clock, facts, enclosure);
+            Some(confinement) => {
+                let share = confinement.share().await.map_err(Unready::Failed)?;
+                let store = State::confined(&self.engine, &self.clock, facts, confinement);
                 let mut store = store.map_err(Unready::Failed)?;
                 store.data_mut().descriptors = share;
                 store
@@ -179,7 +179,7 @@ impl<W: World> Shared<W> {
 
     /// Whether an instance may wait here. Of a thousand sources most have none.
     fn has_room(&self) -> bool {
-        let shares = self.linked.enclosure.as_ref().is_none_or(|enclosure| enclosure.has_room());
+        let shares = self.linked.confinement.as_ref().is_none_or(|confinement| confinement.has_room());
         shares && self.slots.available_permits() > self.reserve
     }
 

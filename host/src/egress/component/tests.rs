@@ -11,7 +11,7 @@ use super::super::testing::Names;
 use super::*;
 
 struct Bench {
-    passage: Arc<Passage>,
+    passage: Arc<ComponentEgress>,
     names: Arc<Names>,
     told: Arc<Mutex<Vec<Value>>>,
 }
@@ -27,7 +27,7 @@ impl Bench {
         let told = Arc::new(Mutex::new(Vec::new()));
         let copy = Arc::clone(&told);
         let record = move |event: Event| copy.lock().unwrap().push(event.body);
-        Self { passage: Passage::by(egress, &"far".parse().unwrap(), declared, reach, record), names, told }
+        Self { passage: ComponentEgress::by(egress, &"far".parse().unwrap(), declared, reach, record), names, told }
     }
 
     fn reasons(&self) -> Vec<String> {

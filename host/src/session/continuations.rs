@@ -13,29 +13,29 @@ use crate::protocol::Era;
 
 /// Of a legacy session its own.
 #[derive(Default)]
-pub(crate) struct Ongoing {
+pub(crate) struct Continuations {
     pub(super) vault: Arc<SessionVault>,
     pub(super) rounds: Rounds,
     pub(super) tasks: Tasks,
 }
 
 /// By principal and profile.
-type Callers = HashMap<(Arc<str>, ProfileName), Weak<Ongoing>>;
+type Callers = HashMap<(Arc<str>, ProfileName), Weak<Continuations>>;
 
 /// That of modern callers, who are known by principal and profile alone: what a client says of itself may differ from request
 /// to request, and leads to different sessions. It goes with the last of them.
 #[derive(Default)]
-pub(crate) struct OngoingOfAll(Mutex<Callers>);
+pub(crate) struct ContinuationStore(Mutex<Callers>);
 
-impl OngoingOfAll {
+impl ContinuationStore {
     /// What is going on with a caller whose session begins.
-    pub(crate) fn of(&self, caller: &Caller, agent: &Agent) -> Arc<Ongoing> {
+    pub(crate) fn of(&self, caller: &Caller, agent: &Agent) -> Arc<Continuations> {
         if agent.era == Era::Legacy {
             return Arc::default();
         }
         // The table is whole at every point at which a holder could panic.
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        all.retain(|_, ongoing| ongoing.strong_count() > 0);
+        all.retain(|_, continuations| continuations.strong_count() > 0);
         let key = (caller.principal.clone(), caller.profile.clone());
         let known = all.get(&key).and_then(Weak::upgrade).unwrap_or_default();
         all.insert(key, Arc::downgrade(&known));
@@ -43,7 +43,7 @@ impl OngoingOfAll {
     }
 }
 
-impl std::fmt::Debug for OngoingOfAll {
+impl std::fmt::Debug for ContinuationStore {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("OngoingOfAll")
     }

@@ -16,15 +16,15 @@ use super::{CellError, Grant};
 #[cfg(feature = "process")]
 use super::{Machine, Platform};
 use crate::config::{CellConfig, SourceConfig};
-use crate::egress::{Declared, Passage};
+use crate::egress::{ComponentEgress, Declared};
 #[cfg(feature = "process")]
-use crate::egress::{Listeners, Outlet, Reach};
-use crate::ledger::{Event, Kind, Recorder};
+use crate::egress::{EgressProxy, Listeners, Reach};
+use crate::ledger::{Event, EventKind, Recorder};
 use crate::name::SourceName;
 use crate::trust::Trust;
 
 /// What the cells of one broker share.
-pub(crate) struct Cells {
+pub(crate) struct CellHost {
     #[cfg(feature = "process")]
     pub(crate) launcher: Launcher,
     pub(crate) data_dir: PathBuf,
@@ -38,7 +38,7 @@ pub(crate) struct Cells {
     platform: OnceCell<Platform>,
 }
 
-impl Cells {
+impl CellHost {
     /// `own` are files that no source is given, `trust` is what the user has trusted, and `record` takes what happens to the
     /// ledger.
     pub(crate) fn new(
@@ -78,7 +78,7 @@ impl Cells {
     }
 
     /// Records what happened to a source.
-    pub(crate) fn note(&self, kind: Kind, body: serde_json::Value) {
+    pub(crate) fn note(&self, kind: EventKind, body: serde_json::Value) {
         (self.record)(Event::new(kind, body));
     }
 
@@ -87,20 +87,20 @@ impl Cells {
         if let Some(body) = cell.as_object_mut() {
             body.insert("source".to_owned(), json!(source));
         }
-        self.note(Kind::SourceStarted, cell);
+        self.note(EventKind::SourceStarted, cell);
     }
 
     /// The way out of a component. None for one that reaches nothing.
-    pub(crate) fn passage(&self, source: &SourceName, cell: &CellConfig) -> Option<Arc<Passage>> {
+    pub(crate) fn passage(&self, source: &SourceName, cell: &CellConfig) -> Option<Arc<ComponentEgress>> {
         let declared = Declared::listed(&cell.network);
         let record = Arc::clone(&self.record);
-        let open = || Passage::open(source, declared.clone(), cell.reach(), move |event| record(event));
+        let open = || ComponentEgress::open(source, declared.clone(), cell.reach(), move |event| record(event));
         (!declared.is_empty()).then(open)
     }
 }
 
 #[cfg(feature = "process")]
-impl Cells {
+impl CellHost {
     /// Which cells this machine gives.
     pub(crate) async fn platform(&self) -> &Platform {
         let probe = || async {
@@ -122,18 +122,18 @@ impl Cells {
         declared: Declared,
         reach: Reach,
         ready: Ready,
-    ) -> io::Result<Option<Outlet>> {
+    ) -> io::Result<Option<EgressProxy>> {
         if declared.is_empty() {
             return Ok(None);
         }
         let miscounted = || io::Error::other("the launcher bound another number of sockets than it was asked for");
         let listeners = Listeners::bound(&declared, ready.listeners).ok_or_else(miscounted)?;
         let record = Arc::clone(&self.record);
-        Outlet::open(source, listeners, declared, reach, move |event| record(event)).map(Some)
+        EgressProxy::open(source, listeners, declared, reach, move |event| record(event)).map(Some)
     }
 }
 
-impl std::fmt::Debug for Cells {
+impl std::fmt::Debug for CellHost {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Cells").field("data_dir", &self.data_dir).finish_non_exhaustive()
     }

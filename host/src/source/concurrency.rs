@@ -12,7 +12,7 @@ use crate::protocol::Method;
 
 /// The calls that a source has and that wait for it. One source's never stand in the way of another's.
 #[derive(Debug)]
-pub(crate) struct Lane {
+pub(crate) struct ConcurrencyLimit {
     source: SourceName,
     /// None where nothing is configured: then the table of pending calls is the only limit.
     concurrency: Option<(usize, Arc<Semaphore>)>,
@@ -24,7 +24,7 @@ pub(crate) struct Lane {
 #[derive(Debug)]
 pub(crate) struct Turn(#[expect(dead_code, reason = "held, to be dropped")] Option<OwnedSemaphorePermit>);
 
-impl Lane {
+impl ConcurrencyLimit {
     pub(crate) fn new(source: &SourceName, places: Option<Places>) -> Self {
         let concurrency = places.map(|places| (places.concurrency, Arc::new(Semaphore::new(places.concurrency))));
         let queue = places.map_or(0, |places| places.queue);
@@ -89,8 +89,8 @@ mod tests {
 
     use super::*;
 
-    fn lane(concurrency: usize, queue: usize) -> Lane {
-        Lane::new(&"s".parse().unwrap(), Some(Places { concurrency, queue }))
+    fn concurrency(concurrency: usize, queue: usize) -> ConcurrencyLimit {
+        ConcurrencyLimit::new(&"s".parse().unwrap(), Some(Places { concurrency, queue }))
     }
 
     fn soon() -> Instant {
@@ -99,28 +99,28 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn so_many_calls_are_at_a_source_so_many_wait_and_the_next_is_told() {
-        let lane = lane(1, 1);
-        let first = lane.turn(&Method::ToolsCall, soon()).await.unwrap();
-        let mut second = Box::pin(lane.turn(&Method::ToolsCall, soon()));
+        let concurrency = concurrency(1, 1);
+        let first = concurrency.turn(&Method::ToolsCall, soon()).await.unwrap();
+        let mut second = Box::pin(concurrency.turn(&Method::ToolsCall, soon()));
         assert!(futures_util::poll!(&mut second).is_pending());
-        let full = lane.turn(&Method::ToolsCall, soon()).await.unwrap_err();
+        let full = concurrency.turn(&Method::ToolsCall, soon()).await.unwrap_err();
         assert!(full.contains("source `s` is busy") && full.contains("1 wait"), "{full}");
-        assert!(lane.turn(&Method::TasksResult, soon()).await.is_ok(), "what goes on with a call needs no turn");
+        assert!(concurrency.turn(&Method::TasksResult, soon()).await.is_ok(), "what goes on with a call needs no turn");
         drop(first);
         drop(second.await.unwrap());
-        assert!(lane.turn(&Method::ToolsCall, soon()).await.is_ok(), "the queue is empty again");
+        assert!(concurrency.turn(&Method::ToolsCall, soon()).await.is_ok(), "the queue is empty again");
     }
 
     #[tokio::test(start_paused = true)]
     async fn nobody_waits_longer_than_the_call_may_take_and_who_goes_leaves_the_queue() {
-        let lane = lane(1, 1);
-        let _first = lane.turn(&Method::ToolsCall, soon()).await.unwrap();
-        let late = lane.turn(&Method::ToolsCall, soon()).await.unwrap_err();
+        let concurrency = concurrency(1, 1);
+        let _first = concurrency.turn(&Method::ToolsCall, soon()).await.unwrap();
+        let late = concurrency.turn(&Method::ToolsCall, soon()).await.unwrap_err();
         assert!(late.contains("nothing was sent"), "{late}");
-        let mut gone = Box::pin(lane.turn(&Method::ToolsCall, soon()));
+        let mut gone = Box::pin(concurrency.turn(&Method::ToolsCall, soon()));
         assert!(futures_util::poll!(&mut gone).is_pending());
         drop(gone);
-        let mut next = Box::pin(lane.turn(&Method::ToolsCall, soon()));
+        let mut next = Box::pin(concurrency.turn(&Method::ToolsCall, soon()));
         assert!(futures_util::poll!(&mut next).is_pending(), "there is room in the queue");
     }
 }

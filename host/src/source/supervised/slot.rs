@@ -17,11 +17,11 @@ use super::machine::{ATTEMPTS, Event, Machine, TIMEOUTS};
 use crate::call::{SessionId, now_millis, without_last_words};
 use crate::ledger::{self, Recorder};
 use crate::name::SourceName;
-use crate::source::link::{Audience, Opening};
-use crate::source::{Client, Discovery, SourceError, Status};
+use crate::source::link::{Opening, Subscribers};
+use crate::source::{Discovery, SourceClient, SourceError, Status};
 
 /// What is told of a source as a whole.
-pub(super) struct Vitals {
+pub(super) struct HealthCounters {
     pub(super) name: SourceName,
     pub(super) record: Recorder,
     /// Connections that could not be made or were lost, and questions whether it lives that it did not answer.
@@ -32,7 +32,7 @@ pub(super) struct Vitals {
     pub(super) changes: Arc<AtomicU64>,
 }
 
-impl Vitals {
+impl HealthCounters {
     pub(super) fn failed(&self) {
         self.errors.fetch_add(1, Ordering::Relaxed);
     }
@@ -66,14 +66,14 @@ pub(super) enum Wanted {
 }
 
 /// One place where a connection is kept.
-pub(super) struct Line {
-    vitals: Arc<Vitals>,
+pub(super) struct ConnectionSlot {
+    counters: Arc<HealthCounters>,
     /// The session that it is for, or `None` for a shared one.
     whose: Option<Owner>,
     /// In which era its connections are made.
     opening: Opening,
     /// Who is told of changes, where it is shared.
-    pub(super) audience: Arc<Audience>,
+    pub(super) subscribers: Arc<Subscribers>,
     kept: Mutex<Kept>,
     news: watch::Sender<()>,
 }
@@ -83,7 +83,7 @@ pub(super) struct Owner {
     pub(super) session: SessionId,
     /// Who opened the session.
     pub(super) principal: Arc<str>,
-    pub(super) client: Weak<dyn Client>,
+    pub(super) client: Weak<dyn SourceClient>,
 }
 
 /// How much a line is missed if it has to go: the less the earlier it goes. First those that their session waits for nothing from, and
@@ -107,16 +107,16 @@ struct Kept {
     held: Held,
 }
 
-impl Line {
-    pub(super) fn new(vitals: &Arc<Vitals>, whose: Option<Owner>, opening: Opening) -> Arc<Self> {
-        let (news, audience) = (watch::Sender::new(()), Arc::new(Audience::counting(&vitals.changes)));
-        Arc::new(Self { vitals: Arc::clone(vitals), whose, opening, audience, kept: Mutex::default(), news })
+impl ConnectionSlot {
+    pub(super) fn new(counters: &Arc<HealthCounters>, whose: Option<Owner>, opening: Opening) -> Arc<Self> {
+        let (news, subscribers) = (watch::Sender::new(()), Arc::new(Subscribers::counting(&counters.changes)));
+        Arc::new(Self { counters: Arc::clone(counters), whose, opening, subscribers, kept: Mutex::default(), news })
     }
 
     /// For whom a connection is made on this line if nobody in particular asks; None if its session has gone.
-    pub(super) fn client(&self) -> Option<Arc<dyn Client>> {
+    pub(super) fn client(&self) -> Option<Arc<dyn SourceClient>> {
         match &self.whose {
-            None => Some(Arc::new(crate::source::Onlooker)),
+            None => Some(Arc::new(crate::source::NoClient)),
             Some(owner) => owner.client.upgrade(),
         }
     }
@@ -260,7 +260,7 @@ impl Line {
 
     /// The attempt came to nothing.
     pub(super) fn refused(&self, error: SourceError) {
-        self.vitals.failed();
+        self.counters.failed();
         let cause = error.to_string();
         let mut kept = self.kept();
         kept.error = Some(error);
@@ -284,7 +284,7 @@ impl Line {
         self.note(&mut kept, event, cause);
         // One that is made again at once has not failed.
         if matches!(kept.machine.status(), Status::BackingOff | Status::Failed) {
-            self.vitals.failed();
+            self.counters.failed();
             kept.error = Some(SourceError::Closed(cause.to_owned()));
         }
     }
@@ -351,10 +351,10 @@ impl Line {
         let Some(from) = kept.machine.on(event, Instant::now(), chance()) else { return false };
         let to = kept.machine.status();
         let cause = without_last_words(cause);
-        tracing::debug!(source = %self.vitals.name, from = from.as_str(), to = to.as_str(), cause, "a source");
-        let body = json!({ "source": self.vitals.name, "from": from.as_str(), "to": to.as_str(), "cause": cause });
-        let event = ledger::Event::new(ledger::Kind::SourceState, body);
-        (self.vitals.record)(match &self.whose {
+        tracing::debug!(source = %self.counters.name, from = from.as_str(), to = to.as_str(), cause, "a source");
+        let body = json!({ "source": self.counters.name, "from": from.as_str(), "to": to.as_str(), "cause": cause });
+        let event = ledger::Event::new(ledger::EventKind::SourceState, body);
+        (self.counters.record)(match &self.whose {
             Some(owner) => event.in_run(&owner.session),
             None => event,
         });

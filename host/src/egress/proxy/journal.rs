@@ -8,7 +8,7 @@ use serde_json::json;
 use super::super::EgressError;
 use super::{Destination, MAX_CONNECTIONS};
 use crate::ledger::repeats::{self, Repeats};
-use crate::ledger::{Event, Kind};
+use crate::ledger::{Event, EventKind};
 use crate::name::SourceName;
 
 pub(in crate::egress) use crate::ledger::repeats::PAUSE;
@@ -128,14 +128,15 @@ impl Journal {
         }
         if report.others > 0 {
             let body = json!({ "source": self.source.as_str(), "count": report.others, "reason": "too many different attempts to list" });
-            (self.record)(Event::new(Kind::EgressRefused, body));
+            (self.record)(Event::new(EventKind::EgressRefused, body));
         }
         report.is_empty()
     }
 
     fn event(&self, attempt: &Attempt, count: u64) -> Event {
         let Attempt { allowed, via, host, port, why } = attempt;
-        let (kind, word) = if *allowed { (Kind::EgressAllowed, "error") } else { (Kind::EgressRefused, "reason") };
+        let (kind, word) =
+            if *allowed { (EventKind::EgressAllowed, "error") } else { (EventKind::EgressRefused, "reason") };
         let mut body = json!({
             "source": self.source.as_str(),
             "via": via.as_str(),

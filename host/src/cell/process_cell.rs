@@ -12,16 +12,16 @@ use serde_json::json;
 use super::package::{Installed, Installer, Package, Phase};
 use super::plan::Setting;
 use super::report::texts;
-use super::{CellError, Cells, Grant, Plan, Profile, Report};
+use super::{CellError, CellHost, Grant, Plan, Profile, Report};
 use crate::config::{Endpoint, SourceConfig};
-use crate::egress::{Declared, Listeners, Outlet};
+use crate::egress::{Declared, EgressProxy, Listeners};
 use crate::lockfile::LockedPackage;
 use crate::name::SourceName;
 
 /// The cell of one process source.
 #[derive(Debug)]
-pub(crate) struct Cage {
-    pub(crate) cells: Arc<Cells>,
+pub(crate) struct ProcessCell {
+    pub(crate) cells: Arc<CellHost>,
     config: SourceConfig,
     /// What the last start came to.
     last: Mutex<Option<Arc<Described>>>,
@@ -82,8 +82,8 @@ impl Described {
     }
 }
 
-impl Cage {
-    pub(crate) fn new(cells: Arc<Cells>, config: &SourceConfig) -> Self {
+impl ProcessCell {
+    pub(crate) fn new(cells: Arc<CellHost>, config: &SourceConfig) -> Self {
         Self { cells, config: config.clone(), last: Mutex::default(), trees: Mutex::default() }
     }
 
@@ -171,7 +171,7 @@ impl Cage {
     ///
     /// # Errors
     /// If a socket of the cell cannot be used.
-    pub(crate) fn started(&self, ready: Ready) -> io::Result<Option<Outlet>> {
+    pub(crate) fn started(&self, ready: Ready) -> io::Result<Option<EgressProxy>> {
         if let Some(described) = self.described() {
             let mut body = described.to_json();
             if let Some(body) = body.as_object_mut() {

@@ -10,16 +10,16 @@ const MAX_FOLLOWS: usize = 64;
 
 /// What the broker follows at modern sources on behalf of a legacy agent.
 #[derive(Default)]
-pub(super) struct Follows(Mutex<HashMap<String, AbortHandle>>);
+pub(super) struct UpstreamSubscriptions(Mutex<HashMap<String, AbortHandle>>);
 
-impl Follows {
+impl UpstreamSubscriptions {
     pub(super) fn add(&self, key: String, following: AbortHandle) {
-        let mut follows = self.lock();
-        if follows.len() >= MAX_FOLLOWS && !follows.contains_key(&key) {
+        let mut upstream_subscriptions = self.lock();
+        if upstream_subscriptions.len() >= MAX_FOLLOWS && !upstream_subscriptions.contains_key(&key) {
             tracing::debug!("{MAX_FOLLOWS} resources are followed already; another is not");
             return following.abort();
         }
-        if let Some(before) = follows.insert(key, following) {
+        if let Some(before) = upstream_subscriptions.insert(key, following) {
             before.abort();
         }
     }

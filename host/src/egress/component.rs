@@ -15,8 +15,8 @@ use tokio::time::timeout;
 
 use super::address::{Class, Objection};
 use super::dial::MAX_ADDRESSES;
-use super::outlet::journal::{self, Journal, Refusal, Via};
-use super::{CONNECT_TIMEOUT, Client, Declared, Destination, Egress, EgressError, Reach, resolver};
+use super::proxy::journal::{self, Journal, Refusal, Via};
+use super::{CONNECT_TIMEOUT, Declared, Destination, Egress, EgressError, HttpClient, Reach, resolver};
 use crate::ledger::Event;
 use crate::name::SourceName;
 
@@ -29,20 +29,20 @@ const NOT_DECLARED: Objection =
 
 /// The way out of one component. A fresh one leads to the declared destinations and nowhere else, and to none of them whose
 /// address is not public, unless `reach` opens what is near.
-pub struct Passage {
+pub struct ComponentEgress {
     declared: Declared,
     egress: Egress,
     reach: Reach,
     journal: Journal,
     /// Made with the first request. All instances of the source share its connections.
-    client: OnceLock<Client>,
+    client: OnceLock<HttpClient>,
 }
 
 /// The names that one instance has looked up, with the addresses that it was given last.
 #[derive(Debug, Default)]
 pub(crate) struct Found(Mutex<BTreeMap<String, Vec<IpAddr>>>);
 
-impl Passage {
+impl ComponentEgress {
     /// Each attempt, carried or refused, goes to `record`; repeats are counted and told later.
     ///
     /// # Panics
@@ -135,7 +135,7 @@ impl Passage {
         Ok(response)
     }
 
-    fn client(&self, url: &url::Url) -> Result<Client, EgressError> {
+    fn client(&self, url: &url::Url) -> Result<HttpClient, EgressError> {
         if let Some(client) = self.client.get() {
             return Ok(client.clone());
         }
@@ -164,20 +164,20 @@ impl Found {
     }
 }
 
-impl Drop for Passage {
+impl Drop for ComponentEgress {
     fn drop(&mut self) {
         self.journal.tell();
     }
 }
 
-impl fmt::Debug for Passage {
+impl fmt::Debug for ComponentEgress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Passage").field("declared", &self.declared).field("reach", &self.reach).finish_non_exhaustive()
     }
 }
 
 /// Tells how often things were repeated, as long as the passage lives.
-async fn tell_repeats(passage: Weak<Passage>) {
+async fn tell_repeats(passage: Weak<ComponentEgress>) {
     let mut pause = journal::PAUSE;
     loop {
         tokio::time::sleep(pause).await;

@@ -11,13 +11,13 @@
 //!
 //! What is inside TLS cannot be seen: a declared host that serves others too (a content network) can be asked for them there.
 
-mod carry;
 mod declared;
 mod hello;
 mod http;
 mod idle;
 pub(super) mod journal;
 mod names;
+mod tunnel;
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -98,7 +98,7 @@ fn ports(declared: &Declared) -> BTreeSet<u16> {
 }
 
 /// The served listeners of one cell. Dropping it ends every connection of the source.
-pub struct Outlet {
+pub struct EgressProxy {
     shared: Arc<Shared>,
 }
 
@@ -113,7 +113,7 @@ struct Shared {
     room: Arc<Semaphore>,
 }
 
-impl Outlet {
+impl EgressProxy {
     /// Serves the listeners of a source's cell. A fresh outlet leads to the declared destinations and nowhere else, and to
     /// none of them whose address is not public, unless `reach` opens what is near. Each attempt, carried or refused, goes to
     /// `record`; repeats are counted and told later.
@@ -168,13 +168,13 @@ impl Outlet {
     }
 }
 
-impl fmt::Debug for Outlet {
+impl fmt::Debug for EgressProxy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Outlet").field("declared", &self.shared.declared).finish_non_exhaustive()
     }
 }
 
-impl Drop for Outlet {
+impl Drop for EgressProxy {
     fn drop(&mut self) {
         self.shared.stop.cancel();
         self.shared.journal.tell();
@@ -220,7 +220,7 @@ async fn connection(shared: &Arc<Shared>, stream: idle::Watched<TcpStream>, port
         (LOCALHOST, RESOLVER_PORT) => names::serve_stream(shared, stream).await,
         (LOCALHOST, PROXY_PORT) => http::serve(shared, stream, http::Role::Proxy).await,
         (address, port) => match shared.declared.at(address, port) {
-            Ok(destination) => carry::carry(shared, stream, destination.clone(), None).await,
+            Ok(destination) => tunnel::forward(shared, stream, destination.clone(), None).await,
             Err(Some(name)) => shared.journal.refused(Via::of(port), name, port, &Refusal::NotDeclared),
             Err(None) => shared.journal.refused(Via::of(port), &address.to_string(), port, &Refusal::RawAddress),
         },

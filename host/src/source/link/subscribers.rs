@@ -7,11 +7,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use crate::call::SessionId;
 use crate::name::SourceName;
 use crate::protocol::Notification;
-use crate::source::Client;
+use crate::source::SourceClient;
 
 /// The sessions that are told when a source changes what it offers.
 #[derive(Default)]
-pub(crate) struct Audience {
+pub(crate) struct Subscribers {
     members: Mutex<Members>,
     /// How often the source has said that a list has changed: over this connection, and over those that count with it.
     changes: Arc<AtomicU64>,
@@ -19,19 +19,19 @@ pub(crate) struct Audience {
 
 #[derive(Default)]
 struct Members {
-    sessions: HashMap<SessionId, Weak<dyn Client>>,
+    sessions: HashMap<SessionId, Weak<dyn SourceClient>>,
     /// How many there have been.
     ever: usize,
 }
 
-impl Audience {
+impl Subscribers {
     /// An audience that counts changes together with others.
     pub(crate) fn counting(changes: &Arc<AtomicU64>) -> Self {
         Self { members: Mutex::default(), changes: Arc::clone(changes) }
     }
 
     /// Lets a client hear of changes from now on.
-    pub(crate) fn join(&self, client: &Arc<dyn Client>) {
+    pub(crate) fn join(&self, client: &Arc<dyn SourceClient>) {
         let Some(session) = client.session() else { return };
         let mut members = self.lock();
         if members.sessions.insert(session.clone(), Arc::downgrade(client)).is_none() {
@@ -50,7 +50,7 @@ impl Audience {
     }
 
     /// The one client that there has ever been.
-    pub(super) fn only(&self) -> Option<Arc<dyn Client>> {
+    pub(super) fn only(&self) -> Option<Arc<dyn SourceClient>> {
         let members = self.lock();
         members.sessions.values().next().filter(|_| members.ever == 1).and_then(Weak::upgrade)
     }
@@ -72,7 +72,7 @@ impl Audience {
     }
 
     /// The client of a session that hears of changes.
-    pub(super) fn of(&self, session: &SessionId) -> Option<Arc<dyn Client>> {
+    pub(super) fn of(&self, session: &SessionId) -> Option<Arc<dyn SourceClient>> {
         self.lock().sessions.get(session).and_then(Weak::upgrade)
     }
 

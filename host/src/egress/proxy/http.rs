@@ -18,8 +18,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
 use super::super::EgressError;
-use super::carry::{carry, pour};
 use super::journal::{Refusal, Via};
+use super::tunnel::{forward, pour};
 use super::{Destination, HEAD_TIMEOUT, Shared};
 
 /// The longest head of a request or response, and what is held of a body. Servers accept heads of 8 to 32 KiB.
@@ -74,7 +74,7 @@ where
         Some(After::Tunnel { near, to, dialled }) => {
             let Ok(near) = near.await else { return };
             // Boxed: what is carried to port 80 is served here again, once.
-            Box::pin(carry(shared, TokioIo::new(near), to, Some(dialled))).await;
+            Box::pin(forward(shared, TokioIo::new(near), to, Some(dialled))).await;
         }
         Some(After::Upgrade { near, far }) => {
             if let Ok((near, far)) = tokio::try_join!(near, far) {

@@ -17,7 +17,7 @@ const TLS_ACCESS_DENIED: [u8; 7] = [21, 3, 3, 0, 2, 2, 49];
 
 /// Carries a connection until either side ends it. What must be seen first depends on the port. `dialled` is a connection to
 /// the destination that was made already.
-pub(super) async fn carry<S>(shared: &Arc<Shared>, stream: S, to: Destination, dialled: Option<TcpStream>)
+pub(super) async fn forward<S>(shared: &Arc<Shared>, stream: S, to: Destination, dialled: Option<TcpStream>)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
