@@ -267,7 +267,11 @@ mod tests {
         let within = |folder: &str| trust.within(&[at(folder)]).unwrap();
         let remembered = || trust.of(&file).unwrap().unwrap().data;
         assert_eq!(within("open"), [data_dir.clone(), file.clone()]);
-        assert_eq!(within("open/sub/.portcullis/run"), [data_dir.clone()], "what lies in one is said with it");
+        assert_eq!(
+            within("open/sub/.portcullis/run"),
+            std::slice::from_ref(&data_dir),
+            "what lies in one is said with it"
+        );
         assert!(trust.within(&[]).unwrap().is_empty());
         assert!(trust.settle(&file, &data_dir).unwrap());
 

@@ -92,9 +92,10 @@ impl AgentConnection {
                 let step = self.request(request, out).await;
                 step.unwrap_or_else(|error| Step::Answer(Response::error(Some(id), &error)))
             }
-            (State::Modern { calls, .. }, Message::Notification(Notification { method, params }))
-                if method == Method::NotificationsCancelled =>
-            {
+            (
+                State::Modern { calls, .. },
+                Message::Notification(Notification { method: Method::NotificationsCancelled, params }),
+            ) => {
                 calls.cancel(params.as_ref());
                 Step::Silence
             }

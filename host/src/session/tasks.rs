@@ -20,8 +20,6 @@ use crate::protocol::{Answer, Era, Json, Method, RpcError, meta};
 /// Tasks of one session that are remembered. Beyond it a new one takes the place of another.
 const MAX_TASKS: usize = 1024;
 
-/// The extension by which modern peers have tasks.
-
 /// Pages of one source's list of tasks. Sources forget tasks; one that pages for ever has run away.
 const MAX_PAGES: usize = 64;
 

@@ -21,8 +21,6 @@ mod command;
 
 pub(crate) use command::{CommandSource, Program};
 
-/// That there is no such resource, as revisions before 2026-07-28 say it; the front puts it into the agent's words.
-
 /// What [`Discovery::protocol`] says of a component: there is no wire, and so no revision.
 const PROTOCOL: &str = "component";
 
@@ -70,6 +68,7 @@ impl ComponentSource {
         };
         match read {
             Ok(Some(contents)) => Outcome::Answered(Answer::Result(contents)),
+            // As revisions before 2026-07-28 say it; the front puts it into the agent's words.
             Ok(None) => error(RpcError::RESOURCE_NOT_FOUND, format!("resource not found: {uri}")),
             Err(Failure { code, detail }) => {
                 error(RpcError::INTERNAL, format!("the component failed ({code}): {detail}"))
