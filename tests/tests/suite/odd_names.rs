@@ -1,6 +1,6 @@
 //! Tools whose names no client would take, or of which two have one: the others are served all the same.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::agent::{Agent, ERAS, Era};
 use crate::place::Place;
@@ -55,4 +55,15 @@ fn check_and_the_log_say_which_tools_are_offered_otherwise() {
     agent.list();
     let (code, log) = agent.running.end();
     assert_eq!((code, log.matches("is left out").count()), (Some(0), 3), "{log}");
+}
+
+#[test]
+fn what_is_printed_as_json_holds_no_character_that_a_terminal_hides_or_obeys() {
+    let place = Place::new(&CONFIG.replace("odd-names", "echo"));
+    let hidden = "a\u{202e}b\u{200b}c\u{9b}d";
+    let ran = place.run(&["call", "odd__echo", &json!({ "text": hidden }).to_string(), "--json"]);
+    assert_eq!(ran.code, Some(0), "{}", ran.err);
+    assert!(!ran.out.contains(['\u{202e}', '\u{200b}', '\u{9b}']) && ran.out.contains("\\u202e"), "{:?}", ran.out);
+    let result: Value = serde_json::from_str(&ran.out).unwrap();
+    assert!(result.to_string().contains(hidden), "it reads back as it was: {result}");
 }
