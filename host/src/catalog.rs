@@ -28,7 +28,7 @@ pub struct Catalog {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CatalogError {
-    /// Over [`MAX_TOOLS_PER_SOURCE`] or [`MAX_ITEMS_PER_SOURCE`].
+    /// Over [`MAX_TOOLS_PER_SOURCE`](crate::limits::MAX_TOOLS_PER_SOURCE) or [`MAX_ITEMS_PER_SOURCE`](crate::limits::MAX_ITEMS_PER_SOURCE).
     #[error("source `{source_name}` {what}")]
     Limit {
         /// The source.

@@ -2,7 +2,7 @@
 //!
 //! A plugin starts with nothing. It can call what its world imports and what the configuration grants; everything else is not
 //! defined for it, and refused by name when it is loaded. Each decision gets a fresh instance, so that nothing of one call
-//! reaches the next. Time, memory, tables, output and host calls are bounded ([`limits`](crate::limits)).
+//! reaches the next. Time, memory, tables, output and host calls are bounded ([`limits`]).
 //!
 //! Without the feature `compiler` there is no compiler in the program: it takes what `portcullis plugin compile` made, by digest.
 //!

@@ -94,7 +94,7 @@ pub trait Source: Send + Sync + std::fmt::Debug {
     }
 
     /// Ends it for good: answers that are waited for have [`DRAIN_DEADLINE`] to arrive, then the connections, and the
-    /// processes if there are any, end within [`CLOSE_DEADLINE`]. Idempotent.
+    /// processes if there are any, end within [`CLOSE_DEADLINE`](crate::limits::CLOSE_DEADLINE). Idempotent.
     async fn close(&self);
 }
 
@@ -241,7 +241,7 @@ pub(crate) fn nobody_to_ask() -> Answer {
     Answer::Error(Json::of(&RpcError::new(RpcError::METHOD_NOT_FOUND, why)))
 }
 
-/// How long answers that are waited for may take when a source is closed, before [`CLOSE_DEADLINE`] begins: calls that are
+/// How long answers that are waited for may take when a source is closed, before [`CLOSE_DEADLINE`](crate::limits::CLOSE_DEADLINE) begins: calls that are
 /// almost done end well, and nobody waits for the others.
 pub const DRAIN_DEADLINE: std::time::Duration = std::time::Duration::from_secs(2);
 

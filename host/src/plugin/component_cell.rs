@@ -38,7 +38,7 @@ impl ComponentCell {
         self.grant.is_harmless() && !self.keeps
     }
 
-    /// What is enforced, in the order of [`Report::aspects`](super::Report::aspects).
+    /// What is enforced, in the order of [`Report::aspects`](crate::cell::Report::aspects).
     #[must_use]
     pub fn aspects(&self) -> Vec<Aspect> {
         let Grant { read, write, limits: spend, .. } = &self.grant;
