@@ -2,7 +2,7 @@
 //!
 //! A [`Grant`] is what the configuration names, checked against the disk; a fresh one opens nothing. A [`Profile`] is what
 //! the program itself needs to run, found by looking at files. Both together are what the launcher builds, and a [`Report`]
-//! says honestly what is enforced by what. A component has no process and needs nothing: what it may touch is an [`ComponentCell`](crate::plugin::ComponentCell).
+//! says honestly what is enforced by what. A component has no process and needs nothing: what it may touch is a [`ComponentCell`](crate::plugin::ComponentCell).
 //!
 //! Inside a cell a path is what it is outside. What is not named does not exist.
 
