@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::ops::Deref;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use futures_util::future::join_all;
@@ -42,6 +42,7 @@ use crate::protocol::RpcError;
 use crate::secret::Secrets;
 use crate::session::{ContinuationStore, Session};
 use crate::source::{NoClient, SourceClient, SourceError};
+use crate::sync::Mutex;
 use crate::telemetry::Telemetry;
 
 use crate::context::{self, Context};
@@ -217,7 +218,7 @@ impl Broker {
             tracing::debug!(%error, "a session cannot be recorded and is therefore not opened");
             RpcError::new(RpcError::INTERNAL, "the session cannot be recorded; the operator's log has the cause")
         })?;
-        let mut sessions = self.inner.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sessions = self.inner.sessions.lock();
         sessions.retain(|_, session| session.strong_count() > 0);
         sessions.insert(id, Arc::downgrade(&session));
         Ok(session)
@@ -284,7 +285,7 @@ impl Broker {
     pub async fn shutdown(&self) {
         drop(self.background.control.lock().await.take());
         let sessions: Vec<_> = {
-            let sessions = self.inner.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+            let sessions = self.inner.sessions.lock();
             sessions.values().filter_map(Weak::upgrade).collect()
         };
         join_all(sessions.iter().map(|session| session.close())).await;
@@ -325,7 +326,7 @@ impl Deref for Inner {
 
 impl Inner {
     fn live_sessions(&self) -> Vec<Arc<Session>> {
-        let sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        let sessions = self.sessions.lock();
         sessions.values().filter_map(Weak::upgrade).filter(|session| !session.ended()).collect()
     }
 }

@@ -6,12 +6,13 @@
 mod client;
 mod wire;
 
+use crate::sync::Mutex;
 use std::collections::VecDeque;
 use std::fs::{self, DirBuilder, Permissions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
@@ -127,13 +128,13 @@ impl Control {
         let control = Self { path: path.clone(), task: Mutex::new(None) };
         fs::set_permissions(&path, Permissions::from_mode(0o600)).map_err(failed)?;
         let task = tokio::spawn(accept(listener, handler));
-        *control.task.lock().unwrap_or_else(PoisonError::into_inner) = Some(task);
+        *control.task.lock() = Some(task);
         Ok(control)
     }
 
     /// Removes the socket and ends its connections. Idempotent.
     pub fn close(&self) {
-        if let Some(task) = self.task.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        if let Some(task) = self.task.lock().take() {
             task.abort();
         }
         // Gone already is as good.

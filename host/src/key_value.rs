@@ -8,13 +8,14 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rusqlite::{Connection, ErrorCode, OptionalExtension as _, params};
 use rustix::fs::{FlockOperation, flock};
 
 use crate::name::{ProfileName, SourceName};
+use crate::sync::Mutex;
 
 /// Bytes of a key: names and a few of them in a row.
 const KEY_BYTES: usize = 512;
@@ -62,7 +63,7 @@ impl KeyValue {
 
     /// The store of a profile.
     pub(crate) fn of(&self, profile: &ProfileName) -> Store {
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut open = self.open.lock();
         let fresh = || {
             let file = self.folder.join(format!("{profile}.sqlite"));
             Store { file: Arc::new(file), connection: Arc::default() }
@@ -154,7 +155,7 @@ impl Store {
     ) -> Result<T, String> {
         let store = self.clone();
         let done = tokio::task::spawn_blocking(move || {
-            let mut place = store.connection.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut place = store.connection.lock();
             let connection = match &mut *place {
                 Some(connection) => connection,
                 none => none.insert(open(&store.file)?),

@@ -32,7 +32,7 @@ mod writer;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 use rusqlite::Connection;
@@ -52,6 +52,7 @@ pub(crate) type Recorder = std::sync::Arc<dyn Fn(Event) + Send + Sync>;
 
 use crate::digest::Digest;
 use crate::metrics::{DECISION, Histogram};
+use crate::sync::Mutex;
 use files::Files;
 use health::Health;
 use queue::{QUEUE, Queue};
@@ -229,7 +230,7 @@ impl Ledger {
     /// Writes what is queued, then `broker.stopped`, and lets go of the chain. Idempotent. A failure is logged at ERROR:
     /// the chain then reads as incomplete.
     pub async fn close(&self) {
-        self.0.reader.lock().unwrap_or_else(PoisonError::into_inner).take();
+        self.0.reader.lock().take();
         self.0.queue.stop().await;
     }
 
@@ -247,7 +248,7 @@ impl Ledger {
     ) -> Result<T, LedgerError> {
         let inner = Arc::clone(&self.0);
         blocking(move || {
-            let reader = inner.reader.lock().unwrap_or_else(PoisonError::into_inner);
+            let reader = inner.reader.lock();
             let conn = reader.as_ref().ok_or(LedgerError::Closed)?;
             query(conn).map_err(|error| store::error(&inner.data_dir, &error))
         })

@@ -84,6 +84,7 @@ pub mod gate;
 pub mod ledger;
 pub mod plugin;
 mod seal;
+mod sync;
 
 pub mod egress;
 

@@ -9,7 +9,7 @@ mod text;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 pub(crate) use histogram::{DECISION, Histogram, OPERATION};
@@ -17,6 +17,7 @@ pub(crate) use text::{Families, Labels, text};
 
 use crate::limits::MAX_TOOLS_PER_SOURCE;
 use crate::protocol::Method;
+use crate::sync::{Mutex, MutexGuard};
 
 /// The value of a label for all that has no series of its own: methods that no revision of the protocol has, tools that their
 /// source has removed.
@@ -209,8 +210,7 @@ impl Traffic {
     }
 
     fn tools(&self) -> MutexGuard<'_, HashMap<Arc<str>, Arc<Series>>> {
-        // The map is whole at every point at which a holder could panic.
-        self.tools.lock().unwrap_or_else(PoisonError::into_inner)
+        self.tools.lock()
     }
 }
 

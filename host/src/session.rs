@@ -25,7 +25,7 @@ mod tasks;
 mod upstream_subscriptions;
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use serde_json::json;
@@ -40,6 +40,7 @@ use crate::item::ItemKind;
 use crate::ledger::{self, Event};
 use crate::protocol::{Answer, Era, Json, Method, RpcError};
 use crate::source::{NoClient, SourceClient};
+use crate::sync::{Mutex, MutexGuard};
 
 use agent_notifications::{NotificationQueue, OpenQuestions};
 use changes::Changes;
@@ -276,13 +277,11 @@ impl Session {
     }
 
     fn lock_late(&self) -> MutexGuard<'_, Option<Vec<Late>>> {
-        // The list is whole at every point at which a holder could panic.
-        self.late.lock().unwrap_or_else(PoisonError::into_inner)
+        self.late.lock()
     }
 
     fn lock_tools(&self) -> MutexGuard<'_, Arc<Snapshot>> {
-        // The value is whole at every point at which a holder could panic.
-        self.tools.lock().unwrap_or_else(PoisonError::into_inner)
+        self.tools.lock()
     }
 
     /// The session as its sources see it.

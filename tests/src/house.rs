@@ -82,7 +82,7 @@ fn codes(line: &str) -> impl Iterator<Item = String> {
 
 /// The modules of the library from the ground up, as the house in ARCHITECTURE.md is drawn. A module imports from those before it.
 const FLOORS: &[&[&str]] = &[
-    &["name", "visible", "protocol", "digest", "private", "seal", "agent", "limits", "metrics", "item", "call"],
+    &["sync", "name", "visible", "protocol", "digest", "private", "seal", "agent", "limits", "metrics", "item", "call"],
     &["key_value", "secret", "trust", "ledger", "egress", "oci"],
     &["config", "lockfile", "telemetry"],
     &["cell", "plugin"],

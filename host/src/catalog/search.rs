@@ -1,12 +1,13 @@
 //! Ranked full-text search over tools: SQLite's FTS5 in memory, best match first by BM25.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use rusqlite::Connection;
 
 use crate::item::Item;
 use crate::protocol::Json;
+use crate::sync::Mutex;
 
 /// Words of a query that count. A model asks in a sentence; a longer text is not a question.
 const MAX_WORDS: usize = 32;
@@ -98,7 +99,7 @@ impl Index {
             return Ok(self.items.iter().filter(rest).cloned().collect());
         };
         let Some(query) = match_expression(query) else { return Ok(Vec::new()) };
-        let text = self.text.lock().unwrap_or_else(PoisonError::into_inner);
+        let text = self.text.lock();
         let mut ranked = text.prepare_cached("SELECT rowid FROM tools WHERE tools MATCH ? ORDER BY rank, rowid")?;
         let rows = ranked.query_map([query], |row| row.get::<_, i64>(0))?.collect::<rusqlite::Result<Vec<_>>>()?;
         let items = rows.into_iter().filter_map(|row| self.items.get(usize::try_from(row).ok()?));

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use portcullis_jail::{Ready, Tier};
 use serde_json::json;
@@ -17,6 +17,7 @@ use crate::config::{Endpoint, SourceConfig};
 use crate::egress::{Declared, EgressProxy, Listeners};
 use crate::lockfile::LockedPackage;
 use crate::name::SourceName;
+use crate::sync::Mutex;
 
 /// The cell of one process source.
 #[derive(Debug)]
@@ -93,7 +94,7 @@ impl ProcessCell {
 
     /// What the last start came to.
     pub(crate) fn described(&self) -> Option<Arc<Described>> {
-        self.last.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.last.lock().clone()
     }
 
     /// Checks the grant, installs what is to be installed, looks at the program, and says what to start. `env` are the
@@ -113,7 +114,7 @@ impl ProcessCell {
             Some(package) => {
                 let installer = Installer::new(&self.cells, self.source(), &package);
                 let Installed { argv, phase, held } = installer.ready().await?;
-                self.trees.lock().unwrap_or_else(PoisonError::into_inner).insert(phase.folder.clone(), held);
+                self.trees.lock().insert(phase.folder.clone(), held);
                 (argv, Some(phase))
             }
         };
@@ -134,7 +135,7 @@ impl ProcessCell {
         };
         let plan = Plan::new(&grant, &profile, arguments, env, setting);
         let described = Described { grant, profile, report: plan.report.clone(), package };
-        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(described));
+        *self.last.lock() = Some(Arc::new(described));
         Ok(plan)
     }
 

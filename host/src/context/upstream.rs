@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use secrecy::{ExposeSecret as _, SecretString};
@@ -30,6 +30,7 @@ use crate::source::{
     CommandSource, ComponentSource, Health, HttpSource, Listed, Program, Secrets as BlottedOut, Source, SourceClient,
     SourceError, Status, SupervisionConfig, Wire, log_file,
 };
+use crate::sync::Mutex;
 use crate::telemetry::Peer;
 use crate::visible::visible;
 
@@ -216,7 +217,7 @@ impl Upstream {
 
     /// What the source said to a client with the same capabilities, if it is required and was met.
     pub(crate) fn met_by(&self, client: &Arc<dyn SourceClient>) -> Option<DiscoveredSource> {
-        self.met.lock().unwrap_or_else(PoisonError::into_inner).get(&client.capabilities()).cloned()
+        self.met.lock().get(&client.capabilities()).cloned()
     }
 
     /// Whether the source may be itself again soon.
@@ -226,13 +227,13 @@ impl Upstream {
 
     /// Ends it and starts it again. See [`Source::restart`].
     pub(crate) async fn restart(&self, cause: &str, patience: Duration) -> Result<Status, SourceError> {
-        self.met.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.met.lock().clear();
         self.source.restart(cause, patience).await
     }
 
     fn keep_met(&self, client: &Arc<dyn SourceClient>, met: &DiscoveredSource) {
         if self.config.required {
-            let mut all = self.met.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut all = self.met.lock();
             if all.len() >= MAX_MET && !all.contains_key(&client.capabilities()) {
                 all.clear();
             }
@@ -253,7 +254,7 @@ impl Upstream {
     pub(crate) async fn discover(&self, client: &Arc<dyn SourceClient>) -> Result<DiscoveredSource, SourceError> {
         let found = self.source.discover(client).await;
         let broken = self.source.health().error;
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = self.last.lock();
         let named = found.and_then(|discovery| {
             let listed = discovery.tools;
             let known = last.tools.clone().filter(|_| last.definitions == listed.items);
@@ -310,7 +311,7 @@ impl Upstream {
         let collected = catalog::items_of(kind, &self.config, definitions);
         let Collected { items, remarks } =
             collected.map_err(|error| SourceError::Protocol(unprefixed(&error.to_string(), &self.config)))?;
-        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut said = self.said.lock();
         if said.get(&kind) != Some(&remarks) {
             for remark in remarks.iter().take(MAX_REMARKS) {
                 let remark = remark.to_string();
@@ -323,7 +324,7 @@ impl Upstream {
 
     /// What of the tools that it listed last is offered otherwise than it says, or not at all.
     pub(crate) fn remarks(&self) -> Arc<[Remark]> {
-        self.last.lock().unwrap_or_else(PoisonError::into_inner).remarks.clone()
+        self.last.lock().remarks.clone()
     }
 
     /// What it may touch, and what is enforced by what. None for what runs elsewhere, and for a process before its first start.
@@ -337,7 +338,7 @@ impl Upstream {
 
     /// Which revision of the protocol it spoke when it was discovered last, if it speaks any.
     fn revision(&self) -> Option<String> {
-        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = self.last.lock();
         revision(&last.protocol).map(str::to_owned)
     }
 
@@ -363,7 +364,7 @@ impl Upstream {
     /// How it is, and when it was discovered last. Asks nobody.
     pub(crate) fn health(&self) -> (SourceHealth, Option<u64>) {
         let Health { status, connected, last_ping, error_count, .. } = self.source.health();
-        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = self.last.lock();
         let there = last.error.is_none() && !matches!(status, Status::BackingOff | Status::Failed | Status::Stopped);
         let tools = last.tools.as_ref().filter(|_| there).map_or(0, |tools| tools.len());
         let name = self.config.name.clone();
@@ -373,7 +374,7 @@ impl Upstream {
     /// For `portcullis status`.
     pub(crate) fn status(&self) -> serde_json::Value {
         let (known, Health { status, error, .. }) = (self.health().0, self.source.health());
-        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = self.last.lock();
         let kind = match &self.config.endpoint {
             Endpoint::Command { .. } => "command",
             Endpoint::Url { .. } => "url",

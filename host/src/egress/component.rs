@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use reqwest::{Request, Response};
 use tokio::time::timeout;
@@ -19,6 +19,7 @@ use super::proxy::journal::{self, Journal, Refusal, Via};
 use super::{CONNECT_TIMEOUT, Declared, Destination, Egress, EgressError, HttpClient, Reach, resolver};
 use crate::ledger::Event;
 use crate::name::SourceName;
+use crate::sync::Mutex;
 
 /// The port that a question for a name is told with.
 const DNS: u16 = 53;
@@ -160,7 +161,7 @@ impl Found {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Vec<IpAddr>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

@@ -3,13 +3,13 @@
 //! What a call costs in bytes and time is known when it has ended. A bucket may so go below nothing, and then nobody calls before
 //! it is above it again.
 
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 use super::Refusal;
 use crate::config::{BudgetConfig, Rate};
+use crate::sync::Mutex;
 
 /// What is left to the callers of one profile, together. In memory: a broker begins with full buckets. Measured by a clock that
 /// nobody can set.
@@ -77,8 +77,7 @@ impl Budget {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Buckets> {
-        // The buckets are whole at every point at which a holder could panic.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

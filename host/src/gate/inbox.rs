@@ -3,8 +3,8 @@
 mod settle;
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
@@ -14,6 +14,7 @@ use crate::call::{CallId, SessionId};
 use crate::digest::Digest;
 use crate::ledger::{Binding, Event, EventKind, Ledger, LedgerError};
 use crate::plugin::{Offer, Scope};
+use crate::sync::{Mutex, MutexGuard};
 
 /// The most questions that may be open at once. More than a person can read; beyond it calls are denied.
 const MAX_OPEN: usize = 256;
@@ -304,7 +305,7 @@ impl Inbox {
 }
 
 fn lock(open: &Open) -> MutexGuard<'_, HashMap<String, Arc<Pending>>> {
-    open.lock().unwrap_or_else(PoisonError::into_inner)
+    open.lock()
 }
 
 impl Pending {

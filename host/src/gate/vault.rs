@@ -1,7 +1,7 @@
 //! Placeholders: values that the agent must not see, kept for one session.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use globset::{GlobBuilder, GlobMatcher};
 
@@ -9,6 +9,7 @@ use crate::call::Call;
 use crate::name::SourceName;
 use crate::plugin::Vault;
 use crate::protocol::{Json, MAX_MESSAGE_BYTES};
+use crate::sync::Mutex;
 
 /// The most values one session keeps. Beyond it a value is still replaced, by a placeholder that is never restored: the
 /// agent sees nothing more, and a flood of secrets costs no memory.
@@ -63,7 +64,7 @@ impl SessionVault {
         if !text.contains(OPEN) {
             return None;
         }
-        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = self.kept.lock();
         let mut out = String::with_capacity(text.len());
         let mut rest = text;
         while let Some(start) = rest.find('"') {
@@ -87,7 +88,7 @@ impl SessionVault {
 
     fn protect(&self, source: &SourceName, kind: &str, value: &str, restore_to: &[String]) -> String {
         let kind: String = kind.chars().filter(|c| c.is_ascii_alphanumeric() || *c == '-').take(32).collect();
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.kept.lock();
         let key = (kind, value.to_owned(), restore_to.to_vec());
         if let Some(placeholder) = kept.by_value.get(&key).cloned() {
             if let Some(value) = kept.by_placeholder.get_mut(&placeholder)

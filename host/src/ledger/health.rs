@@ -1,9 +1,9 @@
 //! Whether the ledger can be written, and how many records were lost while it could not.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use super::LedgerError;
+use crate::sync::Mutex;
 
 /// What the writer's thread and those who fill its queue know together.
 #[derive(Debug, Default)]
@@ -64,6 +64,6 @@ impl Health {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Option<Trouble>> {
-        self.trouble.lock().unwrap_or_else(PoisonError::into_inner)
+        self.trouble.lock()
     }
 }

@@ -1,7 +1,7 @@
 //! Reading the ledger: needs no broker and disturbs none.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rusqlite::{Connection, OptionalExtension as _, Row, named_params};
@@ -9,6 +9,7 @@ use rusqlite::{Connection, OptionalExtension as _, Row, named_params};
 use super::record::Record;
 use super::store::{self, Limits};
 use super::{LedgerError, blocking, is_live};
+use crate::sync::Mutex;
 
 /// How often [`Tail`] looks. SQLite cannot wake another process; a person does not notice a quarter of a second.
 const FOLLOW_INTERVAL: Duration = Duration::from_millis(250);
@@ -311,9 +312,7 @@ impl Tail {
     pub async fn next(&mut self) -> Result<Vec<Entry>, LedgerError> {
         loop {
             let (reader, filter, position) = (Arc::clone(&self.reader), self.filter.clone(), self.position);
-            let entries =
-                blocking(move || reader.lock().unwrap_or_else(PoisonError::into_inner).after(position, PAGE, &filter))
-                    .await?;
+            let entries = blocking(move || reader.lock().after(position, PAGE, &filter)).await?;
             if let Some(last) = entries.last() {
                 self.position = last.position;
                 return Ok(entries);

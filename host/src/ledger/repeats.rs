@@ -1,9 +1,9 @@
 //! Repeats: the first event of a kind is recorded at once, the others as a number, so that a flood is a few records.
 
+use crate::sync::Mutex;
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::mem;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 /// Different kinds that are told apart between two reports. Honest callers and sources cause a handful.
@@ -35,7 +35,7 @@ pub(crate) struct Report<K> {
 impl<K: Clone + Eq + Hash> Repeats<K> {
     /// Counts an event. True if it is the first of its kind, which the caller records now.
     pub(crate) fn is_first(&self, kind: &K) -> bool {
-        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut counts = self.0.lock();
         if let Some(repeats) = counts.kinds.get_mut(kind) {
             *repeats += 1;
             return false;
@@ -50,7 +50,7 @@ impl<K: Clone + Eq + Hash> Repeats<K> {
 
     /// Takes what was only counted, and starts anew.
     pub(crate) fn report(&self) -> Report<K> {
-        let Counts { kinds, others } = mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        let Counts { kinds, others } = mem::take(&mut *self.0.lock());
         Report { repeated: kinds.into_iter().filter(|(_, repeats)| *repeats > 0).collect(), others }
     }
 }

@@ -1,7 +1,7 @@
 //! What a source's transport holds: the token to send, renewed in time, by one of all that want it.
 
 use std::os::unix::fs::MetadataExt as _;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -15,6 +15,7 @@ use super::{OAuthError, Web, token, way_out};
 use crate::egress::{Challenge, Reach};
 use crate::limits::CLOSE_DEADLINE;
 use crate::name::SourceName;
+use crate::sync::{Mutex, MutexGuard};
 
 /// How long before its end a token is renewed, in seconds: a request must arrive while it holds, on clocks that disagree.
 const MARGIN: i64 = 30;
@@ -224,8 +225,7 @@ impl Bearer {
     }
 
     fn held(&self) -> MutexGuard<'_, Held> {
-        // It is whole at every point at which a holder could panic.
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+        self.held.lock()
     }
 }
 

@@ -1,7 +1,7 @@
 //! Instances of one plugin: a fresh one for every call, the next ones made ready while nobody waits.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use wasmtime::Engine;
@@ -13,6 +13,7 @@ use super::guest::{Live, State, arm, guard};
 use super::load::Linked;
 use super::v0_1::{Facts, World};
 use crate::limits::{self, Limits};
+use crate::sync::Mutex;
 
 /// A loaded plugin. Clones share the stock.
 pub(crate) struct InstancePool<W: World>(Arc<Shared<W>>);
@@ -188,6 +189,6 @@ impl<W: World> Shared<W> {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Live<W>>> {
-        self.ready.lock().unwrap_or_else(PoisonError::into_inner)
+        self.ready.lock()
     }
 }

@@ -2,7 +2,7 @@
 //! by `compile`.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use wasmtime::Engine;
 use wasmtime::component::{Component, InstancePre, Linker};
@@ -16,6 +16,7 @@ use super::guest::State;
 use super::v0_1::{self, PACKAGE, TRACK, World};
 use super::{Host, limits};
 use crate::digest::Digest;
+use crate::sync::Mutex;
 
 /// The capabilities that a configuration may grant, and the interface behind each.
 pub(crate) const GRANTS: [&str; 2] = ["log", KEY_VALUE];
@@ -70,12 +71,11 @@ pub(super) struct Loaded(Mutex<HashMap<Code, Component>>);
 
 impl Loaded {
     pub(super) fn get(&self, code: Code) -> Option<Component> {
-        // The map is whole at every point at which a holder could panic.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&code).cloned()
+        self.0.lock().get(&code).cloned()
     }
 
     pub(super) fn keep(&self, code: Code, component: Component) -> Component {
-        let mut loaded = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut loaded = self.0.lock();
         loaded.entry(code).or_insert(component).clone()
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -15,6 +15,7 @@ use crate::call::{Caller, SessionId};
 use crate::limits::{SESSION_WAIT, SOURCE_INSTANCES, TOOL_SLOTS};
 use crate::name::ProfileName;
 use crate::protocol::Json;
+use crate::sync::{Mutex, MutexGuard};
 
 /// A loaded component of tools. Clones share its sessions.
 #[derive(Clone)]
@@ -211,7 +212,7 @@ impl Tools {
     }
 
     fn sessions(&self) -> MutexGuard<'_, Sessions> {
-        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+        self.sessions.lock()
     }
 }
 

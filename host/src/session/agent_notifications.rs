@@ -2,7 +2,7 @@
 //! gate as a request of that method does.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
@@ -15,6 +15,7 @@ use crate::call::{Call, arguments_of};
 use crate::item::ItemKind;
 use crate::name::SourceName;
 use crate::protocol::{Answer, Era, Json, Method, Notification, RpcError};
+use crate::sync::{Mutex, MutexGuard};
 use crate::visible::visible;
 
 /// How many notifications of one agent may wait for their turn. Each is judged before the next, and one may wait for a person.
@@ -41,8 +42,7 @@ impl NotificationQueue {
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<(mpsc::Sender<Notification>, JoinHandle<()>)>> {
-        // The value is whole at every point at which a holder could panic.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 
@@ -91,8 +91,7 @@ impl OpenQuestions {
     }
 
     fn lock(&self) -> MutexGuard<'_, Questions> {
-        // The lists are whole at every point at which a holder could panic.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

@@ -2,12 +2,13 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 
 use crate::protocol::{Method, Notification};
+use crate::sync::{Mutex, MutexGuard};
 
 /// After one change of a list the next is passed on no sooner: nobody takes a list anew more often.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -59,8 +60,7 @@ impl Changes {
     }
 
     fn lock(&self) -> MutexGuard<'_, Resting> {
-        // The map is whole at every point at which a holder could panic.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 
@@ -83,11 +83,11 @@ mod tests {
         let change = Notification { method: method.into(), params: Some(Json::of(&json!(number))) };
         let all = Arc::clone(heard);
         let hear = move |change: Notification| -> BoxFuture<'static, ()> {
-            all.lock().unwrap().push(change.params.unwrap().as_str().to_owned());
+            all.lock().push(change.params.unwrap().as_str().to_owned());
             Box::pin(async {})
         };
         changes.pass("s", change, hear).await;
-        heard.lock().unwrap().len()
+        heard.lock().len()
     }
 
     #[tokio::test(start_paused = true)]
@@ -99,7 +99,7 @@ mod tests {
         }
         assert_eq!(told(&changes, &heard, prompts, 7).await, 2, "another list has a second of its own");
         tokio::time::sleep(PAUSE * 3).await;
-        assert_eq!(*heard.lock().unwrap(), ["0", "7", "999"]);
+        assert_eq!(*heard.lock(), ["0", "7", "999"]);
         assert!(changes.lock().is_empty(), "nothing is kept of a source that is quiet");
         assert_eq!(told(&changes, &heard, tools, 1000).await, 4, "at once again");
         for number in 0..3 {

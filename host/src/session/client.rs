@@ -1,6 +1,6 @@
 //! The session as its sources see it: what they may be told of its agent, and what they say that belongs to no call.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -16,6 +16,7 @@ use crate::item::ItemKind;
 use crate::name::ProfileName;
 use crate::protocol::{Answer, Era, Json, Method, Notification, Request, RpcError};
 use crate::source::{SourceClient, nobody_to_ask};
+use crate::sync::{Mutex, MutexGuard};
 
 /// How long a source that asks between calls waits for the agent to listen. Agents listen as soon as they are initialised.
 const LISTEN_PATIENCE: Duration = Duration::from_secs(10);
@@ -64,8 +65,7 @@ impl AgentSink {
     }
 
     fn level(&self) -> MutexGuard<'_, Option<Json>> {
-        // The value is whole at every point at which a holder could panic.
-        self.level.lock().unwrap_or_else(PoisonError::into_inner)
+        self.level.lock()
     }
 }
 

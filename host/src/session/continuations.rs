@@ -1,7 +1,7 @@
 //! What an agent comes back to after its request was answered: placeholders, requests that wait for answers, tasks.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use super::rounds::Rounds;
 use super::tasks::Tasks;
@@ -10,6 +10,7 @@ use crate::call::Caller;
 use crate::gate::SessionVault;
 use crate::name::ProfileName;
 use crate::protocol::Era;
+use crate::sync::Mutex;
 
 /// Of a legacy session its own.
 #[derive(Default)]
@@ -33,8 +34,7 @@ impl ContinuationStore {
         if agent.era == Era::Legacy {
             return Arc::default();
         }
-        // The table is whole at every point at which a holder could panic.
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.0.lock();
         all.retain(|_, continuations| continuations.strong_count() > 0);
         let key = (caller.principal.clone(), caller.profile.clone());
         let known = all.get(&key).and_then(Weak::upgrade).unwrap_or_default();

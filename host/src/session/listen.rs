@@ -1,6 +1,6 @@
 //! `subscriptions/listen` (2026-07-28): one stream of changes for the agent, fed by all its sources.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -20,6 +20,7 @@ use crate::context::{DiscoveredSource, Upstream};
 use crate::item::ItemKind;
 use crate::protocol::{Answer, Era, Json, Method, Notification, RpcError, meta};
 use crate::source::nobody_to_ask;
+use crate::sync::{Mutex, MutexGuard};
 
 /// Changes that may wait for an agent that does not read. Beyond it they are dropped: it will list again anyway.
 const LISTEN_QUEUE: usize = 64;
@@ -151,8 +152,7 @@ impl Listeners {
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<(SubscriptionFilter, mpsc::Sender<Notification>)>> {
-        // The list is whole at every point at which a holder could panic.
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+        self.open.lock()
     }
 }
 

@@ -1,7 +1,7 @@
 //! What a session may use beside tools: taken when it is first asked for, and of a source anew when that says so.
 
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use super::Session;
 use super::discovery::{self, Answered, Asked, Told};
@@ -11,6 +11,7 @@ use crate::item::ItemKind;
 use crate::name::SourceName;
 use crate::protocol::{Era, Notification, RpcError};
 use crate::source::SourceError;
+use crate::sync::{Mutex, MutexGuard};
 
 /// The kinds of items that are listed here.
 pub(super) const KINDS: [ItemKind; 3] = [ItemKind::Prompt, ItemKind::Resource, ItemKind::Template];
@@ -45,8 +46,7 @@ impl Lists {
     }
 
     fn stale(&self) -> MutexGuard<'_, HashSet<(ItemKind, SourceName)>> {
-        // The set is whole at every point at which a holder could panic.
-        self.stale.lock().unwrap_or_else(PoisonError::into_inner)
+        self.stale.lock()
     }
 }
 

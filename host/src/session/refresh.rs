@@ -6,7 +6,7 @@
 //! Each source is asked by itself: none waits for another.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
@@ -21,6 +21,7 @@ use crate::context::Upstream;
 use crate::item::ItemKind;
 use crate::ledger;
 use crate::name::SourceName;
+use crate::sync::{Mutex, MutexGuard};
 
 /// After one refresh of a source the next begins no sooner: a list that changes all the time costs one discovery a second.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -67,8 +68,7 @@ impl Refresh {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<SourceName, Stage>> {
-        // The map is whole at every point at which a holder could panic.
-        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+        self.running.lock()
     }
 }
 

@@ -2,7 +2,6 @@
 //! and the sealed handle that the agent carries.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
@@ -13,6 +12,7 @@ use crate::digest::Digest;
 use crate::gate::{Permit, Ticket};
 use crate::protocol::{Answer, Json};
 use crate::seal::Seal;
+use crate::sync::{Mutex, MutexGuard};
 
 /// How many requests of one session may wait for the agent to come back. Each may hold a call open at its source.
 const MAX_ROUNDS: usize = 64;
@@ -153,8 +153,7 @@ impl Rounds {
     }
 
     fn lock(&self) -> MutexGuard<'_, Open> {
-        // The map is whole at every point at which a holder could panic.
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+        self.open.lock()
     }
 }
 

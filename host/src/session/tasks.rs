@@ -2,7 +2,7 @@
 //! source each task of a session is with, and takes what a task asks for through the gate.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use serde_json::json;
 
@@ -16,6 +16,7 @@ use crate::context::Upstream;
 use crate::item::ItemKind;
 use crate::lockfile::Acceptance;
 use crate::protocol::{Answer, Era, Json, Method, RpcError, meta};
+use crate::sync::{Mutex, MutexGuard};
 
 /// Tasks of one session that are remembered. Beyond it a new one takes the place of another.
 const MAX_TASKS: usize = 1024;
@@ -79,8 +80,7 @@ impl Tasks {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<String, Task>> {
-        // The map is whole at every point at which a holder could panic.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

@@ -1,7 +1,7 @@
 //! What the broker follows at modern sources on behalf of a legacy agent.
 
+use crate::sync::{Mutex, MutexGuard};
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::task::AbortHandle;
 
@@ -36,7 +36,6 @@ impl UpstreamSubscriptions {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<String, AbortHandle>> {
-        // The map is whole at every point at which a holder could panic.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }

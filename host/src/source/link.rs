@@ -4,7 +4,7 @@
 //! own requests are refused, because nothing tells for whom they are. One that belongs to a session puts them to its agent.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
@@ -18,6 +18,7 @@ use crate::item::ItemKind;
 use crate::name::SourceName;
 use crate::protocol::meta::LOG_LEVEL;
 use crate::protocol::{Era, Json, Message, Method, Notification};
+use crate::sync::Mutex;
 
 mod control_queue;
 mod handshake;

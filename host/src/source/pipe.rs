@@ -3,7 +3,6 @@
 //! Specification: MCP, "Transports", stdio.
 
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -17,6 +16,7 @@ use super::SourceError;
 use super::transport::{Received, Transport, TransportError};
 use crate::call::LAST_WORDS;
 use crate::protocol::{Message, MessageError};
+use crate::sync::Mutex;
 use lines::{Line, Lines};
 pub(crate) use stderr::Secrets;
 pub(super) use stderr::escape;
@@ -222,7 +222,7 @@ impl Pipe {
     }
 
     fn outgoing(&self) -> std::sync::MutexGuard<'_, Option<mpsc::Sender<Outgoing>>> {
-        self.outgoing.lock().unwrap_or_else(PoisonError::into_inner)
+        self.outgoing.lock()
     }
 }
 

@@ -3,8 +3,8 @@
 //! A request never waits for it. Spans queue up to a limit, beyond which they are lost and counted; a batch that the collector
 //! does not take is lost too, and not sent again.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -26,6 +26,7 @@ use super::{Facts, Side};
 use crate::config::TelemetryConfig;
 use crate::egress::{Egress, HttpClient, Outgoing, shown};
 use crate::secret::Secrets;
+use crate::sync::Mutex;
 
 /// Spans that wait for the collector. A second of a busy broker, and a megabyte.
 const QUEUE: usize = 2048;
@@ -85,8 +86,7 @@ impl Exporter {
     }
 
     pub(super) async fn finish(&self) {
-        // The value is whole at every point at which a holder could panic.
-        let running = self.running.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let running = self.running.lock().take();
         let Some((stop, mut task)) = running else { return };
         // It may have ended already.
         let _ = stop.send(());

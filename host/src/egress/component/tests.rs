@@ -26,12 +26,12 @@ impl Bench {
         let declared = network.iter().map(|entry| entry.parse::<Destination>().unwrap()).collect();
         let told = Arc::new(Mutex::new(Vec::new()));
         let copy = Arc::clone(&told);
-        let record = move |event: Event| copy.lock().unwrap().push(event.body);
+        let record = move |event: Event| copy.lock().push(event.body);
         Self { passage: ComponentEgress::by(egress, &"far".parse().unwrap(), declared, reach, record), names, told }
     }
 
     fn reasons(&self) -> Vec<String> {
-        let told = self.told.lock().unwrap();
+        let told = self.told.lock();
         let text = |body: &Value| format!("{} {} {}", body["host"].as_str().unwrap(), body["port"], body["reason"]);
         told.iter().map(text).collect()
     }

@@ -2,7 +2,7 @@
 //! written anew, so each is checked, and no second one hides behind the first.
 
 use std::convert::Infallible;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full, combinators::BoxBody};
@@ -21,6 +21,7 @@ use super::super::EgressError;
 use super::journal::{Refusal, Via};
 use super::tunnel::{forward, pour};
 use super::{Destination, HEAD_TIMEOUT, Shared};
+use crate::sync::Mutex;
 
 /// The longest head of a request or response, and what is held of a body. Servers accept heads of 8 to 32 KiB.
 const BUFFER_BYTES: usize = 64 * 1024;
@@ -68,7 +69,7 @@ where
     if served.is_err_and(|error| error.is_parse()) {
         exchange.refused_by_name(&Refusal::NotHttp);
     }
-    let after = exchange.after.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let after = exchange.after.lock().take();
     match after {
         None => {}
         Some(After::Tunnel { near, to, dialled }) => {
@@ -244,7 +245,7 @@ impl Exchange<'_> {
     }
 
     fn then(&self, after: After) {
-        *self.after.lock().unwrap_or_else(PoisonError::into_inner) = Some(after);
+        *self.after.lock() = Some(after);
     }
 }
 

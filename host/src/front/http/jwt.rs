@@ -3,7 +3,7 @@
 //! Keys come from one configured address, through [`crate::egress`]. Algorithms are asymmetric ones and go with the key, so that
 //! a token cannot choose how it is checked (RFC 8725, section 3.1).
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -20,6 +20,7 @@ use crate::egress::{EgressError, Reach};
 use crate::name::ProfileName;
 use crate::oauth::Web;
 use crate::protocol::{Json, canonical};
+use crate::sync::{Mutex, MutexGuard};
 use crate::visible::is_hidden;
 
 /// What a token may be signed with. None has a secret that both sides know.
@@ -176,8 +177,7 @@ impl Verifier {
     }
 
     fn keys(&self) -> MutexGuard<'_, Keys> {
-        // They are whole at every point at which a holder could panic.
-        self.keys.lock().unwrap_or_else(PoisonError::into_inner)
+        self.keys.lock()
     }
 }
 

@@ -1,7 +1,8 @@
 //! Limits that callers share: requests in progress, streams, bytes of bodies.
 
+use crate::sync::{Mutex, MutexGuard};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -76,8 +77,7 @@ impl Places {
     }
 
     fn lock(&self) -> MutexGuard<'_, Held> {
-        // The numbers are whole at every point at which a holder could panic.
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+        self.held.lock()
     }
 }
 

@@ -1,6 +1,6 @@
 //! The sessions of the HTTP front: legacy ones by their secret id, modern ones by who calls.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::http::{HeaderMap, StatusCode};
@@ -19,6 +19,7 @@ use crate::front::protocol::contact::{OUT_QUEUE, Out};
 use crate::front::protocol::legacy::Legacy;
 use crate::front::protocol::session_handle::SessionHandle;
 use crate::protocol::{Json, RpcError, header};
+use crate::sync::{Mutex, MutexGuard};
 
 /// How many sessions the front holds, of each era. Each costs some kilobytes; a client that loses its ids and begins
 /// anew with every request must not take the broker's memory.
@@ -197,8 +198,7 @@ impl LegacySession {
     }
 
     fn listening(&self) -> MutexGuard<'_, Option<(EventId, Out)>> {
-        // The value is whole at every point at which a holder could panic.
-        self.listening.lock().unwrap_or_else(PoisonError::into_inner)
+        self.listening.lock()
     }
 }
 

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::str::FromStr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::runtime::Handle;
@@ -15,6 +15,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 use crate::protocol::Message;
+use crate::sync::{Mutex, MutexGuard};
 
 /// How much of what a stream said last is kept, in bytes and in messages. Progress and logs of a long call fit; a result
 /// that is larger than all of it cannot be had twice.
@@ -106,8 +107,7 @@ impl Streams {
     }
 
     fn lock(&self) -> MutexGuard<'_, Open> {
-        // The map is whole at every point at which a holder could panic.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 
@@ -202,8 +202,7 @@ impl Stream {
     }
 
     fn kept(&self) -> MutexGuard<'_, Kept> {
-        // Every state that it can be left in is valid.
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        self.kept.lock()
     }
 }
 

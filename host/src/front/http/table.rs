@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::ops::Deref;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::http::StatusCode;
@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use super::reply::Refusal;
 use super::sessions::{MAX_OF_ONE, MAX_SESSIONS};
 use crate::protocol::RpcError;
+use crate::sync::{Mutex, MutexGuard};
 
 /// Entries that are dropped when nobody has used them for a time.
 pub(super) struct Table<K, V> {
@@ -110,8 +111,7 @@ impl<K: Hash + Eq + Clone, V> Table<K, V> {
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, HashMap<K, Arc<Entry<V>>>> {
-        // The map is whole at every point at which a holder could panic.
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+        self.entries.lock()
     }
 }
 
@@ -121,7 +121,7 @@ impl<V> Entry<V> {
     }
 
     fn used(&self) -> Instant {
-        *self.used.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.used.lock()
     }
 }
 
@@ -145,7 +145,7 @@ impl<V> Deref for InUse<V> {
 
 impl<V> Drop for InUse<V> {
     fn drop(&mut self) {
-        *self.0.used.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        *self.0.used.lock() = Instant::now();
     }
 }
 

@@ -1,14 +1,15 @@
 //! The open calls of one agent: how one is cancelled, and how all are cut when the broker stops.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures_util::future::BoxFuture;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use super::contact::AgentChannel;
 use crate::protocol::{Answer, Id, Json, Response, RpcError};
+use crate::sync::{Mutex, MutexGuard};
 
 /// The calls that are open, by the agent's ids and the stream within which these are unique.
 #[derive(Clone, Default)]
@@ -81,8 +82,7 @@ impl Calls {
     }
 
     fn lock(&self) -> MutexGuard<'_, Open> {
-        // The map is whole at every point at which a holder could panic.
-        self.shared.open.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared.open.lock()
     }
 }
 

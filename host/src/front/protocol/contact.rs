@@ -1,14 +1,15 @@
 //! Reaching the agent while one of its calls is open: progress, and questions that a person answers.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::agent::{AgentPeer, Elicitation};
 use crate::protocol::{Answer, Era, Id, Json, Message, Method, Notification, Request, Response, RpcError};
+use crate::sync::Mutex;
 
 use super::client::ClientInfo;
 
@@ -150,8 +151,7 @@ impl Asks {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Waiting> {
-        // The map is whole at every point at which a holder could panic.
-        self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.waiting.lock()
     }
 }
 

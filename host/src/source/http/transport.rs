@@ -6,7 +6,7 @@
 //! Specification: MCP, "Transports: Streamable HTTP".
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -26,6 +26,7 @@ use crate::oauth::Bearer;
 use crate::protocol::param_header::{self, Repeated};
 use crate::protocol::{self, Id, Json, Message, Notification, Request, revision};
 use crate::source::transport::{Received, Transport, TransportError};
+use crate::sync::{Mutex, MutexGuard};
 use crate::visible::visible;
 
 /// Messages of the source that wait to be taken. A full queue stops reading, so TCP slows the source down.
@@ -335,8 +336,7 @@ impl Shared {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // No code panics while it holds the lock, and every state it can be left in is valid.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

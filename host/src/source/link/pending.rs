@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
@@ -16,6 +16,7 @@ use crate::call::SessionId;
 use crate::protocol::{Answer, Id, Json, Message, Method, Notification, Request};
 use crate::source::transport::{Transport, TransportError};
 use crate::source::{Relay, SourceClient};
+use crate::sync::{Mutex, MutexGuard};
 
 /// Requests that wait for one source at once. Far above what agents do; it bounds what a silent source makes us keep.
 const MAX_PENDING: usize = 1024;
@@ -224,8 +225,7 @@ impl Shared {
     }
 
     pub(super) fn pending(&self) -> MutexGuard<'_, Pending> {
-        // No code panics while it holds the lock, and every state it can be left in is valid.
-        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+        self.pending.lock()
     }
 }
 

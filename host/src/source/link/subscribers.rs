@@ -2,12 +2,13 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use crate::call::SessionId;
 use crate::name::SourceName;
 use crate::protocol::Notification;
 use crate::source::SourceClient;
+use crate::sync::{Mutex, MutexGuard};
 
 /// The sessions that are told when a source changes what it offers.
 #[derive(Default)]
@@ -77,7 +78,6 @@ impl Subscribers {
     }
 
     fn lock(&self) -> MutexGuard<'_, Members> {
-        // The table is whole at every point at which a holder could panic.
-        self.members.lock().unwrap_or_else(PoisonError::into_inner)
+        self.members.lock()
     }
 }

@@ -7,13 +7,14 @@ use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::io::AsyncRead;
 
 use super::lines::{Line, Lines};
 use crate::private;
+use crate::sync::Mutex;
 use crate::visible::visible;
 
 /// Bytes kept for the exit reason: a stack trace's last lines.
@@ -38,12 +39,12 @@ pub(super) struct LastWords(Arc<Mutex<VecDeque<u8>>>);
 impl LastWords {
     /// As one line, control characters already escaped. Empty if nothing was said.
     pub(super) fn text(&self) -> String {
-        let kept: Vec<u8> = self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().copied().collect();
+        let kept: Vec<u8> = self.0.lock().iter().copied().collect();
         String::from_utf8_lossy(&kept).trim_end_matches('\n').replace('\n', " | ")
     }
 
     fn push(&self, line: &str) {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.0.lock();
         kept.extend(line.bytes());
         kept.push_back(b'\n');
         let excess = kept.len().saturating_sub(LAST_WORDS_BYTES);

@@ -1,7 +1,6 @@
 //! A started cell as what runs behind a pipe.
 
 use std::io;
-use std::sync::{Mutex, PoisonError};
 
 use async_trait::async_trait;
 use portcullis_jail::{Launch, Launcher, Ready};
@@ -11,6 +10,7 @@ use tokio::time::Instant;
 use crate::cell::{Child, StartError};
 use crate::egress::EgressProxy;
 use crate::source::pipe::{Body, Streams};
+use crate::sync::Mutex;
 
 /// A cell with the way out of it, which ends with the source.
 pub(super) struct Running {
@@ -56,6 +56,6 @@ impl Body for Running {
     }
 
     fn settled(&self) {
-        self.outlet.lock().unwrap_or_else(PoisonError::into_inner).take();
+        self.outlet.lock().take();
     }
 }

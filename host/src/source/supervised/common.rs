@@ -1,7 +1,7 @@
 //! What a source and the drivers of its lines have in common: what is known of it, and who uses which line.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
@@ -23,6 +23,7 @@ use crate::limits::CLOSE_DEADLINE;
 use crate::protocol::{Era, Json};
 use crate::source::link::{CallTime, Deadlines, Link, Opening, Party, Subscribers};
 use crate::source::{Discovery, Relay, SourceClient, SourceError, Status};
+use crate::sync::{Mutex, MutexGuard};
 
 /// What the source and the drivers of its lines have in common.
 pub(in crate::source) struct Core<D> {
@@ -305,8 +306,7 @@ impl<D> Core<D> {
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
-        // The map is whole at every point at which a holder could panic.
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock()
     }
 
     /// The shared line that a client would use.
@@ -372,12 +372,10 @@ impl<D> Core<D> {
     }
 
     pub(super) fn closing(&self) -> MutexGuard<'_, Vec<JoinHandle<()>>> {
-        // The list is whole at every point at which a holder could panic.
-        self.closing.lock().unwrap_or_else(PoisonError::into_inner)
+        self.closing.lock()
     }
 
     pub(super) fn own(&self) -> MutexGuard<'_, Own> {
-        // The maps are whole at every point at which a holder could panic.
-        self.own.lock().unwrap_or_else(PoisonError::into_inner)
+        self.own.lock()
     }
 }

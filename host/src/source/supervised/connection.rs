@@ -4,7 +4,6 @@
 //! shown. A source that comes back with other tools, or lists others to somebody else, is not called on old terms.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::call::Call;
@@ -13,6 +12,7 @@ use crate::item::ItemKind;
 use crate::protocol::Json;
 use crate::source::link::Link;
 use crate::source::{Discovery, Listed, SourceError};
+use crate::sync::{Mutex, MutexGuard};
 
 /// The digest of each definition, by the source's own name for it.
 pub(super) type Digests = HashMap<String, Digest>;
@@ -92,8 +92,7 @@ impl Connection {
     }
 
     fn listed(&self) -> MutexGuard<'_, HashMap<ItemKind, Digests>> {
-        // The map is whole at every point at which a holder could panic.
-        self.listed.lock().unwrap_or_else(PoisonError::into_inner)
+        self.listed.lock()
     }
 }
 

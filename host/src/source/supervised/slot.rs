@@ -3,7 +3,7 @@
 //! A line does nothing by itself. Whoever wants a connection starts its driver ([`super::drive`]) if none runs, and waits.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use serde_json::json;
@@ -19,6 +19,7 @@ use crate::ledger::{self, Recorder};
 use crate::name::SourceName;
 use crate::source::link::{Opening, Subscribers};
 use crate::source::{Discovery, SourceClient, SourceError, Status};
+use crate::sync::{Mutex, MutexGuard};
 
 /// What is told of a source as a whole.
 pub(super) struct HealthCounters {
@@ -363,8 +364,7 @@ impl ConnectionSlot {
     }
 
     fn kept(&self) -> MutexGuard<'_, Kept> {
-        // Every state that it can be left in is valid.
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        self.kept.lock()
     }
 }
 

@@ -1,0 +1,47 @@
+//! A lock that is taken whatever became of those who held it before.
+
+use std::sync::PoisonError;
+
+pub(crate) use std::sync::MutexGuard;
+
+/// A mutual exclusion whose value stays in use after a holder has panicked.
+///
+/// The standard library marks such a lock as poisoned, because the value may be half changed. Every value behind one of these is whole
+/// at each point at which a holder could panic, and a broker that stopped serving everybody because one call panicked would be the
+/// larger harm. A value that several steps change in turn needs a lock of another kind.
+#[derive(Debug, Default)]
+pub(crate) struct Mutex<T>(std::sync::Mutex<T>);
+
+impl<T> Mutex<T> {
+    /// Returns a lock around a value.
+    pub(crate) const fn new(value: T) -> Self {
+        Self(std::sync::Mutex::new(value))
+    }
+
+    /// Waits for the lock and takes it. Blocks the thread: hold it over no `await`, and for no work that takes time.
+    pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+    use super::*;
+
+    #[test]
+    fn a_value_stays_in_use_after_a_holder_has_panicked() {
+        let counter = Mutex::new(1);
+        let panicked = std::thread::scope(|scope| {
+            let holder = scope.spawn(|| {
+                *counter.lock() += 1;
+                let _held = counter.lock();
+                panic!("while it holds the lock");
+            });
+            holder.join().is_err()
+        });
+        assert!(panicked);
+        assert_eq!(*counter.lock(), 2);
+    }
+}
