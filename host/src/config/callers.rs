@@ -28,7 +28,7 @@ pub struct JwtConfig {
     /// The address under which callers know `/mcp`.
     pub resource: url::Url,
     /// For whom tokens are, as in their `aud`.
-    pub subscribers: String,
+    pub audience: String,
     /// Where the issuer publishes its keys (JWKS).
     pub keys: url::Url,
     /// The claim that says who calls.
@@ -120,11 +120,11 @@ fn jwt(at: &At<RawJwt>, profiles: &Profiles, faults: &mut Faults) -> Option<JwtC
             None
         }
     };
-    let subscribers = raw.subscribers.as_ref().map_or_else(|| raw.resource.to_string(), |at| at.to_string());
+    let audience = raw.audience.as_ref().map_or_else(|| raw.resource.to_string(), |at| at.to_string());
     Some(JwtConfig {
         issuer: issuer?,
         resource: resource?,
-        subscribers,
+        audience,
         keys: keys?,
         principal: raw.principal_claim.as_ref().map_or_else(|| "sub".to_owned(), |at| at.to_string()),
         profiles: mapped,

@@ -182,7 +182,7 @@ pub(super) struct RawJwt {
     /// told of it.
     pub resource: At<String>,
     /// For whom they are, as in their `aud`. Default: `resource`.
-    pub subscribers: Option<At<String>>,
+    pub audience: Option<At<String>>,
     /// Where the issuer publishes its keys (JWKS).
     pub keys: At<String>,
     /// The claim that says who calls. Default "sub".

@@ -109,7 +109,7 @@ impl Verifier {
         validation.leeway = LEEWAY;
         validation.validate_nbf = true;
         validation.set_issuer(&[&self.config.issuer]);
-        validation.set_audience(&[&self.config.subscribers]);
+        validation.set_audience(&[&self.config.audience]);
         validation.set_required_spec_claims(&["exp", "iss", "aud"]);
         let decoded = decode::<Map<String, Value>>(token, &key, &validation);
         let claims = decoded.map_err(|error| Denial::Invalid(why(&error)))?.claims;

@@ -57,7 +57,7 @@ impl Issuer {
         JwtConfig {
             issuer: ISSUER.to_owned(),
             resource: RESOURCE.parse().unwrap(),
-            subscribers: RESOURCE.to_owned(),
+            audience: RESOURCE.to_owned(),
             keys: format!("http://{}/keys", self.address).parse().unwrap(),
             principal: "sub".to_owned(),
             profiles: None,
