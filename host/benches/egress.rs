@@ -1,4 +1,4 @@
-//! What the way out of a cell costs: the same server over loopback, directly and through an outlet. The cell's network adds
+//! What the way out of a cell costs: the same server over loopback, directly and through a proxy. The cell's network adds
 //! nothing to it, for the sockets in it are the broker's own.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a bench")]
 
@@ -14,7 +14,7 @@ use tokio::runtime::Runtime;
 
 const MEBIBYTE: usize = 1 << 20;
 
-/// A server that repeats what it hears, and where it is reached: directly, and by way of the outlet.
+/// A server that repeats what it hears, and where it is reached: directly, and by way of the proxy.
 async fn place() -> (EgressProxy, [(&'static str, SocketAddr); 2]) {
     let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let direct = server.local_addr().unwrap();
@@ -40,8 +40,8 @@ async fn place() -> (EgressProxy, [(&'static str, SocketAddr); 2]) {
         }
     });
     let listeners = Listeners::bound(&declared, bound.collect()).unwrap();
-    let outlet = EgressProxy::open(&"bench".parse().unwrap(), listeners, declared, Reach::Private, drop).unwrap();
-    (outlet, [("direct", direct), ("outlet", through)])
+    let proxy = EgressProxy::open(&"bench".parse().unwrap(), listeners, declared, Reach::Private, drop).unwrap();
+    (proxy, [("direct", direct), ("proxy", through)])
 }
 
 async fn connect(to: SocketAddr) -> TcpStream {

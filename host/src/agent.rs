@@ -55,18 +55,18 @@ impl Agent {
     }
 
     /// What its sources may be told of it: all but the use of its model, where the profile does not allow that.
-    pub(super) fn shared(&self, sampling: bool) -> Json {
+    pub(crate) fn shared(&self, sampling: bool) -> Json {
         if sampling { self.capabilities.clone() } else { self.capabilities.without("sampling") }
     }
 
     /// Whether it can open a page for a person.
-    pub(super) fn opens_pages(&self) -> bool {
+    pub(crate) fn opens_pages(&self) -> bool {
         let modes = self.capabilities.get("elicitation");
         modes.and_then(|modes| modes.get("url")).is_some_and(|url| url.as_bytes().starts_with(b"{"))
     }
 
     /// Whether it declares this extension.
-    pub(super) fn extends(&self, extension: &str) -> bool {
+    pub(crate) fn extends(&self, extension: &str) -> bool {
         self.capabilities.get("extensions").is_some_and(|all| all.get(extension).is_some())
     }
 

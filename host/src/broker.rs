@@ -58,7 +58,7 @@ pub struct Broker {
     background: Arc<Background>,
 }
 
-/// What one broker is made of.
+/// The parts of one broker, which all its clones share.
 #[derive(Debug)]
 struct Inner {
     context: Arc<Context>,

@@ -306,7 +306,7 @@ pub enum Outcome {
     NotSent(String),
 }
 
-/// What became of a notification, which has no answer.
+/// The delivery of a notification to its source, which gives no answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Delivery {
     /// It was handed to the source.
@@ -317,7 +317,7 @@ pub enum Delivery {
     NotSent(String),
 }
 
-/// What stands before a source's own words in a text about its end.
+/// The phrases that introduce a source's own words in a text about its end.
 pub(crate) const LAST_WORDS: [&str; 3] = ["; it wrote ", "; its last words: ", ": first line "];
 
 /// Returns a text about a source's end without what the source itself said, which may repeat arguments.

@@ -1,4 +1,4 @@
-//! What the sessions of one broker share: its configuration, gate, ledger and sources.
+//! The context of sessions: the configuration, gate, ledger and sources that all sessions of one broker share.
 
 mod error;
 mod state;
@@ -22,7 +22,7 @@ pub use error::BuildError;
 pub use state::{SourceHealth, State};
 pub(crate) use upstream::{DiscoveredSource, MAX_REMARKS, OfferedItems, Upstream};
 
-/// What the sessions of one broker share.
+/// The configuration, gate, ledger and sources that all sessions of one broker share.
 #[derive(Debug)]
 pub(crate) struct Context {
     pub(crate) config: Config,

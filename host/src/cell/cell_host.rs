@@ -1,4 +1,4 @@
-//! What the cells of one broker share.
+//! The host of one broker's cells: the launcher, the files that no source is given, what the machine offers.
 
 #[cfg(feature = "process")]
 use std::io;
@@ -23,14 +23,14 @@ use crate::ledger::{Event, EventKind, Recorder};
 use crate::name::SourceName;
 use crate::trust::Trust;
 
-/// What the cells of one broker share.
+/// The host of one broker's cells, which all of them share.
 pub(crate) struct CellHost {
     #[cfg(feature = "process")]
     pub(crate) launcher: Launcher,
     pub(crate) data_dir: PathBuf,
     /// Files that no source is given: the broker's folders, the user's, and the configuration.
     pub(crate) own: Vec<PathBuf>,
-    /// Whose files sources with a grant around them are kept from.
+    /// The configurations that the user trusts: a source that may write around one is kept from it.
     trust: Option<Trust>,
     record: Recorder,
     /// Probed when the first source starts.
@@ -39,7 +39,7 @@ pub(crate) struct CellHost {
 }
 
 impl CellHost {
-    /// `own` are files that no source is given, `trust` is what the user has trusted, and `record` takes what happens to the
+    /// Returns a host. `own` are files that no source is given, `trust` is what the user has trusted, and `record` takes what happens to the
     /// ledger.
     pub(crate) fn new(
         launcher: Launcher,
@@ -91,7 +91,7 @@ impl CellHost {
     }
 
     /// The way out of a component. None for one that reaches nothing.
-    pub(crate) fn passage(&self, source: &SourceName, cell: &CellConfig) -> Option<Arc<ComponentEgress>> {
+    pub(crate) fn egress(&self, source: &SourceName, cell: &CellConfig) -> Option<Arc<ComponentEgress>> {
         let declared = Declared::listed(&cell.network);
         let record = Arc::clone(&self.record);
         let open = || ComponentEgress::open(source, declared.clone(), cell.reach(), move |event| record(event));
@@ -135,6 +135,6 @@ impl CellHost {
 
 impl std::fmt::Debug for CellHost {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Cells").field("data_dir", &self.data_dir).finish_non_exhaustive()
+        f.debug_struct("CellHost").field("data_dir", &self.data_dir).finish_non_exhaustive()
     }
 }

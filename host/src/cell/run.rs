@@ -28,14 +28,14 @@ pub(crate) async fn run_to_end(
     let (child, streams, ready) = Child::start(launch, launcher).await.map_err(|error| error.to_string())?;
     let Streams { input, output, error } = streams;
     drop(input);
-    let outlet = serve(ready).map_err(|error| error.to_string())?;
+    let proxy = serve(ready).map_err(|error| error.to_string())?;
     let streams = ChildStdout::from_std(output).and_then(|output| Ok((output, ChildStderr::from_std(error)?)));
     let (output, error) = streams.map_err(|error| error.to_string())?;
     let whole = async { tokio::join!(child.wait(), tail(output), tail(error)) };
     let Ok((_, output, error)) = timeout(deadline, whole).await else {
         return Err(format!("it did not end within {} s", deadline.as_secs()));
     };
-    drop(outlet);
+    drop(proxy);
     match child.fate() {
         Some(fate) if child.succeeded() => {
             tracing::debug!(fate, "an installer is done");

@@ -152,7 +152,7 @@ impl Upstream {
                     env: variables.clone(),
                     grant: cell.clone(),
                     timeout: config.timeout,
-                    passage: cells.passage(&config.name, &config.cell),
+                    egress: cells.egress(&config.name, &config.cell),
                     key_value: keeps.then(|| Arc::new(KeyValue::new(data_dir, &config.name))),
                     instances: config.cell.instances.unwrap_or(limits::SOURCE_INSTANCES),
                     output: config.cell.output.map_or(limits::PAYLOAD_OUTPUT_BYTES, bytes),

@@ -66,9 +66,9 @@ impl ComponentEgress {
         record: impl Fn(Event) + Send + Sync + 'static,
     ) -> Arc<Self> {
         let journal = Journal::new(source, record);
-        let passage = Arc::new(Self { declared, egress, reach, journal, client: OnceLock::new() });
-        tokio::spawn(tell_repeats(Arc::downgrade(&passage)));
-        passage
+        let egress = Arc::new(Self { declared, egress, reach, journal, client: OnceLock::new() });
+        tokio::spawn(tell_repeats(Arc::downgrade(&egress)));
+        egress
     }
 
     /// The addresses of a declared name, all checked; `found` remembers them. Cancellation safe.
@@ -173,17 +173,20 @@ impl Drop for ComponentEgress {
 
 impl fmt::Debug for ComponentEgress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Passage").field("declared", &self.declared).field("reach", &self.reach).finish_non_exhaustive()
+        f.debug_struct("ComponentEgress")
+            .field("declared", &self.declared)
+            .field("reach", &self.reach)
+            .finish_non_exhaustive()
     }
 }
 
-/// Tells how often things were repeated, as long as the passage lives.
-async fn tell_repeats(passage: Weak<ComponentEgress>) {
+/// Tells how often things were repeated, as long as the egress lives.
+async fn tell_repeats(egress: Weak<ComponentEgress>) {
     let mut pause = journal::PAUSE;
     loop {
         tokio::time::sleep(pause).await;
-        let Some(passage) = passage.upgrade() else { return };
-        pause = passage.journal.tell_and_pause(pause);
+        let Some(egress) = egress.upgrade() else { return };
+        pause = egress.journal.tell_and_pause(pause);
     }
 }
 

@@ -102,7 +102,7 @@ pub struct EgressProxy {
     shared: Arc<Shared>,
 }
 
-/// What all tasks of an outlet share.
+/// What all tasks of a proxy share.
 struct Shared {
     declared: Declared,
     egress: Egress,
@@ -114,7 +114,7 @@ struct Shared {
 }
 
 impl EgressProxy {
-    /// Serves the listeners of a source's cell. A fresh outlet leads to the declared destinations and nowhere else, and to
+    /// Serves the listeners of a source's cell. A fresh proxy leads to the declared destinations and nowhere else, and to
     /// none of them whose address is not public, unless `reach` opens what is near. Each attempt, carried or refused, goes to
     /// `record`; repeats are counted and told later.
     ///
@@ -170,7 +170,7 @@ impl EgressProxy {
 
 impl fmt::Debug for EgressProxy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Outlet").field("declared", &self.shared.declared).finish_non_exhaustive()
+        f.debug_struct("EgressProxy").field("declared", &self.shared.declared).finish_non_exhaustive()
     }
 }
 
@@ -182,7 +182,7 @@ impl Drop for EgressProxy {
 }
 
 impl Shared {
-    /// Runs a task that ends with the outlet.
+    /// Runs a task that ends with the proxy.
     fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         let stop = self.stop.clone();
         self.tasks.spawn(async move {
@@ -227,7 +227,7 @@ async fn connection(shared: &Arc<Shared>, stream: idle::Watched<TcpStream>, port
     }
 }
 
-/// Tells how often things were repeated, as long as the outlet lives.
+/// Tells how often things were repeated, as long as the proxy lives.
 async fn tell_repeats(shared: Arc<Shared>) {
     let mut pause = journal::PAUSE;
     loop {

@@ -48,7 +48,7 @@ pub struct Access {
     /// How long one call of the source may take.
     pub timeout: Duration,
     /// The way to what the grant's `network` lists; None where that is empty.
-    pub passage: Option<Arc<ComponentEgress>>,
+    pub egress: Option<Arc<ComponentEgress>>,
     /// The stores of the source; None unless it is granted `key-value`.
     pub key_value: Option<Arc<KeyValue>>,
     /// How many instances of it work at once, and of how many sessions it keeps the state: 1 to 256.
@@ -65,7 +65,7 @@ impl Default for Access {
             env: Vec::new(),
             grant,
             timeout: TIMEOUT,
-            passage: None,
+            egress: None,
             key_value: None,
             instances: limits::SOURCE_INSTANCES,
             output: limits::PAYLOAD_OUTPUT_BYTES,
@@ -77,12 +77,12 @@ impl std::fmt::Debug for Access {
     // The values of variables may be secrets.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let names: Vec<_> = self.env.iter().map(|(name, _)| name).collect();
-        let Self { grant, timeout, passage, .. } = self;
+        let Self { grant, timeout, egress, .. } = self;
         f.debug_struct("Access")
             .field("env", &names)
             .field("grant", grant)
             .field("timeout", timeout)
-            .field("passage", passage)
+            .field("egress", egress)
             .finish()
     }
 }
@@ -109,7 +109,7 @@ impl Confinement {
     /// # Errors
     /// If a granted folder cannot be opened.
     pub(crate) fn open(&self, streams: impl FnOnce(&mut WasiCtxBuilder)) -> Result<Wasi, Failure> {
-        let Access { env, grant, passage, .. } = &self.access;
+        let Access { env, grant, egress, .. } = &self.access;
         let mut builder = WasiCtxBuilder::new();
         builder.envs(env);
         let read = grant.read.iter().map(|path| (path, FsPerms::ReadOnly));
@@ -120,7 +120,7 @@ impl Confinement {
                 Failure::new(FailureCode::Start, detail)
             })?;
         }
-        let reachable = Reachable::by(passage.as_ref());
+        let reachable = Reachable::by(egress.as_ref());
         reachable.open(&mut builder);
         streams(&mut builder);
         let mut table = ResourceTable::new();

@@ -1,12 +1,16 @@
 //! Bad configurations as data: `tests/cases/config/NAME/portcullis.toml` and the message it must give, `error.txt`.
-//! `UPDATE_GOLDEN=1 cargo test -p portcullis` writes the messages anew; read the difference before committing it.
+//! And the keys of a configuration: `tests/cases/config-keys.txt`. `UPDATE_GOLDEN=1 cargo test -p portcullis` writes them anew; read
+//! the difference before committing it.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::Path;
 
 use miette::{GraphicalReportHandler, GraphicalTheme};
 
-use super::super::{Config, ConfigError};
+use serde_json::Value;
+
+use super::super::{Config, ConfigError, schema};
 
 #[test]
 #[expect(clippy::disallowed_methods, reason = "whether to write the golden files is asked of the developer's shell")]
@@ -31,6 +35,36 @@ fn every_bad_configuration_gets_its_clear_error() {
     }
     assert!(different.is_empty(), "{}", different.join("\n"));
     assert!(count >= 25, "only {count} cases were found");
+}
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "whether to write the golden file is asked of the developer's shell")]
+fn a_configuration_has_the_keys_that_users_write_and_no_others() {
+    let mut keys = BTreeSet::new();
+    collect_keys(&schema(), "", &mut keys);
+    let keys = keys.into_iter().fold(String::new(), |text, key| text + &key + "\n");
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/cases/config-keys.txt");
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        std::fs::write(&golden, &keys).unwrap();
+    }
+    assert_eq!(keys, std::fs::read_to_string(&golden).unwrap(), "a file that was good is refused where a key is gone");
+}
+
+/// Collects the names of all properties of a schema, each under the name of the type that has it.
+fn collect_keys(schema: &Value, of: &str, keys: &mut BTreeSet<String>) {
+    let Some(members) = schema.as_object() else { return };
+    for (name, value) in members {
+        match (name.as_str(), value.as_object()) {
+            ("properties", Some(properties)) => {
+                for (key, property) in properties {
+                    keys.insert(format!("{of}.{key}"));
+                    collect_keys(property, &format!("{of}.{key}"), keys);
+                }
+            }
+            ("$defs", Some(types)) => types.iter().for_each(|(name, inner)| collect_keys(inner, name, keys)),
+            _ => value.as_array().into_iter().flatten().chain([value]).for_each(|inner| collect_keys(inner, of, keys)),
+        }
+    }
 }
 
 fn render(error: &ConfigError) -> String {

@@ -11,7 +11,7 @@ use super::super::testing::Names;
 use super::*;
 
 struct Bench {
-    passage: Arc<ComponentEgress>,
+    egress: Arc<ComponentEgress>,
     names: Arc<Names>,
     told: Arc<Mutex<Vec<Value>>>,
 }
@@ -27,7 +27,7 @@ impl Bench {
         let told = Arc::new(Mutex::new(Vec::new()));
         let copy = Arc::clone(&told);
         let record = move |event: Event| copy.lock().push(event.body);
-        Self { passage: ComponentEgress::by(egress, &"far".parse().unwrap(), declared, reach, record), names, told }
+        Self { egress: ComponentEgress::by(egress, &"far".parse().unwrap(), declared, reach, record), names, told }
     }
 
     fn reasons(&self) -> Vec<String> {
@@ -46,12 +46,12 @@ async fn a_component_connects_to_what_was_looked_up_for_a_declared_name_and_to_n
     let answers: [(&str, &[&str]); 2] = [("api.test", &["93.184.216.34"]), ("evil.test", &["93.184.216.35"])];
     let bench = Bench::new(&["api.test:443", "1.1.1.1:53"], Reach::Public, &answers);
     let found = Found::default();
-    let passage = &bench.passage;
-    assert!(!passage.admits(&found, address("93.184.216.34:443")), "nobody looked it up");
-    assert_eq!(passage.look_up(&found, "API.test").await.unwrap(), ["93.184.216.34".parse::<IpAddr>().unwrap()]);
-    assert!(passage.admits(&found, address("93.184.216.34:443")));
-    assert!(passage.admits(&found, address("[::ffff:93.184.216.34]:443")));
-    assert!(passage.admits(&found, address("1.1.1.1:53")), "an address that is declared itself");
+    let egress = &bench.egress;
+    assert!(!egress.admits(&found, address("93.184.216.34:443")), "nobody looked it up");
+    assert_eq!(egress.look_up(&found, "API.test").await.unwrap(), ["93.184.216.34".parse::<IpAddr>().unwrap()]);
+    assert!(egress.admits(&found, address("93.184.216.34:443")));
+    assert!(egress.admits(&found, address("[::ffff:93.184.216.34]:443")));
+    assert!(egress.admits(&found, address("1.1.1.1:53")), "an address that is declared itself");
     for refused in [
         "93.184.216.34:80",
         "93.184.216.35:443",
@@ -61,12 +61,12 @@ async fn a_component_connects_to_what_was_looked_up_for_a_declared_name_and_to_n
         "[::1]:443",
         "0.0.0.0:443",
     ] {
-        assert!(!passage.admits(&found, address(refused)), "{refused}");
+        assert!(!egress.admits(&found, address(refused)), "{refused}");
     }
-    assert!(!passage.admits(&Found::default(), address("93.184.216.34:443")), "another instance did");
+    assert!(!egress.admits(&Found::default(), address("93.184.216.34:443")), "another instance did");
     let asked = bench.names.asked.load(Ordering::SeqCst);
     for name in ["evil.test", "secret.evil.test", "127.0.0.1", "localhost", "api.test.", ""] {
-        let error = passage.look_up(&found, name).await.unwrap_err().to_string();
+        let error = egress.look_up(&found, name).await.unwrap_err().to_string();
         assert!(error.contains("not declared; add it to `network`"), "{name}: {error}");
     }
     assert_eq!(bench.names.asked.load(Ordering::SeqCst), asked, "no question of theirs leaves the machine");
@@ -81,18 +81,18 @@ async fn a_name_that_changes_its_mind_opens_nothing() {
     for (reach, near) in [(Reach::Public, false), (Reach::Private, true)] {
         let bench = Bench::new(&["api.test:80"], reach, &answers);
         let found = Found::default();
-        bench.passage.look_up(&found, "api.test").await.unwrap();
-        assert!(!bench.passage.admits(&found, address("127.0.0.1:80")));
-        let second = bench.passage.look_up(&found, "api.test").await;
+        bench.egress.look_up(&found, "api.test").await.unwrap();
+        assert!(!bench.egress.admits(&found, address("127.0.0.1:80")));
+        let second = bench.egress.look_up(&found, "api.test").await;
         assert_eq!(second.is_ok(), near, "{second:?}");
-        assert_eq!(bench.passage.admits(&found, address("127.0.0.1:80")), near);
-        let third = bench.passage.look_up(&found, "api.test").await.unwrap_err().to_string();
+        assert_eq!(bench.egress.admits(&found, address("127.0.0.1:80")), near);
+        let third = bench.egress.look_up(&found, "api.test").await.unwrap_err().to_string();
         assert!(third.contains("a cloud metadata address"), "{third}");
-        assert!(!bench.passage.admits(&found, address("169.254.169.254:80")));
+        assert!(!bench.egress.admits(&found, address("169.254.169.254:80")));
     }
     let declared = Bench::new(&["169.254.169.254:80", "10.0.0.1:80"], Reach::Public, &[]);
-    assert!(!declared.passage.admits(&Found::default(), address("169.254.169.254:80")));
-    assert!(!declared.passage.admits(&Found::default(), address("10.0.0.1:80")));
+    assert!(!declared.egress.admits(&Found::default(), address("169.254.169.254:80")));
+    assert!(!declared.egress.admits(&Found::default(), address("10.0.0.1:80")));
     assert!(declared.reasons().iter().any(|told| told.contains("a cloud metadata address; no setting opens it")));
 }
 
@@ -119,7 +119,7 @@ async fn a_request_goes_to_a_declared_host_and_its_redirect_is_the_answer() {
     let answers: [(&str, &[&str]); 1] = [("near.test", &["127.0.0.1"])];
     let ask = async |bench: &Bench, url: &str| {
         let request = Request::new(Method::GET, url.parse().unwrap());
-        bench.passage.send(request).await.map(|response| response.status().as_u16())
+        bench.egress.send(request).await.map(|response| response.status().as_u16())
     };
     let open = Bench::new(&[&format!("near.test:{port}")], Reach::Private, &answers);
     assert_eq!(ask(&open, &format!("http://near.test:{port}/")).await, Ok(302));

@@ -79,7 +79,7 @@ pub struct Declared {
     destinations: BTreeSet<Destination>,
     /// Address inside the cell → name.
     names: BTreeMap<Ipv4Addr, String>,
-    /// Those whose addresses must be public, whatever the outlet opens.
+    /// Those whose addresses must be public, whatever the proxy opens.
     public: BTreeSet<Destination>,
 }
 
@@ -103,7 +103,7 @@ impl Declared {
         network.iter().filter_map(|entry| entry.parse::<Destination>().ok()).collect()
     }
 
-    /// The same, but that the addresses of these destinations must be public, whatever the outlet opens.
+    /// The same, but that the addresses of these destinations must be public, whatever the proxy opens.
     pub(crate) fn public(self, entries: &[String]) -> Self {
         Self { public: Self::listed(entries).destinations, ..self }
     }

@@ -20,9 +20,9 @@ use super::super::{Egress, Lookup, Reach};
 use super::journal::Journal;
 use super::{Declared, EgressProxy, Listeners};
 
-/// An outlet on loopback. The ports that the source sees are served on ports of the machine's choice.
+/// A proxy on loopback. The ports that the source sees are served on ports of the machine's choice.
 struct Cell {
-    outlet: EgressProxy,
+    proxy: EgressProxy,
     resolver: SocketAddr,
     ports: HashMap<u16, u16>,
     events: Arc<Mutex<Vec<Value>>>,
@@ -76,8 +76,8 @@ impl Cell {
             told.lock().unwrap().push(body);
         });
         let listeners = Listeners { resolver, ports: ports.into() };
-        let outlet = EgressProxy::serve(Egress::with_lookup(world.clone()), journal, listeners, declared, reach);
-        Self { outlet: outlet.unwrap(), resolver: at, ports: served, events }
+        let proxy = EgressProxy::serve(Egress::with_lookup(world.clone()), journal, listeners, declared, reach);
+        Self { proxy: proxy.unwrap(), resolver: at, ports: served, events }
     }
 
     async fn connect_to(&self, address: impl Into<std::net::IpAddr>, port: u16) -> TcpStream {
@@ -86,7 +86,7 @@ impl Cell {
 
     /// Connects as a program in the cell does that has looked the name up.
     async fn connect(&self, name: &str, port: u16) -> TcpStream {
-        let address = self.outlet.shared.declared.address_of(name).expect("the name is declared");
+        let address = self.proxy.shared.declared.address_of(name).expect("the name is declared");
         self.connect_to(address, port).await
     }
 

@@ -29,21 +29,21 @@ pub(super) struct Reachable(Option<Ways>);
 
 #[derive(Clone)]
 struct Ways {
-    passage: Arc<ComponentEgress>,
+    egress: Arc<ComponentEgress>,
     found: Arc<Found>,
 }
 
 impl Reachable {
-    pub(super) fn by(passage: Option<&Arc<ComponentEgress>>) -> Self {
-        Self(passage.map(|passage| Ways { passage: Arc::clone(passage), found: Arc::default() }))
+    pub(super) fn by(egress: Option<&Arc<ComponentEgress>>) -> Self {
+        Self(egress.map(|egress| Ways { egress: Arc::clone(egress), found: Arc::default() }))
     }
 
     /// Lets sockets connect to what is granted. A fresh context opens none.
     pub(super) fn open(&self, builder: &mut WasiCtxBuilder) {
-        let Some(Ways { passage, found }) = self.0.clone() else { return };
+        let Some(Ways { egress, found }) = self.0.clone() else { return };
         builder.allow_tcp(true).socket_addr_check(move |address, usage| {
             let admitted = match usage {
-                SocketAddrUse::TcpConnect => passage.admits(&found, address),
+                SocketAddrUse::TcpConnect => egress.admits(&found, address),
                 // Each connection has an end here as well, where the system likes.
                 SocketAddrUse::TcpBind => address.ip().is_unspecified() && address.port() == 0,
                 _ => false,
@@ -77,9 +77,9 @@ impl WasiHttpHooks for Reachable {
         options: Option<RequestOptions>,
         _: Box<dyn Future<Output = Result<(), Error>> + Send>,
     ) -> Box<dyn Future<Output = Sent> + Send> {
-        let passage = self.0.as_ref().map(|ways| Arc::clone(&ways.passage)).ok_or(Error::HttpRequestDenied);
+        let egress = self.0.as_ref().map(|ways| Arc::clone(&ways.egress)).ok_or(Error::HttpRequestDenied);
         Box::new(async move {
-            let sent = async move { passage?.send(outgoing(request)?).await.map_err(refusal) };
+            let sent = async move { egress?.send(outgoing(request)?).await.map_err(refusal) };
             // A call's own timeout bounds what has none.
             let response = match options.and_then(|options| options.first_byte_timeout) {
                 Some(patience) => timeout(patience, sent).await.unwrap_or(Err(Error::HttpResponseTimeout)),
@@ -137,7 +137,7 @@ pub(super) fn link_names(linker: &mut Linker<State>, imports: &[String]) -> wasm
                 let Some(ways) = store.data_mut().reachable().0.clone() else {
                     return Ok((Err(ErrorCode::AccessDenied),));
                 };
-                let found = match ways.passage.look_up(&ways.found, &name).await {
+                let found = match ways.egress.look_up(&ways.found, &name).await {
                     Ok(addresses) => Addresses(addresses.into_iter()),
                     Err(EgressError::Refused { .. }) => return Ok((Err(ErrorCode::AccessDenied),)),
                     Err(_) => return Ok((Err(ErrorCode::NameUnresolvable),)),

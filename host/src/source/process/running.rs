@@ -15,7 +15,7 @@ use crate::sync::Mutex;
 /// A cell with the way out of it, which ends with the source.
 pub(super) struct Running {
     child: Child,
-    outlet: Mutex<Option<EgressProxy>>,
+    proxy: Mutex<Option<EgressProxy>>,
 }
 
 impl Running {
@@ -32,8 +32,8 @@ impl Running {
             output: Box::new(ChildStdout::from_std(output)?),
             error: Box::new(ChildStderr::from_std(error)?),
         };
-        let outlet = Mutex::new(serve(ready)?);
-        Ok((Self { child, outlet }, streams))
+        let proxy = Mutex::new(serve(ready)?);
+        Ok((Self { child, proxy }, streams))
     }
 }
 
@@ -56,6 +56,6 @@ impl Body for Running {
     }
 
     fn settled(&self) {
-        self.outlet.lock().take();
+        self.proxy.lock().take();
     }
 }

@@ -27,7 +27,7 @@ async fn tunnels_do_not_outlive_their_source() {
     let cell = Cell::open(&["db.test:7000"], &world, Reach::Private);
     let mut stream = tunnel(&cell).await;
     let ports: Vec<_> = cell.ports.values().copied().collect();
-    cell.outlet.close().await;
+    cell.proxy.close().await;
     assert_eq!(rest(&mut stream).await, "");
     until("the far side is closed", || server.heard().contains(&"closed".into())).await;
     for port in ports {
@@ -41,8 +41,8 @@ async fn a_dropped_outlet_ends_its_connections_and_tells_what_it_counted() {
     let world = World::of(&[("db.test:7000", server.address)]);
     let cell = Cell::open(&["db.test:7000"], &world, Reach::Private);
     let (mut first, mut second) = (tunnel(&cell).await, tunnel(&cell).await);
-    let Cell { outlet, events, .. } = cell;
-    drop(outlet);
+    let Cell { proxy, events, .. } = cell;
+    drop(proxy);
     assert_eq!((rest(&mut first).await, rest(&mut second).await), (String::new(), String::new()));
     let counts: Vec<_> = events.lock().unwrap().iter().map(|event| event["count"].clone()).collect();
     assert_eq!(counts, [1, 1], "the second as a repeat");
@@ -53,14 +53,14 @@ async fn there_is_room_for_so_many_connections_and_no_more() {
     let server = Server::echo().await;
     let world = World::of(&[("db.test:7000", server.address)]);
     let cell = Cell::open(&["db.test:7000"], &world, Reach::Private);
-    let room = Arc::clone(&cell.outlet.shared.room);
+    let room = Arc::clone(&cell.proxy.shared.room);
     assert_eq!(room.available_permits(), MAX_CONNECTIONS);
     let taken = room.try_acquire_many_owned(u32::try_from(MAX_CONNECTIONS).unwrap() - 1).unwrap();
     let one = tunnel(&cell).await;
     assert_eq!(rest(&mut cell.connect("db.test", 7000).await).await, "");
     assert!(cell.events().pop().unwrap().contains("more than 256 connections"), "{:?}", cell.events());
     drop(one);
-    until("the room is free again", || cell.outlet.shared.room.available_permits() == 1).await;
+    until("the room is free again", || cell.proxy.shared.room.available_permits() == 1).await;
     drop(tunnel(&cell).await);
     drop(taken);
 }

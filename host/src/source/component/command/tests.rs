@@ -264,7 +264,7 @@ async fn a_command_reaches_what_is_granted_and_is_told_that_the_rest_is_denied()
         let declared = crate::egress::Declared::listed(&network);
         let mut access = Access::default();
         access.grant.network = network.clone();
-        access.passage = Some(crate::egress::ComponentEgress::open(&"test".parse().unwrap(), declared, reach, |_| {}));
+        access.egress = Some(crate::egress::ComponentEgress::open(&"test".parse().unwrap(), declared, reach, |_| {}));
         source_of(load("dialer", access).await.unwrap(), folder.path())
     };
     let call = async |source: &CommandSource, tool: &str, arguments| {
