@@ -1,7 +1,7 @@
-//! The stores of component sources: keys and values that outlive a call, for each source and profile a file of its own.
+//! The stores of component sources: keys and values that outlive a call, in a file for each source and profile.
 //!
-//! SQLite in the data folder: a write is there as a whole or not at all, also if the broker is killed or the machine loses power,
-//! and several brokers may share a folder.
+//! The files are SQLite databases in the data folder: a write takes effect as a whole or not at all, even if the broker
+//! is killed or the machine loses power, and several brokers may share a folder.
 
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
@@ -17,31 +17,31 @@ use rustix::fs::{FlockOperation, flock};
 use crate::name::{ProfileName, SourceName};
 use crate::sync::Mutex;
 
-/// Bytes of a key: names and a few of them in a row.
+/// The largest key in bytes: room for a few names joined together.
 const KEY_BYTES: usize = 512;
 
-/// Bytes of a value: a long text.
+/// The largest value in bytes: room for a long text.
 const VALUE_BYTES: usize = 256 << 10;
 
-/// Changes of one write, which hold the file for as long as they take.
+/// The most changes in one write, which locks the file for as long as it takes.
 const CHANGES: usize = 1000;
 
-/// Bytes of a store, with what SQLite needs beside the values. A profile's notes of years.
+/// The largest store in bytes, including SQLite's own overhead: room for years of a profile's notes.
 const STORE_BYTES: i64 = 64 << 20;
 
-/// Bytes that one scan gives, and entries.
+/// The most bytes and entries that one scan returns.
 const SCAN_BYTES: usize = 1 << 20;
 const SCAN_ENTRIES: u32 = 10_000;
 
-/// How long a write waits for another broker.
+/// How long a write waits while another broker holds the file.
 const BUSY: Duration = Duration::from_secs(5);
 
 const PAGE_BYTES: i64 = 4096;
 
-/// A key, and its new value; None removes it.
+/// A key and its new value, or `None` to remove the key.
 pub(crate) type Change = (String, Option<Vec<u8>>);
 
-/// The stores of one source. A fresh one has opened nothing.
+/// The stores of one source. Creating it opens nothing.
 pub struct KeyValue {
     folder: PathBuf,
     open: Mutex<HashMap<ProfileName, Store>>,
@@ -51,17 +51,17 @@ pub struct KeyValue {
 #[derive(Clone)]
 pub(crate) struct Store {
     file: Arc<PathBuf>,
-    /// Opened with the first use.
+    /// Opened at the first use.
     connection: Arc<Mutex<Option<Connection>>>,
 }
 
 impl KeyValue {
-    /// The stores of a source, in the data folder.
+    /// Returns the stores of a source in the data folder.
     pub(crate) fn new(data_dir: &Path, source: &SourceName) -> Self {
         Self { folder: data_dir.join("key-value").join(source.as_str()), open: Mutex::default() }
     }
 
-    /// The store of a profile.
+    /// Returns the store of a profile.
     pub(crate) fn of(&self, profile: &ProfileName) -> Store {
         let mut open = self.open.lock();
         let fresh = || {
@@ -79,10 +79,10 @@ impl std::fmt::Debug for KeyValue {
 }
 
 impl Store {
-    /// The value of a key. Cancellation safe, as all of these: what was begun comes to its end.
+    /// Returns the value of a key. Cancellation safe, like all methods of the store: work that has begun is completed.
     ///
     /// # Errors
-    /// Why not, for whoever asked.
+    /// A text for the component that asked.
     pub(crate) async fn get(&self, key: String) -> Result<Option<Vec<u8>>, String> {
         check_key(&key)?;
         self.run(move |connection| {
@@ -92,10 +92,10 @@ impl Store {
         .await
     }
 
-    /// Keys with this prefix after another, with their values.
+    /// Returns the keys that begin with `prefix` and follow `after`, with their values.
     ///
     /// # Errors
-    /// Why not, for whoever asked.
+    /// A text for the component that asked.
     pub(crate) async fn scan(
         &self,
         prefix: String,
@@ -120,18 +120,18 @@ impl Store {
         .await
     }
 
-    /// Makes all changes or none; they are on disk when it returns.
+    /// Makes all changes or none. They are on disk when it returns.
     ///
     /// # Errors
-    /// Why not, for whoever asked.
+    /// A text for the component that asked.
     pub(crate) async fn write(&self, changes: Vec<Change>) -> Result<(), String> {
         if changes.len() > CHANGES {
-            return Err(format!("{} changes at once; there may be {CHANGES}", changes.len()));
+            return Err(format!("{} changes at once; at most {CHANGES} are allowed", changes.len()));
         }
         for (key, value) in &changes {
             check_key(key)?;
             if let Some(value) = value.as_ref().filter(|value| value.len() > VALUE_BYTES) {
-                return Err(format!("a value of {} bytes; there may be {VALUE_BYTES}", value.len()));
+                return Err(format!("a value of {} bytes; at most {VALUE_BYTES} are allowed", value.len()));
             }
         }
         self.run(move |connection| {
@@ -169,7 +169,7 @@ impl Store {
 fn check_key(key: &str) -> Result<(), String> {
     match key.len() {
         1..=KEY_BYTES => Ok(()),
-        bytes => Err(format!("a key of {bytes} bytes; it has 1 to {KEY_BYTES}")),
+        bytes => Err(format!("a key of {bytes} bytes; a key has 1 to {KEY_BYTES}")),
     }
 }
 
@@ -181,11 +181,11 @@ fn open(file: &Path) -> Result<Connection, String> {
     let folder = file.parent().unwrap_or(file);
     let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
     made.map_err(|error| failed(&error))?;
-    // One after the other: SQLite does not wait for another who makes the same database.
+    // Databases are created one at a time: SQLite does not wait for another process that creates the same one.
     let turn = File::open(folder).map_err(|error| failed(&error))?;
     flock(&turn, FlockOperation::LockExclusive).map_err(|error| failed(&error))?;
-    // Made here, so that it is nobody else's from its first byte. One that is there is not touched: to close it would end the locks
-    // that SQLite has of it in this process.
+    // Created here, so that it is private from its first byte. A file that exists is not opened: closing it would
+    // release the locks that SQLite holds on it in this process.
     match OpenOptions::new().create_new(true).append(true).mode(0o600).open(file) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(failed(&error)),
         _ => {}
@@ -205,11 +205,11 @@ fn prepared(file: &Path) -> rusqlite::Result<Connection> {
     Ok(connection)
 }
 
-/// An error as the source is told: without paths of the machine.
+/// Returns the text of an error for the component: without paths of this machine.
 fn told(error: &rusqlite::Error) -> String {
     match error.sqlite_error_code() {
         Some(ErrorCode::DiskFull) => {
-            format!("the store is full: there may be {} MiB for each profile", STORE_BYTES >> 20)
+            format!("the store is full: each profile may store {} MiB", STORE_BYTES >> 20)
         }
         Some(ErrorCode::DatabaseBusy) => format!("another broker held the store for {} s", BUSY.as_secs()),
         _ => {

@@ -1,6 +1,6 @@
-//! Files and folders that belong to the user who runs the broker, and to nobody else.
+//! Files and folders that only the user who runs the broker can read or write.
 //!
-//! What others may write is refused and not repaired: they may have written already.
+//! A file that others may write is refused and not repaired, because they may have written to it already.
 
 use std::fs::{DirBuilder, File, Metadata, Permissions};
 use std::io::{self, Write as _};
@@ -15,7 +15,7 @@ pub(crate) const FOLDER_MODE: u32 = 0o700;
 /// The mode of private files.
 pub(crate) const FILE_MODE: u32 = 0o600;
 
-/// Why a file or folder is not this user's alone, and the command that helps.
+/// The reason why a file or folder is not private to this user, with the command that helps.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NotPrivate {
@@ -31,14 +31,14 @@ pub enum NotPrivate {
         /// The mode that it should have.
         wanted: u32,
     },
-    /// It belongs to somebody else.
+    /// It belongs to another user.
     #[error(
         "{path} belongs to another user (uid {owner}): run `portcullis` as that user, or remove it with `rm -r '{path}'`"
     )]
     Owner {
         /// The file or folder.
         path: String,
-        /// To whom it belongs.
+        /// The user id of the owner.
         owner: u32,
     },
     /// It is a symbolic link.
@@ -46,15 +46,15 @@ pub enum NotPrivate {
         "{0} is a symbolic link, which is not followed here: run `rm '{0}'`, and put what it leads to in its place"
     )]
     Link(String),
-    /// It is a file in the place of a folder, or something else in the place of a file.
-    #[error("{0} is no {1}: remove it with `rm -r '{0}'`")]
+    /// It is not a folder where a folder is expected, or not a file where a file is expected.
+    #[error("{0} is not a {1}: remove it with `rm -r '{0}'`")]
     Kind(String, &'static str),
-    /// The system refuses it.
+    /// The operating system reported an error.
     #[error("{path}: {error}")]
     Io {
         /// The file or folder.
         path: String,
-        /// What the system says.
+        /// The error of the operating system.
         error: io::Error,
     },
 }
@@ -65,10 +65,10 @@ impl NotPrivate {
     }
 }
 
-/// Makes a folder with mode 0700 if it is missing, and checks that it is private.
+/// Creates a folder with mode 0700 if it is missing, and checks that it is private.
 ///
 /// # Errors
-/// [`NotPrivate`]; a folder that is there is left as it is.
+/// [`NotPrivate`]; a folder that exists is left as it is.
 pub(crate) fn folder(path: &Path) -> Result<(), NotPrivate> {
     if !check_folder(path)? {
         let made = DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(path);
@@ -78,7 +78,8 @@ pub(crate) fn folder(path: &Path) -> Result<(), NotPrivate> {
     Ok(())
 }
 
-/// Checks that a folder is private: this user's own, closed to everybody else, and no link. Says whether it is there.
+/// Checks that a folder is private: owned by this user, closed to all others, and not a symbolic link. Reports whether
+/// it exists.
 ///
 /// # Errors
 /// [`NotPrivate`]
@@ -97,8 +98,8 @@ pub(crate) fn check_folder(path: &Path) -> Result<bool, NotPrivate> {
     check(path, &metadata, FOLDER_MODE).map(|()| true)
 }
 
-/// Checks a folder that earlier versions made with mode 0755 within a private one: it is made private, unless others could write
-/// into it. One that is missing stays so.
+/// Checks a folder that earlier versions created with mode 0755 inside a private one, and makes it private, unless
+/// others could write to it. A missing folder is not created.
 ///
 /// # Errors
 /// [`NotPrivate`]
@@ -112,12 +113,13 @@ pub(crate) fn narrow_folder(path: &Path) -> Result<(), NotPrivate> {
     }
 }
 
-/// Opens a file to read it, without following a link in its place, and checks that it is private. None if there is none.
+/// Opens a file to read it, without following a symbolic link, and checks that it is private. Returns `None` if there
+/// is no file.
 ///
 /// # Errors
 /// [`NotPrivate`]
 pub(crate) fn open(path: &Path) -> Result<Option<File>, NotPrivate> {
-    // A pipe in its place must not be waited for.
+    // Opening must not block if the path is a named pipe.
     let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
     let file = match File::options().read(true).custom_flags(flags).open(path) {
         Ok(file) => file,
@@ -135,7 +137,7 @@ pub(crate) fn open(path: &Path) -> Result<Option<File>, NotPrivate> {
     Ok(Some(file))
 }
 
-/// Checks owner and mode of what was opened or looked at.
+/// Checks the owner and the mode of a file or folder.
 ///
 /// # Errors
 /// [`NotPrivate::Owner`] and [`NotPrivate::Open`].
@@ -148,13 +150,13 @@ pub(crate) fn check(path: &Path, metadata: &Metadata, wanted: u32) -> Result<(),
     if mode & 0o077 == 0 { Ok(()) } else { Err(NotPrivate::Open { path, mode, wanted }) }
 }
 
-/// Puts a whole new private file in the place of the old one: a reader sees one or the other.
+/// Replaces a private file as a whole: a reader sees either the old content or the new one.
 ///
 /// # Errors
 /// [`NotPrivate::Io`].
 pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<(), NotPrivate> {
     let folder = path.parent().unwrap_or(Path::new("."));
-    // Temporary files are made 0600.
+    // Temporary files are created with mode 0600.
     let write = || {
         let mut file = tempfile::NamedTempFile::new_in(folder)?;
         file.write_all(bytes)?;
@@ -165,7 +167,8 @@ pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<(), NotPrivate> {
     write().map_err(|error: io::Error| NotPrivate::io(path, error))
 }
 
-/// A lock that is held until it is dropped. Blocks while somebody else holds it.
+/// Takes an exclusive lock on a file, which is held until the returned file is dropped. Blocks while another process
+/// holds it.
 pub(crate) fn lock(path: &Path) -> Result<File, NotPrivate> {
     let file = File::options().create(true).truncate(false).write(true).mode(FILE_MODE).open(path);
     let file = file.map_err(|error| NotPrivate::io(path, error))?;
@@ -182,7 +185,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_folder_that_is_open_a_link_or_somebody_elses_is_refused_with_the_command_to_run() {
+    fn a_folder_that_is_open_or_a_link_or_of_another_user_is_refused_with_the_command_to_run() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a/state");
         assert!(!check_folder(&path).unwrap());
@@ -201,7 +204,7 @@ mod tests {
         assert!(refused(&link).contains(&format!("rm '{}'", link.display())), "{}", refused(&link));
         let file = dir.path().join("file");
         fs::write(&file, "").unwrap();
-        assert!(refused(&file).contains("is no folder"), "{}", refused(&file));
+        assert!(refused(&file).contains("is not a folder"), "{}", refused(&file));
         if rustix::process::geteuid().is_root() {
             std::os::unix::fs::chown(&path, Some(4242), None).unwrap();
             assert!(refused(&path).contains("another user (uid 4242)"), "{}", refused(&path));
@@ -222,6 +225,6 @@ mod tests {
         symlink(at("key"), at("link")).unwrap();
         assert!(refused("link").contains("symbolic link"), "{}", refused("link"));
         rustix::fs::mkfifoat(rustix::fs::CWD, at("pipe"), rustix::fs::Mode::RUSR).unwrap();
-        assert!(refused("pipe").contains("is no file"), "{}", refused("pipe"));
+        assert!(refused("pipe").contains("is not a file"), "{}", refused("pipe"));
     }
 }

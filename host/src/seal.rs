@@ -1,4 +1,4 @@
-//! Sealing state that travels through somebody else's hands, or lies in a file.
+//! Authenticated encryption of state that an agent carries, or that is kept in a file.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -7,8 +7,8 @@ use chacha20poly1305::{XChaCha20Poly1305, XNonce};
 
 const NONCE_BYTES: usize = 24;
 
-/// Authenticated encryption for one purpose. Under a fresh key, what one process sealed no other opens: a broker that restarts
-/// asks again.
+/// A key for authenticated encryption, bound to one purpose. No other process can open what was sealed under a fresh
+/// key: a broker that restarts asks again.
 pub(crate) struct Seal {
     cipher: Option<XChaCha20Poly1305>,
     purpose: &'static str,
@@ -21,19 +21,19 @@ impl std::fmt::Debug for Seal {
 }
 
 impl Seal {
-    /// A fresh key. `purpose` keeps what was sealed for one thing from being opened as another.
+    /// Returns a seal with a fresh key. A text that was sealed for one `purpose` cannot be opened for another.
     pub(crate) fn new(purpose: &'static str) -> Self {
         let mut key = [0; 32];
         let cipher = getrandom::fill(&mut key).is_ok().then(|| XChaCha20Poly1305::new(&key.into()));
         Self { cipher, purpose }
     }
 
-    /// Under a key that is kept somewhere.
+    /// Returns a seal with a key that is kept elsewhere.
     pub(crate) fn with_key(key: &[u8; 32], purpose: &'static str) -> Self {
         Self { cipher: Some(XChaCha20Poly1305::new(key.into())), purpose }
     }
 
-    /// The sealed form, URL-safe text. Empty, which never opens, if the system has no randomness.
+    /// Returns the sealed form as URL-safe text; an empty text, which never opens, if the system has no randomness.
     pub(crate) fn close(&self, plain: &[u8]) -> String {
         let mut nonce = [0; NONCE_BYTES];
         let sealed = getrandom::fill(&mut nonce).ok().and_then(|()| {
@@ -43,7 +43,8 @@ impl Seal {
         sealed.map(|sealed| URL_SAFE_NO_PAD.encode([nonce.as_slice(), &sealed].concat())).unwrap_or_default()
     }
 
-    /// What was sealed. None if this process did not seal it, for this purpose, exactly so.
+    /// Returns the plain bytes, or `None` if the text was changed, or was sealed under another key or for another
+    /// purpose.
     pub(crate) fn open(&self, text: &str) -> Option<Vec<u8>> {
         let bytes = URL_SAFE_NO_PAD.decode(text).ok()?;
         let (nonce, sealed) = bytes.split_first_chunk::<NONCE_BYTES>()?;

@@ -1,24 +1,25 @@
-//! A lock that is taken whatever became of those who held it before.
+//! A lock that stays usable after a holder has panicked.
 
 use std::sync::PoisonError;
 
 pub(crate) use std::sync::MutexGuard;
 
-/// A mutual exclusion whose value stays in use after a holder has panicked.
+/// A mutex whose value stays in use after a holder has panicked.
 ///
-/// The standard library marks such a lock as poisoned, because the value may be half changed. Every value behind one of these is whole
-/// at each point at which a holder could panic, and a broker that stopped serving everybody because one call panicked would be the
-/// larger harm. A value that several steps change in turn needs a lock of another kind.
+/// The standard library marks such a mutex as poisoned, because the value may be half changed. Every value behind one
+/// of these is consistent at each point at which a holder could panic, and it would do more harm if a broker stopped
+/// serving everybody because one call panicked. A value that changes in several steps needs another kind of lock.
 #[derive(Debug, Default)]
 pub(crate) struct Mutex<T>(std::sync::Mutex<T>);
 
 impl<T> Mutex<T> {
-    /// Returns a lock around a value.
+    /// Returns a mutex around a value.
     pub(crate) const fn new(value: T) -> Self {
         Self(std::sync::Mutex::new(value))
     }
 
-    /// Waits for the lock and takes it. Blocks the thread: hold it over no `await`, and for no work that takes time.
+    /// Waits for the mutex and locks it. Blocks the thread: do not hold the guard across an `await` or during slow
+    /// work.
     pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -13,7 +13,7 @@ fn set(key: &str, value: &str) -> Change {
 }
 
 #[tokio::test]
-async fn what_is_written_outlives_the_broker_for_one_source_and_profile() {
+async fn a_written_value_outlives_the_broker_and_is_visible_to_one_source_and_profile_only() {
     let dir = tempfile::tempdir().unwrap();
     store(dir.path(), "notes", "me").write(vec![set("a", "1"), set("b", "2")]).await.unwrap();
     let again = store(dir.path(), "notes", "me");
@@ -52,32 +52,32 @@ async fn a_write_is_whole_or_not_at_all_and_everything_has_a_limit() {
     let long = "x".repeat(VALUE_BYTES + 1);
     for (changes, why) in [
         (vec![set("a", "1"), set("", "2")], "a key of 0 bytes"),
-        (vec![set("a", "1"), set(&"k".repeat(513), "2")], "a key of 513 bytes; it has 1 to 512"),
-        (vec![set("a", "1"), set("b", &long)], "a value of 262145 bytes; there may be 262144"),
-        ((0..1001).map(|n| set(&n.to_string(), "")).collect(), "1001 changes at once; there may be 1000"),
+        (vec![set("a", "1"), set(&"k".repeat(513), "2")], "a key of 513 bytes; a key has 1 to 512"),
+        (vec![set("a", "1"), set("b", &long)], "a value of 262145 bytes; at most 262144 are allowed"),
+        ((0..1001).map(|n| set(&n.to_string(), "")).collect(), "1001 changes at once; at most 1000 are allowed"),
     ] {
         let error = store.write(changes).await.unwrap_err();
         assert!(error.contains(why), "{error}");
     }
     assert_eq!(store.scan(String::new(), String::new(), 10).await, Ok(vec![]));
 
-    // 50 MiB fit; as much again does not, and nothing of it stays.
+    // 50 MiB fit; as much again does not, and none of it is kept.
     let many = |name: &str| -> Vec<Change> {
         (0..200).map(|n| set(&format!("{name}{n:03}"), &"x".repeat(VALUE_BYTES))).collect()
     };
     store.write(many("a")).await.unwrap();
     let error = store.write(many("b")).await.unwrap_err();
-    assert_eq!(error, "the store is full: there may be 64 MiB for each profile");
+    assert_eq!(error, "the store is full: each profile may store 64 MiB");
     assert_eq!(store.get("b000".into()).await, Ok(None));
     let page = store.scan("a".into(), String::new(), 200).await.unwrap();
     assert!((1..=4).contains(&page.len()), "a scan ends at 1 MiB: {}", page.len());
-    assert_eq!(store.write(vec![("a000".into(), None)]).await, Ok(()), "room can be made");
+    assert_eq!(store.write(vec![("a000".into(), None)]).await, Ok(()), "deleting entries works on a full store");
 }
 
 #[tokio::test]
 async fn many_writers_at_once_lose_nothing() {
     let dir = tempfile::tempdir().unwrap();
-    // As two brokers have it.
+    // Two connections, as two brokers would have.
     let stores = [store(dir.path(), "notes", "me"), store(dir.path(), "notes", "me")];
     let writes = (0..100).map(|n| stores[n % 2].write(vec![set(&n.to_string(), "x")]));
     for written in futures_util::future::join_all(writes).await {

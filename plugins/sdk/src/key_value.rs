@@ -84,7 +84,7 @@ mod host {
 
     pub(super) fn write(changes: &[Change]) -> Result<(), String> {
         if let Some(Change { key, .. }) = changes.iter().find(|change| !(1..=512).contains(&change.key.len())) {
-            return Err(format!("a key of {} bytes; it has 1 to 512", key.len()));
+            return Err(format!("a key of {} bytes; a key has 1 to 512", key.len()));
         }
         STORE.with_borrow_mut(|store| {
             for Change { key, value } in changes {
