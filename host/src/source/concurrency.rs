@@ -1,4 +1,4 @@
-//! How many calls a source has at once, and how many wait for their turn.
+//! Limits how many calls a source handles at once, and how many wait for their turn.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,17 +10,18 @@ use crate::config::Places;
 use crate::name::SourceName;
 use crate::protocol::Method;
 
-/// The calls that a source has and that wait for it. One source's never stand in the way of another's.
+/// The limit on the calls that one source handles at once and on those that wait for it. Sources do not delay each
+/// other.
 #[derive(Debug)]
 pub(crate) struct ConcurrencyLimit {
     source: SourceName,
-    /// None where nothing is configured: then the table of pending calls is the only limit.
+    /// `None` if no limit is configured: then the table of pending calls is the only limit.
     concurrency: Option<(usize, Arc<Semaphore>)>,
     queue: usize,
     waiting: AtomicUsize,
 }
 
-/// A place at the source. Dropping it lets the next one in.
+/// The right to use the source, held by a call. Dropping it admits the next call.
 #[derive(Debug)]
 pub(crate) struct Turn(#[expect(dead_code, reason = "held, to be dropped")] Option<OwnedSemaphorePermit>);
 
@@ -31,11 +32,11 @@ impl ConcurrencyLimit {
         Self { source: source.clone(), concurrency, queue, waiting: AtomicUsize::new(0) }
     }
 
-    /// Waits for a turn, in the order of arrival, until `deadline`. What only goes on with what the source has, or stays open
-    /// for good, needs none. Cancellation safe.
+    /// Waits for a turn, in the order of arrival, until `deadline`. Methods that continue a call that the source
+    /// already has, or that stay open indefinitely, need no turn. Cancellation safe.
     ///
     /// # Errors
-    /// Why there is none, for people: too many wait already, or the deadline has passed.
+    /// A text for people: too many calls wait already, or the deadline has passed.
     pub(crate) async fn turn(&self, method: &Method, deadline: Instant) -> Result<Turn, String> {
         let Some((most, places)) = self.concurrency.as_ref().filter(|_| method.is_work()) else {
             return Ok(Turn(None));
@@ -53,7 +54,7 @@ impl ConcurrencyLimit {
             ));
         }
         match timeout_at(deadline, Arc::clone(places).acquire_owned()).await {
-            // Nobody closes them.
+            // The semaphore is never closed.
             Ok(place) => Ok(Turn(place.ok())),
             Err(_) => Err(format!(
                 "source `{source}` is busy: its {most} places (`concurrency`) were taken until the call's time was over; nothing \
@@ -63,7 +64,7 @@ impl ConcurrencyLimit {
     }
 }
 
-/// One that waits.
+/// A call that is counted as waiting until this is dropped.
 struct Waits<'a> {
     waiting: &'a AtomicUsize,
     before: usize,
@@ -98,21 +99,21 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn so_many_calls_are_at_a_source_so_many_wait_and_the_next_is_told() {
+    async fn calls_beyond_the_concurrency_wait_and_calls_beyond_the_queue_are_refused() {
         let concurrency = concurrency(1, 1);
         let first = concurrency.turn(&Method::ToolsCall, soon()).await.unwrap();
         let mut second = Box::pin(concurrency.turn(&Method::ToolsCall, soon()));
         assert!(futures_util::poll!(&mut second).is_pending());
         let full = concurrency.turn(&Method::ToolsCall, soon()).await.unwrap_err();
         assert!(full.contains("source `s` is busy") && full.contains("1 wait"), "{full}");
-        assert!(concurrency.turn(&Method::TasksResult, soon()).await.is_ok(), "what goes on with a call needs no turn");
+        assert!(concurrency.turn(&Method::TasksResult, soon()).await.is_ok(), "it continues a call");
         drop(first);
         drop(second.await.unwrap());
         assert!(concurrency.turn(&Method::ToolsCall, soon()).await.is_ok(), "the queue is empty again");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nobody_waits_longer_than_the_call_may_take_and_who_goes_leaves_the_queue() {
+    async fn a_call_waits_for_its_turn_until_its_deadline_and_leaves_the_queue_when_dropped() {
         let concurrency = concurrency(1, 1);
         let _first = concurrency.turn(&Method::ToolsCall, soon()).await.unwrap();
         let late = concurrency.turn(&Method::ToolsCall, soon()).await.unwrap_err();

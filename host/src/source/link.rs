@@ -1,7 +1,8 @@
-//! One MCP connection to one source: requests out, answers and whatever is said meanwhile back, over any transport.
+//! One MCP connection to one source, over any transport: requests go out, answers and notifications come back.
 //!
-//! A connection that several sessions share declares no client capabilities, so a source has nothing to ask of anybody: its
-//! own requests are refused, because nothing tells for whom they are. One that belongs to a session puts them to its agent.
+//! A connection that several sessions share declares no client capabilities, so a source should send no requests over
+//! it: those that come are refused, because nothing says which session they are for. The requests on a connection that
+//! belongs to one session are put to its agent.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -38,11 +39,11 @@ use pending::{Caller, Lost, Shared};
 pub(crate) use subscribers::Subscribers;
 pub(crate) use time::CallTime;
 
-/// Short messages of our own (cancellations, answers to pings) that wait to be sent. Beyond it they are dropped: a source
-/// that reads nothing would not read them either.
+/// The most short messages of the broker's own (cancellations, answers to pings) that wait to be sent. Further ones are
+/// dropped: a source that reads nothing would not read them either.
 const MAX_CONTROL_MESSAGES: usize = 64;
 
-/// How long a request may stay open whose point is to stay open. Ends before a counter of milliseconds does.
+/// The timeout of a request that is meant to stay open. Short enough for a counter of milliseconds.
 const FOR_GOOD: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
 
 /// An open connection. Dropping it ends it.
@@ -50,43 +51,43 @@ pub(crate) struct Link {
     shared: Arc<Shared>,
     agreed: Agreed,
     deadlines: Deadlines,
-    /// The least grave log messages that a legacy source was asked for last.
+    /// The log level that a legacy source was last asked for.
     level: tokio::sync::Mutex<Option<Json>>,
     tasks: [JoinHandle<()>; 2],
 }
 
-/// Why a connection does not stand any more.
+/// The reason why a connection has ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Ended {
-    /// For people.
+    /// A text for people.
     pub(crate) why: String,
-    /// The source has forgotten the session, and would open another.
+    /// True if the source has forgotten the session, and would open another.
     pub(crate) expired: bool,
 }
 
-/// What a connection is made for.
+/// The parameters of a new connection.
 #[derive(Clone)]
 pub(crate) struct Party {
-    /// The source's configured name, for whoever is told what it says.
+    /// The source's configured name, which notifications and requests to sessions carry.
     pub(crate) source: SourceName,
-    /// In which era the connection is made.
+    /// The era in which the connection is made.
     pub(crate) opening: Opening,
-    /// What is declared to a legacy source.
+    /// The client capabilities that are declared to a legacy source.
     pub(crate) capabilities: Json,
-    /// What of an agent's `_meta` the source may have.
+    /// The members of an agent's `_meta` that the source may see.
     pub(crate) context: Arc<[String]>,
-    /// Whose the connection becomes if it cannot be shared.
+    /// The client that will own the connection if it cannot be shared.
     pub(crate) client: Option<Weak<dyn SourceClient>>,
-    /// Who is told of changes where it is shared.
+    /// The sessions that are notified of changes if the connection is shared.
     pub(crate) subscribers: Arc<Subscribers>,
 }
 
 impl Link {
-    /// Finds out which era the source speaks, agrees on a revision and lists the tools. Cancellation safe: dropping the
-    /// future drops the connection. On an error the transport has been closed.
+    /// Opens a connection: finds out which era the source speaks, agrees on a revision and lists the tools.
+    /// Cancellation safe: dropping the future drops the connection. After an error the transport is closed.
     ///
     /// # Errors
-    /// [`SourceError`]; what the transport knows of an end is in [`Transport::exit_reason`].
+    /// [`SourceError`]; if the connection ended, [`Transport::exit_reason`] says what the transport knows of it.
     pub(crate) async fn open(
         transport: Arc<dyn Transport>,
         deadlines: Deadlines,
@@ -109,7 +110,7 @@ impl Link {
             tokio::spawn(route::read(Arc::clone(&shared))),
             tokio::spawn(control_queue::run(Arc::clone(&transport), queue)),
         ];
-        // From here on a dropped future drops the link, and so stops the tasks.
+        // From here on, dropping the future drops the link, which stops the tasks.
         let level = tokio::sync::Mutex::default();
         let mut link = Self { shared, agreed: Agreed::default(), deadlines, level, tasks };
         let opened = async {
@@ -129,10 +130,10 @@ impl Link {
         }
     }
 
-    /// Lists the tools anew.
+    /// Lists the tools again, and returns them with what the source said of itself at the handshake.
     ///
     /// # Errors
-    /// [`SourceError`] if the source does not answer, ends, lists too much, or answers with something else.
+    /// [`SourceError`] if the source does not answer, ends, lists too much, or gives an invalid answer.
     pub(crate) async fn discover(&self) -> Result<Discovery, SourceError> {
         Ok(Discovery {
             server: self.agreed.server.clone(),
@@ -143,7 +144,7 @@ impl Link {
         })
     }
 
-    /// Lists what the source offers of one kind.
+    /// Lists the items of one kind that the source offers.
     ///
     /// # Errors
     /// As for [`Link::discover`].
@@ -157,15 +158,15 @@ impl Link {
         Ok(listed)
     }
 
-    /// Whether the connection is for one session alone: the source is a legacy one that was told what the session's agent
-    /// can do, or that keeps something for each of its clients.
+    /// Reports whether the connection belongs to one session: the source is a legacy one that was told the capabilities
+    /// of the session's agent, or that keeps state for each client.
     pub(crate) fn has_owner(&self) -> bool {
         self.shared.owner.get().is_some()
     }
 
-    /// Carries one request and waits for its answer until the call's time is over, not counting the time in which the source
-    /// waits for the agent. Where it is over already, nothing is sent. `params` are the caller's; what this connection needs in `_meta` is put into them. Dropping the
-    /// future tells the source that the call is cancelled.
+    /// Sends one request and waits for its answer until the call's deadline, which is extended while the source waits
+    /// for the agent. If the deadline has passed already, nothing is sent. `params` are the caller's; the `_meta`
+    /// members that this connection needs are added. Dropping the future sends a cancellation to the source.
     pub(crate) async fn call(
         &self,
         method: &Method,
@@ -174,7 +175,7 @@ impl Link {
         relay: Relay,
         time: CallTime,
     ) -> Outcome {
-        // Without it the call goes on and says less.
+        // If that fails, the call goes on, with fewer log messages.
         let _ = timeout(time.left() / 2, self.set_level(params)).await;
         let left = if method == Method::SubscriptionsListen { FOR_GOOD } else { time.left() };
         if left.is_zero() {
@@ -199,7 +200,7 @@ impl Link {
         }
     }
 
-    /// A modern caller says with each call how much it wants to be told; a legacy source is asked once and remembers.
+    /// Sets the log level of a legacy source, which remembers it. A modern caller states the level with each call.
     async fn set_level(&self, params: &Json) {
         let wanted = params.get("_meta").and_then(|caller| caller.get(LOG_LEVEL));
         let Some(wanted) = wanted.filter(|_| !self.is_modern() && self.declares("logging")) else { return };
@@ -208,22 +209,22 @@ impl Link {
             return;
         }
         let params = Json::empty_object().with("level", &wanted).unwrap_or_else(Json::empty_object);
-        // One that does not answer is not asked by each call.
+        // Noted before the answer, so that a source that does not answer is not asked again by each call.
         *level = Some(wanted);
         let _ = self.shared.request(&Method::LoggingSetLevel, |_| params, None, self.deadlines.list).await;
     }
 
-    /// Sends a request of the session again that an earlier connection has answered. What is answered now is not looked at.
+    /// Repeats a request of the session that an earlier connection has answered. The new answer is ignored.
     pub(crate) async fn repeat(&self, method: Method, params: Json) {
         let _ = self.shared.request(&method, |_| params, None, self.deadlines.list).await;
     }
 
-    /// What was declared to the source, if it is a legacy one.
+    /// Returns the client capabilities that were declared to the source, if it is a legacy one.
     pub(crate) fn declared(&self) -> &Json {
         &self.shared.party.capabilities
     }
 
-    /// Sends a notification of the client's agent, and waits until it has left, for at most `timeout`.
+    /// Sends a notification of the client's agent, and waits at most `timeout` until it has been sent.
     pub(crate) async fn notify(
         &self,
         method: &Method,
@@ -243,18 +244,18 @@ impl Link {
         })
     }
 
-    /// Sends a notification when the source takes it.
+    /// Queues a notification, which is sent when the source takes it.
     pub(crate) fn tell(&self, notification: Notification) {
         self.shared.send_soon(Message::Notification(notification));
     }
 
-    /// Whether the connection still stands, as far as is known.
+    /// Reports whether the connection is open, as far as is known.
     pub(crate) fn is_open(&self) -> bool {
         let pending = self.shared.pending();
         pending.ended.is_none() && pending.broken.is_none()
     }
 
-    /// Waits until the connection does not stand any more, and says why. Cancellation safe.
+    /// Waits until the connection has ended, and returns why. Cancellation safe.
     pub(crate) async fn ended(&self) -> Ended {
         self.until(|pending| {
             let why = pending.ended.as_ref().or(pending.broken.as_ref())?.clone();
@@ -263,32 +264,33 @@ impl Link {
         .await
     }
 
-    /// Waits until no answer is waited for any more. Cancellation safe.
+    /// Waits until no request waits for an answer any more. Cancellation safe.
     pub(crate) async fn drained(&self) {
         self.shared.pending().draining = true;
         self.until(|pending| (pending.ended.is_some() || pending.awaited() == 0).then_some(())).await;
     }
 
-    /// Waits until the number of requests in a row that had no answer in time is another than `seen`, and gives it. Cancellation
-    /// safe.
+    /// Waits until the number of consecutive requests that timed out differs from `seen` and is not 0, and returns it.
+    /// Cancellation safe.
     pub(crate) async fn timed_out(&self, seen: u32) -> u32 {
         self.until(|_| Some(self.shared.timed_out.load(Ordering::Relaxed)).filter(|now| *now > 0 && *now != seen)).await
     }
 
-    /// When it was used last; now, if it is in use, be it for a subscription.
+    /// Returns when the connection was last used; the present time if it is in use, even if only for a subscription.
     pub(crate) fn used(&self) -> Instant {
         self.unused_since().unwrap_or_else(Instant::now)
     }
 
-    /// When it was used last. None if it is in use, be it for a subscription or a question of the source.
+    /// Returns when the connection was last used, or `None` if it is in use, even if only for a subscription or a
+    /// request of the source.
     pub(crate) fn unused_since(&self) -> Option<Instant> {
         let pending = self.shared.pending();
         let in_use = pending.slots.values().any(|slot| slot.awaited || slot.caller.is_some());
         (!in_use && pending.asked.is_empty()).then(|| pending.used.unwrap_or_else(Instant::now))
     }
 
-    /// Asks the source whether it lives; any answer says that it does. What has no `ping` any more (2026-07-28) is asked
-    /// what it is.
+    /// Checks that the source is alive: any answer counts. A source of a revision without `ping` (2026-07-28) is sent
+    /// `server/discover`.
     ///
     /// # Errors
     /// [`SourceError`] if nothing comes within `deadline`, or the connection has ended.
@@ -302,7 +304,7 @@ impl Link {
         }
     }
 
-    /// Whether a legacy source keeps something for each of its clients, so that each needs a connection of its own.
+    /// Reports whether a legacy source keeps state for each client, so that each session needs a connection of its own.
     pub(crate) fn keeps_state(&self) -> bool {
         !self.is_modern() && handshake::keeps_state(&self.agreed.capabilities)
     }
@@ -313,31 +315,31 @@ impl Link {
             if let Some(found) = found(&self.shared.pending()) {
                 return found;
             }
-            // The sender stands beside what is looked at.
+            // Never an error: the sender lives in `shared`.
             let _ = news.changed().await;
         }
     }
 
-    /// Whether the source speaks 2026-07-28.
+    /// Reports whether the source speaks 2026-07-28.
     pub(crate) fn is_modern(&self) -> bool {
         self.agreed.era == Era::Modern
     }
 
-    /// Whether the source has this capability.
+    /// Reports whether the source has declared this capability.
     pub(crate) fn declares(&self, capability: &str) -> bool {
         self.agreed.capabilities.get(capability).is_some()
     }
 
-    /// Waits until what was to be said beside calls has left, such as that one is cancelled. Cancellation safe.
+    /// Waits until the control messages queued so far, such as cancellations, have been sent. Cancellation safe.
     pub(crate) async fn said(&self) {
         let (done, said) = oneshot::channel();
-        // An error is the end of the connection: nothing more can be said.
+        // An error means that the connection has ended: nothing more can be sent.
         if self.shared.control_queue.send(ControlMessage::Said(done)).await.is_ok() {
             let _ = said.await;
         }
     }
 
-    /// Ends the connection. Calls that wait end as unknown.
+    /// Closes the connection. The outcome of calls that still wait is unknown.
     pub(crate) async fn close(&self) {
         self.shared.transport.close().await;
         self.shared.end("the connection to the source was closed");

@@ -1,4 +1,5 @@
-//! What tests share: a caller who is nobody, and does not listen; a permit; what was answered.
+//! Helpers that the tests of sources share: clients that belong to no session or that record notifications, permits,
+//! and the text of an answer.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 use std::sync::{Arc, Mutex};
@@ -24,7 +25,7 @@ pub(crate) fn silent() -> Relay {
     Relay { token: None, out: tokio::sync::mpsc::channel(1).0 }
 }
 
-/// A session that declares nothing and keeps what it is told.
+/// A session that declares no capabilities and records the methods of the notifications that it receives.
 pub(crate) struct Ear {
     pub(crate) session: SessionId,
     era: Option<Era>,
@@ -37,22 +38,22 @@ impl Ear {
         Self::of(None)
     }
 
-    /// One whose agent speaks this era.
+    /// Returns a session whose agent speaks this era.
     pub(crate) fn of(era: Option<Era>) -> Arc<Self> {
         Arc::new(Self { session: SessionId::new(), era, told: Mutex::default(), news: Notify::new() })
     }
 
-    /// As whom a source is spoken to.
+    /// Returns the session as the client of a source.
     pub(crate) fn client(self: &Arc<Self>) -> Arc<dyn SourceClient> {
         Arc::clone(self) as _
     }
 
-    /// All that it was told.
+    /// Returns the methods of all notifications received so far.
     pub(crate) fn heard(&self) -> Vec<String> {
         self.told.lock().unwrap().clone()
     }
 
-    /// Waits until it was told something.
+    /// Waits until a notification has been received, and returns all methods.
     pub(crate) async fn hears(&self) -> Vec<String> {
         while self.heard().is_empty() {
             self.news.notified().await;
@@ -84,7 +85,7 @@ impl SourceClient for Ear {
     }
 }
 
-/// Of a source `test` that is used for ever, and whose doings are no record.
+/// Returns the configuration of a source `test` that is kept connected for a day and whose events are not recorded.
 pub(crate) fn supervision(timeout: Duration) -> SupervisionConfig {
     SupervisionConfig {
         name: "test".parse().unwrap(),
@@ -100,7 +101,7 @@ pub(crate) fn supervision(timeout: Duration) -> SupervisionConfig {
     }
 }
 
-/// A permit for a tool of the source `test` that was shown with this definition.
+/// Returns a permit for a tool of the source `test` that was shown with this definition.
 pub(crate) fn permit(definition: &serde_json::Value, arguments: serde_json::Value) -> Permit {
     let name = definition["name"].as_str().unwrap_or_default();
     let definition = Json::of(definition);
@@ -117,7 +118,7 @@ pub(crate) fn permit(definition: &serde_json::Value, arguments: serde_json::Valu
     Permit::unchecked(Call { params, arguments: Json::of(&arguments), item: tool.into(), ..call }.into())
 }
 
-/// The text that a tool answered.
+/// Returns the text that a tool answered.
 pub(crate) fn text(outcome: Outcome) -> String {
     let Outcome::Answered(Answer::Result(result)) = outcome else { panic!("{outcome:?}") };
     let result: serde_json::Value = result.read().unwrap();

@@ -1,30 +1,31 @@
-//! What carries messages to a source and back. One implementation per kind of source; [`super::link`] speaks MCP over any.
+//! The connection that carries messages to a source and back. Each kind of source has one implementation;
+//! [`super::link`] speaks MCP over any of them.
 
 use async_trait::async_trait;
 
 use crate::protocol::{Id, Json, Message};
 
-/// In the data of an error that a transport makes: a person must log in before the source says anything.
+/// The member of an error's data by which a transport says that a person must log in before the source answers.
 pub(super) const LOGIN: &str = "needsLogin";
 
 /// One connection to one source.
 #[async_trait]
 pub(crate) trait Transport: Send + Sync {
-    /// Sends one message. Ok means it may have reached the source; an error means it surely has not.
+    /// Sends one message. `Ok` means that it may have reached the source; an error means that it certainly has not.
     async fn send(&self, message: &Message) -> Result<(), TransportError>;
-    /// The next message from the source; None when the connection has ended. Called by one task only.
+    /// Returns the next message from the source, or `None` once the connection has ended. Called by one task only.
     async fn receive(&self) -> Option<Result<Received, TransportError>>;
-    /// Tells the transport what was agreed, for headers.
+    /// Tells the transport the protocol revision that was agreed, for its headers.
     fn agreed(&self, protocol: &str) {
         let _ = protocol;
     }
-    /// Tells the transport which tools there are, and gives those that can be called over it.
+    /// Tells the transport which tools the source lists, and returns those that can be called over this transport.
     fn listed(&self, tools: Vec<Json>) -> Vec<Json> {
         tools
     }
     /// Ends the connection within [`CLOSE_DEADLINE`](crate::limits::CLOSE_DEADLINE); idempotent.
     async fn close(&self);
-    /// What is known of why the connection ended ("exited with status 1; its last words: …").
+    /// Returns why the connection ended, if that is known ("exited with status 1; its last words: …").
     fn exit_reason(&self) -> Option<String>;
 }
 
@@ -32,7 +33,7 @@ pub(crate) trait Transport: Send + Sync {
 #[derive(Debug, Clone)]
 pub(crate) struct Received {
     pub(crate) message: Message,
-    /// The request of ours on whose stream it came, where the transport has a stream for each.
+    /// The broker's request on whose stream the message came, if the transport has a stream for each request.
     pub(crate) within: Option<Id>,
 }
 
@@ -42,32 +43,34 @@ impl From<Message> for Received {
     }
 }
 
-/// What went wrong with one message, or with the connection.
+/// An error that concerns one message, or the whole connection.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum TransportError {
-    /// The message did not leave.
+    /// The message was not sent.
     #[error("{0}")]
     NotSent(String),
-    /// A message from the source was skipped for its size. The connection goes on.
+    /// A message from the source was skipped because of its size. The connection stays open.
     #[error("the source sent a message of {size} bytes, over the limit of {limit} bytes")]
     Oversized {
-        /// In bytes, as far as it was read.
+        /// The size in bytes, as far as the message was read.
         size: usize,
-        /// The largest that is read.
+        /// The largest message that is read, in bytes.
         limit: usize,
     },
-    /// The answer to one request will not come, and nothing tells whether the source acted. The connection goes on.
+    /// The answer to one request will not come, and the source may or may not have acted on it. The connection stays
+    /// open.
     #[error("{reason}")]
     Lost {
-        /// Whose answer.
+        /// The request whose answer was lost.
         id: Id,
         /// What happened.
         reason: String,
     },
-    /// The source has forgotten the session, and did nothing with the message that said which. The connection ends.
+    /// The source has forgotten the session, and did not act on the message that it refused for that. The connection
+    /// ends.
     #[error("{reason}")]
     Expired {
-        /// The request that was turned away; None for another message.
+        /// The request that was refused, or `None` if it was another kind of message.
         id: Option<Id>,
         /// What happened.
         reason: String,

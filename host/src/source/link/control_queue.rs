@@ -1,5 +1,5 @@
-//! What is said beside requests: that a call is cancelled, answers to what a source asks. It waits for the source alone, and holds
-//! nobody up.
+//! The queue of messages that are sent beside requests: cancellations, and answers to the source's requests. Only the
+//! source can delay it, and it delays nothing else.
 
 use std::sync::Arc;
 
@@ -8,14 +8,14 @@ use tokio::sync::{mpsc, oneshot};
 use crate::protocol::Message;
 use crate::source::transport::Transport;
 
-/// Something short that is said when the source takes it.
+/// An entry of the control queue.
 pub(super) enum ControlMessage {
     Say(Message),
-    /// Whoever waits until all before it has been said.
+    /// Signals that everything queued before it has been sent.
     Said(oneshot::Sender<()>),
 }
 
-/// Says what is queued, in its order, until the connection is dropped.
+/// Sends the queued messages, in order, until the connection is dropped.
 pub(super) async fn run(transport: Arc<dyn Transport>, mut queue: mpsc::Receiver<ControlMessage>) {
     while let Some(message) = queue.recv().await {
         match message {
@@ -24,7 +24,7 @@ pub(super) async fn run(transport: Arc<dyn Transport>, mut queue: mpsc::Receiver
                     tracing::debug!(%error, "a short message to a source was not sent");
                 }
             }
-            // Nobody may wait any more.
+            // The waiting side may be gone already.
             ControlMessage::Said(done) => drop(done.send(())),
         }
     }

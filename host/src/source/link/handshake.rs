@@ -1,4 +1,4 @@
-//! How a connection begins: which era the source speaks, who it is; and its lists.
+//! The beginning of a connection: which era the source speaks, what it says of itself, and its lists.
 //!
 //! Specification: MCP 2026-07-28 "server/discover"; 2025-11-25 "Lifecycle"; both "Tools" and "Pagination".
 
@@ -17,25 +17,25 @@ use crate::protocol::{Answer, Era, Json, Message, Method, Notification, RpcError
 use crate::source::transport::LOGIN;
 use crate::source::{Listed, SourceError};
 
-/// Pages of one list: a source that pages one tool at a time is still heard for a while.
+/// The most pages of one list. A source may list one tool a page, up to this.
 const MAX_PAGES: usize = 500;
 
-/// How long the steps of opening a connection may take.
+/// The deadlines for the steps of opening a connection.
 #[derive(Debug, Clone)]
 pub(crate) struct Deadlines {
-    /// For `server/discover`, before `initialize` is tried; None sends `initialize` alone. Short, because an old server may
-    /// say nothing at all to a method it does not know.
+    /// For `server/discover`, before `initialize` is tried; `None` sends only `initialize`. Short, because an old
+    /// server may not answer at all to a method that it does not know.
     pub(crate) probe: Option<Duration>,
     /// For `initialize`: long enough for an interpreter and its packages to load from a cold disk.
     pub(crate) handshake: Duration,
     /// For each page of a list.
     pub(crate) list: Duration,
-    /// For all of it together, until the tools are listed; and again for all pages of a list that is taken later.
+    /// For all steps together, until the tools are listed; and for all pages of each later list.
     pub(crate) whole: Duration,
 }
 
-/// How long a source has to say who it is and list its tools: longer than one slow step, and less than agents wait for us, as a
-/// session begins when all its sources have been met.
+/// How long a source may take to say what it is and to list its tools: longer than one slow step, and shorter than
+/// agents wait for the broker, because a session begins only when all its sources have been discovered.
 const WHOLE: Duration = Duration::from_secs(45);
 
 impl Default for Deadlines {
@@ -45,24 +45,24 @@ impl Default for Deadlines {
     }
 }
 
-/// In which era a connection is made to a source that may speak both.
+/// The era in which a connection is made to a source that may speak both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Opening {
-    /// In the newest one that the source speaks.
+    /// The newest era that the source speaks.
     Newest,
-    /// With `initialize`, and with `server/discover` where the source refuses that.
+    /// The legacy era, with `initialize`; if the source refuses that, the modern one, with `server/discover`.
     LegacyFirst,
-    /// With `server/discover`, and not at all where the source refuses that.
+    /// The modern era only, with `server/discover`; a source that refuses that is not connected to.
     Modern,
 }
 
-/// What was agreed.
+/// The result of the handshake.
 pub(super) struct Agreed {
     pub(super) era: Era,
     pub(super) protocol: String,
     pub(super) server: Json,
     pub(super) instructions: Option<String>,
-    /// What the source said that it can do.
+    /// The source's `ServerCapabilities`.
     pub(super) capabilities: Json,
 }
 
@@ -83,7 +83,8 @@ pub(super) async fn agree(shared: &Shared, deadlines: &Deadlines) -> Result<Agre
     match shared.party.opening {
         Opening::Newest => agree_on_newest(shared, deadlines).await,
         Opening::LegacyFirst => match initialize(shared, deadlines.handshake).await {
-            // What it refused may be the era. If it was something else, that is what helps to know.
+            // The source may have refused the era. If it refused for another reason, that reason is the more helpful
+            // error.
             Err(error @ SourceError::Protocol(_)) if deadlines.probe.is_some() => {
                 discover(shared, deadlines.handshake).await.map_err(|_| error)
             }
@@ -93,11 +94,11 @@ pub(super) async fn agree(shared: &Shared, deadlines: &Deadlines) -> Result<Agre
     }
 }
 
-/// Probes for the modern era, and falls back to the other.
+/// Probes for the modern era, and falls back to the legacy one.
 async fn agree_on_newest(shared: &Shared, deadlines: &Deadlines) -> Result<Agreed, SourceError> {
     let Some(patience) = deadlines.probe else { return initialize(shared, deadlines.handshake).await };
-    // The probe stays open after its patience: a slow starter reads both requests, and its answer to the first counts if
-    // it refuses the second.
+    // The probe stays open after its deadline: a source that starts slowly reads both requests, and its answer to the
+    // first counts if it refuses the second.
     let mut probe = std::pin::pin!(shared.request(
         &Method::ServerDiscover,
         |_| dress(&Json::empty_object(), &Hop::quiet(Era::Modern), None),
@@ -106,9 +107,9 @@ async fn agree_on_newest(shared: &Shared, deadlines: &Deadlines) -> Result<Agree
     ));
     match tokio::time::timeout(patience, &mut probe).await {
         Ok(Ok(Answer::Result(result))) if speaks_modern(&result) => Ok(modern(&result)),
-        // It knows the era, and names the version that we speak among its own: once more, and no other way.
+        // The source knows the era and supports the version that we speak: try that once more, and do not fall back.
         Ok(Ok(Answer::Error(error))) if offers_modern(&error) => discover(shared, deadlines.handshake).await,
-        // Whatever it speaks, it says nothing to strangers.
+        // Whichever era it speaks, it does not answer without a login.
         Ok(Ok(Answer::Error(error))) if wants_login(&error) => Err(refused(&Method::ServerDiscover, &error)),
         Ok(Ok(_)) | Ok(Err(Lost::Timeout)) => initialize(shared, deadlines.handshake).await,
         Ok(Err(lost)) => Err(explain(&Method::ServerDiscover, patience, lost)),
@@ -133,7 +134,8 @@ async fn agree_on_newest(shared: &Shared, deadlines: &Deadlines) -> Result<Agree
     }
 }
 
-/// Asks a source for the modern era alone. One that refuses our version and names it among its own is asked once more.
+/// Begins a connection in the modern era only. A source that refuses our version but names it as supported is asked
+/// once more.
 async fn discover(shared: &Shared, deadline: Duration) -> Result<Agreed, SourceError> {
     let ask = || {
         let dressed = |_| dress(&Json::empty_object(), &Hop::quiet(Era::Modern), None);
@@ -156,7 +158,8 @@ async fn discover(shared: &Shared, deadline: Duration) -> Result<Agreed, SourceE
     }
 }
 
-/// Whether a refusal is that of a modern source (`UnsupportedProtocolVersion`) that serves our version all the same.
+/// Reports whether an error is the `UnsupportedProtocolVersion` of a modern source that nevertheless supports our
+/// version.
 fn offers_modern(error: &Json) -> bool {
     let code =
         error.get("code").is_some_and(|code| code.read::<i64>().is_ok_and(|c| c == RpcError::UNSUPPORTED_VERSION));
@@ -200,7 +203,7 @@ async fn initialize(shared: &Shared, deadline: Duration) -> Result<Agreed, Sourc
         )));
     }
     let capabilities = capabilities(&result);
-    // Before the source may ask: some do as soon as they are told that all is ready.
+    // Before the source may send requests: some do as soon as they receive `notifications/initialized`.
     if *declared != Json::empty_object() || keeps_state(&capabilities) {
         shared.settle_owner();
     }
@@ -219,7 +222,7 @@ async fn initialize(shared: &Shared, deadline: Duration) -> Result<Agreed, Sourc
     })
 }
 
-/// Whether a legacy source keeps something for each of its clients: a log level, what they subscribed to, their tasks.
+/// Reports whether a legacy source keeps state for each client: a log level, subscriptions, tasks.
 pub(super) fn keeps_state(capabilities: &Json) -> bool {
     let subscribes = capabilities.get("resources").and_then(|resources| resources.get("subscribe"));
     ["logging", "tasks"].iter().any(|kept| capabilities.get(kept).is_some())
@@ -230,7 +233,7 @@ fn capabilities(answer: &Json) -> Json {
     answer.get("capabilities").filter(|all| all.as_bytes().starts_with(b"{")).unwrap_or_else(Json::empty_object)
 }
 
-/// The capability that a source has which answers to the method that lists such items.
+/// Returns the capability that a source declares if it can list items of this kind.
 fn capability_of(kind: ItemKind) -> &'static str {
     match kind {
         ItemKind::Tool => "tools",
@@ -239,7 +242,7 @@ fn capability_of(kind: ItemKind) -> &'static str {
     }
 }
 
-/// All pages of a list.
+/// Fetches all pages of a list.
 pub(super) async fn list(
     shared: &Shared,
     agreed: &Agreed,
@@ -261,8 +264,8 @@ pub(super) async fn list(
         let dressed = |_| dress(&params, &Hop::quiet(agreed.era), None);
         let page = match shared.request(&method, dressed, None, deadline).await {
             Ok(Answer::Result(page)) => page,
-            // Tools are asked for all the same, because some servers forget to declare what they have; and some that have
-            // resources know no templates.
+            // Tools are listed even if they are not declared, because some servers forget to declare them; and some
+            // servers with resources do not know templates.
             Ok(Answer::Error(_)) if !declared || kind == ItemKind::Template => return Ok(Listed::default()),
             Ok(Answer::Error(error)) => return Err(refused(&method, &error)),
             Err(lost) => return Err(explain(&method, deadline, lost)),
@@ -298,18 +301,19 @@ fn items_of(kind: ItemKind, page: &Json) -> Result<Vec<Json>, SourceError> {
 fn refused(method: &Method, error: &Json) -> SourceError {
     let message = error.get_str("message").unwrap_or_default();
     if wants_login(error) {
-        // The transport's own words, which say what to do.
+        // The transport's own message, which says what to do.
         return SourceError::Start(crate::visible::visible(&message).into_owned());
     }
     let code = error.get("code").map_or_else(|| "none".to_owned(), |code| cut(code.as_str()));
     SourceError::Protocol(format!("the source refused `{method}`: \"{}\" (code {code})", cut(&message)))
 }
 
-/// Whether a refusal is one of [`LOGIN`].
+/// Reports whether an error asks for a login ([`LOGIN`]).
 fn wants_login(error: &Json) -> bool {
     error.get("data").is_some_and(|data| data.get(LOGIN).is_some_and(|login| login.as_str() == "true"))
 }
 
+/// Returns the error for a request that has no answer.
 pub(super) fn explain(method: &Method, deadline: Duration, lost: Lost) -> SourceError {
     match lost {
         Lost::Timeout => late(method, deadline),
@@ -317,11 +321,12 @@ pub(super) fn explain(method: &Method, deadline: Duration, lost: Lost) -> Source
     }
 }
 
+/// Returns the error for a request that was not answered by its deadline.
 pub(super) fn late(method: &Method, deadline: Duration) -> SourceError {
     SourceError::Timeout { method: method.to_string(), seconds: deadline.as_secs() }
 }
 
-/// A source's own words, safe to print and short enough to be one line.
+/// Returns a source's text escaped for printing and cut to 200 characters.
 fn cut(text: &str) -> String {
     text.chars().take(200).flat_map(char::escape_debug).collect()
 }

@@ -1,7 +1,8 @@
-//! `_meta` on its way to a source: what of the caller's goes on, and what a connection puts in itself.
+//! The `_meta` of messages to a source: which of the caller's members are passed on, and which the connection adds.
 //!
-//! Of the caller's goes on the task that a request belongs to, and what the source's `context` lists: who a user is and which
-//! request it was is nothing that every source should know. What goes on keeps its bytes.
+//! Of the caller's members, the task that a request belongs to and those that the source's `context` lists are passed
+//! on: not every source should learn who the user is or which request it was. A member that is passed on keeps its
+//! bytes.
 
 use crate::protocol::meta::{
     CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL, PROTOCOL_VERSION, RELATED_TASK, RESERVED, TASK_ID,
@@ -9,32 +10,33 @@ use crate::protocol::meta::{
 use crate::protocol::revision::MODERN;
 use crate::protocol::{Era, Json, Members};
 
-/// The member in which an agent says for whom it calls, and the parts of it that `context` lists by their own names.
+/// The member in which an agent says for whom it calls, and those of its parts that `context` lists by their own names.
 const DEPS: &str = "deps";
 const PARTS_OF_DEPS: [&str; 2] = ["user_context", "request_id"];
 
-/// What a connection says of itself with each request.
+/// The facts that a connection adds to each request.
 pub(super) struct Hop<'a> {
     pub(super) era: Era,
-    /// Of the caller, as far as the source may be told.
+    /// The caller's capabilities, as far as the source may know them.
     pub(super) capabilities: &'a Json,
-    /// The least grave log messages that the caller wants of all its calls.
+    /// The log level that the caller has set for all its calls.
     pub(super) level: Option<&'a Json>,
-    /// What of the caller's own words the source may have: `context` of its configuration.
+    /// The members of the caller's `_meta` that the source may see: `context` of its configuration.
     pub(super) context: &'a [String],
 }
 
-/// `{}`, which lives long enough to be borrowed.
+/// An empty object that can be borrowed for as long as needed.
 static NONE: Json = Json::empty_object();
 
 impl Hop<'_> {
-    /// A request of the broker's own, which asks for nothing and offers nothing.
+    /// Returns the facts for a request of the broker's own, which declares no capabilities.
     pub(super) fn quiet(era: Era) -> Self {
         Self { era, capabilities: &NONE, level: None, context: &[] }
     }
 }
 
-/// The parameters as they go to the source: with our facts, and a progress token only if somebody listens.
+/// Returns the parameters as they are sent to the source: with the connection's facts, and with a progress token only
+/// if the caller wants progress.
 pub(super) fn dress(params: &Json, hop: &Hop<'_>, progress: Option<u64>) -> Json {
     let before = params.get("_meta").filter(|meta| meta.read::<Members<'_>>().is_ok());
     let level = before.as_ref().and_then(|meta| meta.get(LOG_LEVEL)).or_else(|| hop.level.cloned());
@@ -57,7 +59,7 @@ pub(super) fn dress(params: &Json, hop: &Hop<'_>, progress: Option<u64>) -> Json
     params.with("_meta", &meta).unwrap_or_else(|| params.clone())
 }
 
-/// What every modern request says of its sender.
+/// Returns the members with which every modern request describes its sender.
 fn facts(hop: &Hop<'_>) -> [(&'static str, Json); 3] {
     [
         (PROTOCOL_VERSION, Json::of(&MODERN)),
@@ -66,12 +68,12 @@ fn facts(hop: &Hop<'_>) -> [(&'static str, Json); 3] {
     ]
 }
 
-/// Who we are.
+/// Returns the broker's `clientInfo`.
 pub(super) fn client_info() -> Json {
     Json::of(&serde_json::json!({ "name": "portcullis", "version": env!("CARGO_PKG_VERSION") }))
 }
 
-/// What of the caller's `_meta` the source may have.
+/// Returns the members of the caller's `_meta` that the source may see.
 fn admitted(meta: &Json, context: &[String]) -> Json {
     let listed = |key: &str| context.iter().any(|listed| listed == key);
     narrowed(meta, |key, value| match key {
@@ -86,7 +88,8 @@ fn admitted(meta: &Json, context: &[String]) -> Json {
     })
 }
 
-/// The object with what `pick` makes of its members; `{}` for other values. Byte for byte where nothing is left out.
+/// Returns the object with the members that `pick` returns; `{}` for a value that is not an object. Unchanged to the
+/// byte if nothing is left out.
 fn narrowed(object: &Json, pick: impl Fn(&str, Json) -> Option<Json>) -> Json {
     let members = object.members().unwrap_or_default();
     let picked: Vec<_> =

@@ -1,4 +1,4 @@
-//! Pages that persons were sent to: which session is to hear that one is done with.
+//! Web pages that people were sent to (URL elicitation), to tell the right session when one is completed.
 //!
 //! Specification: MCP 2025-11-25, "URL Elicitation Required Error" and "Completion Notifications".
 
@@ -7,15 +7,15 @@ use std::collections::VecDeque;
 use crate::call::SessionId;
 use crate::protocol::{Json, RpcError};
 
-/// Pages that are remembered. Whoever has not come back from one after so many others has left.
+/// The most pages that are remembered. After so many later ones, a person has left a page for good.
 const MAX_PAGES: usize = 256;
 
-/// The pages that calls over one connection asked for.
+/// The pages that calls over one connection have asked for.
 #[derive(Default)]
 pub(super) struct Pages(VecDeque<(String, SessionId)>);
 
 impl Pages {
-    /// Remembers what a call of this session was refused for.
+    /// Remembers the pages in the error with which a call of this session was refused.
     pub(super) fn note(&mut self, session: &SessionId, error: &Json) {
         for page in needed(error) {
             let Some(id) = page.get_str("elicitationId") else { continue };
@@ -26,14 +26,14 @@ impl Pages {
         }
     }
 
-    /// The session that was sent to a page. Asked once.
+    /// Returns the session that was sent to a page, and forgets the page.
     pub(super) fn take(&mut self, id: &str) -> Option<SessionId> {
         let at = self.0.iter().rposition(|(known, _)| known == id)?;
         self.0.remove(at).map(|(_, session)| session)
     }
 }
 
-/// The pages that an error -32042 asks for, as the parameters of an elicitation each.
+/// Returns the pages that an error -32042 asks for, each as the parameters of an elicitation.
 pub(crate) fn needed(error: &Json) -> Vec<Json> {
     let code = error.get("code").and_then(|code| code.read::<i64>().ok());
     if code != Some(RpcError::URL_ELICITATION_REQUIRED) {
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_page_leads_back_to_the_session_that_was_sent_there_and_once() {
+    fn each_page_leads_back_once_to_the_session_that_was_sent_there() {
         let error = |id: usize| {
             let page =
                 serde_json::json!({ "mode": "url", "elicitationId": id.to_string(), "url": "https://x.example" });
@@ -63,6 +63,6 @@ mod tests {
         assert_eq!(pages.take("2"), Some(two.clone()));
         assert_eq!(pages.take("2"), None);
         (3..=MAX_PAGES + 2).for_each(|id| pages.note(&two, &error(id)));
-        assert_eq!(pages.take("1"), None, "the oldest makes room");
+        assert_eq!(pages.take("1"), None, "the oldest is forgotten");
     }
 }

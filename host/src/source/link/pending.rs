@@ -1,4 +1,4 @@
-//! The requests that wait for the source's answer.
+//! The requests that wait for the source's answer, and the state that a connection shares between its tasks.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -18,29 +18,30 @@ use crate::source::transport::{Transport, TransportError};
 use crate::source::{Relay, SourceClient};
 use crate::sync::{Mutex, MutexGuard};
 
-/// Requests that wait for one source at once. Far above what agents do; it bounds what a silent source makes us keep.
+/// The most requests that wait on one connection at once. Far more than agents send; it bounds what the broker keeps
+/// for a source that does not answer.
 const MAX_PENDING: usize = 1024;
 
-/// After how long a request that its caller gives up counts as one that was not answered in time: the limits of agents are often
-/// shorter than the source's. A person who changes their mind does so sooner.
+/// How long a request that its caller gives up must have waited to count as timed out: the timeouts of agents are often
+/// shorter than the source's. A person who changes their mind gives up sooner.
 const GIVEN_UP_LATE: Duration = Duration::from_secs(10);
 
-/// What the callers, the reader and the control queue have in common.
+/// The state that the callers, the reader and the control queue of a connection share.
 pub(super) struct Shared {
     pub(super) transport: Arc<dyn Transport>,
     pub(super) party: Party,
-    /// The one client that this connection is for, if it is for one.
+    /// The client that owns this connection, if it is not shared.
     pub(super) owner: OnceLock<Weak<dyn SourceClient>>,
     pub(super) control_queue: mpsc::Sender<ControlMessage>,
     pub(super) pending: Mutex<Pending>,
-    /// Room for what the source asks: each question has a place from when it comes until its answer has left.
+    /// Places for requests of the source: each holds one from its arrival until its answer has been sent.
     pub(super) places: Arc<Semaphore>,
-    /// Answers and progress that belong to no open request.
+    /// The number of answers, progress and other notifications that could be matched to no request or session.
     pub(super) strays: AtomicU64,
-    /// Requests in a row that had no answer in time. An answer or progress ends the row.
+    /// The number of consecutive requests that timed out. An answer or progress resets it.
     pub(super) timed_out: AtomicU32,
-    /// Told of the end, of each request that had no answer in time, and of each that is done with while somebody waits for the
-    /// last.
+    /// Changes when the connection ends or breaks, when a request times out, and when one is over while the connection
+    /// drains.
     pub(super) news: watch::Sender<()>,
 }
 
@@ -49,74 +50,76 @@ pub(super) struct Pending {
     pub(super) slots: HashMap<u64, Slot>,
     pub(super) last: u64,
     pub(super) pages: Pages,
-    /// What the source waits for, by its ids.
+    /// The open requests of the source, by its ids.
     pub(super) asked: HashMap<Id, AbortHandle>,
-    /// When a request for somebody was begun or done with last.
+    /// When an awaited request last began or ended.
     pub(super) used: Option<Instant>,
-    /// Somebody waits until no answer is waited for any more.
+    /// True once somebody waits for the last answer.
     pub(super) draining: bool,
-    /// Why nothing more can be sent; answers may still be on their way.
+    /// The reason why nothing more can be sent; answers may still arrive.
     pub(super) broken: Option<String>,
-    /// The source has forgotten the session, and would open another.
+    /// True if the source has forgotten the session, and would open another.
     pub(super) expired: bool,
-    /// Why there will be no more answers.
+    /// The reason why no more answers will come.
     pub(super) ended: Option<String>,
 }
 
 impl Pending {
-    /// Requests whose answers somebody waits for. Those that stay open for good are none: they wait for no answer.
+    /// Returns the number of requests whose answers are awaited. Requests that are meant to stay open do not count.
     pub(super) fn awaited(&self) -> usize {
         self.slots.values().filter(|slot| slot.awaited).count()
     }
 }
 
-/// One request that waits.
+/// A request that waits for its answer.
 pub(super) struct Slot {
     pub(super) reply: oneshot::Sender<Result<Answer, Lost>>,
     pub(super) caller: Option<Caller>,
-    /// Whether its answer is waited for; not that of one whose point is to stay open, or of a look whether the source lives.
+    /// True if its answer is awaited; false for a request that is meant to stay open, or that only checks whether the
+    /// source is alive.
     pub(super) awaited: bool,
-    /// How many questions of the source the caller's agent has not answered.
+    /// How many requests of the source the caller's agent has not yet answered.
     pub(super) asking: usize,
-    /// When it answered last.
+    /// When the caller's agent last answered one.
     pub(super) answered: Option<Instant>,
 }
 
 impl Slot {
-    /// Whether the source has asked the agent for something, so that it is not silent.
+    /// Reports whether the source has sent the agent a request, which shows that it is alive.
     fn has_asked(&self) -> bool {
         self.asking > 0 || self.answered.is_some()
     }
 
-    /// Whether the source waits for the agent, or has not had its whole time since the agent answered.
+    /// Reports whether the source waits for the agent, or less than `timeout` has passed since the agent answered.
     fn has_time(&self, timeout: Duration) -> bool {
         self.asking > 0 || self.answered.is_some_and(|at| at.elapsed() < timeout)
     }
 }
 
-/// Who waits for a request.
+/// The caller that waits for a request.
 #[derive(Clone)]
 pub(super) struct Caller {
     pub(super) session: Option<SessionId>,
     pub(super) relay: Relay,
 }
 
-/// Why a request has no answer.
+/// The reason why a request has no answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Lost {
-    /// The source cannot have seen it.
+    /// The source certainly did not see the request.
     NotSent(String),
-    /// Nothing came in time.
+    /// No answer came in time.
     Timeout,
     /// The connection, or the answer, was lost.
     Broken(String),
 }
 
 impl Shared {
-    /// From here on the source may ask the client's agent, and tell it what belongs to no call.
+    /// Makes the connection's client its owner: from here on, the source's requests and the notifications that belong
+    /// to no call go to it.
     pub(super) fn settle_owner(&self) {
         if let Some(client) = self.party.client.clone() {
-            // A connection begins once, so that nobody was there before.
+            // A connection is opened once, so it has no owner yet.
             let _ = self.owner.set(client);
         }
     }
@@ -146,7 +149,7 @@ impl Shared {
             match tokio::time::timeout_at(deadline, &mut reply).await {
                 Ok(Ok(answer)) => return answer,
                 Ok(Err(_)) => return Err(Lost::Broken("the connection to the source was dropped".to_owned())),
-                // Whoever is asked has a deadline of their own.
+                // The agent that is asked has its own deadline.
                 Err(_) if self.pending().slots.get(&waiting.id).is_some_and(|slot| slot.has_time(timeout)) => {
                     deadline = Instant::now() + timeout;
                 }
@@ -180,12 +183,13 @@ impl Shared {
             pending.used = Some(begun);
         }
         pending.slots.insert(id, Slot { reply, caller, awaited, asking: 0, answered: None });
-        // The protocol forbids to cancel `initialize`, and before it nothing else may be said.
+        // The protocol forbids cancelling `initialize`, and nothing else may be sent before it.
         let cancellable = !matches!(method, Method::Initialize | Method::ServerDiscover);
         Ok((Waiting { shared: self, id, sent: true, cancellable, awaited, begun, timed_out: false }, answer))
     }
 
-    /// Sends a short message when the source takes it; never waits.
+    /// Queues a short message, which is sent when the source takes it. Never waits; if the queue is full, drops the
+    /// message.
     pub(super) fn send_soon(&self, message: Message) {
         if self.control_queue.try_send(ControlMessage::Say(message)).is_err() {
             tracing::debug!("a source takes no messages; a cancellation or an answer to it was dropped");
@@ -197,12 +201,12 @@ impl Shared {
         tracing::debug!(what, count, "a source sent something that belongs to no open request");
     }
 
-    /// Takes note that the source answers, or is at work.
+    /// Notes that the source answers or reports progress.
     pub(super) fn lives(&self) {
         self.timed_out.store(0, Ordering::Relaxed);
     }
 
-    /// Takes note of a message that could not be sent because the connection is gone.
+    /// Notes that a message could not be sent, if the reason is that the connection is gone.
     pub(super) fn broke(&self, error: &TransportError) {
         if let TransportError::Closed(why) = error {
             self.pending().broken.get_or_insert_with(|| why.clone());
@@ -210,7 +214,7 @@ impl Shared {
         }
     }
 
-    /// Fails everything that waits, and everything that comes after.
+    /// Fails all requests that wait, and all later ones.
     pub(super) fn end(&self, why: &str) {
         let slots = {
             let mut pending = self.pending();
@@ -219,7 +223,7 @@ impl Shared {
         };
         self.news.send_replace(());
         for slot in slots.into_values() {
-            // Whoever gave up waiting has dropped the other side.
+            // A caller that gave up has dropped the receiver.
             let _ = slot.reply.send(Err(Lost::Broken(why.to_owned())));
         }
     }
@@ -229,7 +233,8 @@ impl Shared {
     }
 }
 
-/// The place of a request among those that wait. Dropped before the answer came, it cancels the request at the source.
+/// A request's entry among those that wait. If it is dropped before the answer has come, the request is cancelled at
+/// the source.
 pub(super) struct Waiting<'a> {
     pub(super) shared: &'a Shared,
     pub(super) id: u64,

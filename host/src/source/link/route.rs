@@ -1,5 +1,5 @@
-//! Where each message of a source goes: to the request that it belongs to, to the session that the connection is for, or to
-//! all who share it.
+//! The routing of a source's messages: to the request that a message belongs to, to the session that owns the
+//! connection, or to all sessions that share it.
 
 use std::collections::hash_map::Entry;
 use std::sync::{Arc, Weak};
@@ -13,16 +13,18 @@ use crate::protocol::{Answer, Id, Json, Message, Method, Notification, Request, 
 use crate::source::transport::{Received, TransportError};
 use crate::source::{Asked, CallEvent, Relay, SourceClient, nobody_to_ask};
 
-/// How long a caller that does not take what is said holds up the source's other messages. Then it is told no more.
+/// How long a caller that does not take its notifications may delay the source's other messages. After that it gets no
+/// more.
 const RELAY_PATIENCE: Duration = Duration::from_secs(1);
 
-/// How many questions of one source may be open. A person answers one at a time; more is a source that has run away.
+/// How many requests of the source may be open on a connection. A person answers one at a time; a source that sends
+/// more is out of control.
 pub(super) const MAX_ASKED: usize = 16;
 
-/// How long a source waits for an answer of the agent. A person who has not answered by then has left.
+/// How long an agent may take to answer a request of the source. A person who has not answered by then has left.
 const ASK_PATIENCE: Duration = Duration::from_secs(10 * 60);
 
-/// Takes every message of the source, in its order, until the connection ends.
+/// Routes every message of the source, in order, until the connection ends.
 pub(super) async fn read(shared: Arc<Shared>) {
     let mut last_error = None;
     while let Some(received) = shared.transport.receive().await {
@@ -54,7 +56,7 @@ fn answer(shared: &Shared, response: Response) {
             if let (Some(session), Answer::Error(error)) = (session, &response.answer) {
                 shared.pending().pages.note(session, error);
             }
-            // Whoever gave up waiting has dropped the other side.
+            // A caller that gave up has dropped the receiver.
             let _ = slot.reply.send(Ok(response.answer));
         }
         None => shared.stray("answer"),
@@ -64,12 +66,13 @@ fn answer(shared: &Shared, response: Response) {
 fn lose(shared: &Shared, id: &Id, reason: String) {
     let slot = id.as_number().and_then(|id| shared.pending().slots.remove(&id));
     if let Some(slot) = slot {
-        // Whoever gave up waiting has dropped the other side.
+        // A caller that gave up has dropped the receiver.
         let _ = slot.reply.send(Err(Lost::Broken(reason)));
     }
 }
 
-/// The source turned a request away, and will turn away all that follow.
+/// Marks the connection as expired: the source refused a message because it has forgotten the session, and will refuse
+/// all later ones.
 fn expire(shared: &Shared, id: Option<&Id>, reason: &str) {
     let slot = {
         let mut pending = shared.pending();
@@ -79,16 +82,17 @@ fn expire(shared: &Shared, id: Option<&Id>, reason: &str) {
         id.and_then(Id::as_number).and_then(|id| pending.slots.remove(&id))
     };
     if let Some(slot) = slot {
-        // Whoever gave up waiting has dropped the other side.
+        // A caller that gave up has dropped the receiver.
         let _ = slot.reply.send(Err(Lost::NotSent(reason.to_owned())));
     }
 }
 
-/// An answer was lost whose id nobody could read: whoever waits may be the one it was for.
+/// Fails all requests that wait: an answer whose id could not be read was lost, and any of them may be the one that it
+/// was for.
 fn fail_pending(shared: &Shared, why: &str) {
     let slots = std::mem::take(&mut shared.pending().slots);
     for slot in slots.into_values() {
-        // Whoever gave up waiting has dropped the other side.
+        // A caller that gave up has dropped the receiver.
         let _ = slot.reply.send(Err(Lost::Broken(why.to_owned())));
     }
 }
@@ -111,12 +115,12 @@ async fn notify(shared: &Shared, notification: Notification, within: Option<&Id>
             let withdrawn = id.as_ref().and_then(|id| shared.pending().asked.remove(id));
             match (withdrawn, id.and_then(|id| id.as_number())) {
                 (Some(question), _) => question.abort(),
-                // The end of a subscription (2026-07-28).
+                // The source ends a subscription (2026-07-28).
                 (None, Some(id)) => lose(shared, &Id::number(id), "the source ended it".to_owned()),
                 (None, None) => {}
             }
         }
-        // What changed concerns everybody, unless the message says for whom it is.
+        // A change concerns all sessions, unless the message belongs to a subscription.
         method if subscription(params).is_none() && is_change(method) => {
             let (source, subscribers) = (&shared.party.source, &shared.party.subscribers);
             let of_list = method.ends_with("/list_changed");
@@ -127,12 +131,12 @@ async fn notify(shared: &Shared, notification: Notification, within: Option<&Id>
             if let Some(owner) = &owner {
                 owner.notify(source.as_str(), notification.clone()).await;
             }
-            // The sessions without a connection of their own have no other that would tell them.
+            // Sessions without a connection of their own learn of it only here.
             if owner.is_none() || of_list {
                 subscribers.tell(source, &notification).await;
             }
         }
-        // A page that a person opened is done with, perhaps long after the call that asked for it.
+        // A page that a person opened is completed, perhaps long after the call that asked for it.
         Method::NotificationsElicitationComplete => {
             let id = params.and_then(|params| params.get_str("elicitationId"));
             let asked = id.and_then(|id| shared.pending().pages.take(&id));
@@ -144,7 +148,7 @@ async fn notify(shared: &Shared, notification: Notification, within: Option<&Id>
         }
         _ => {
             let named = subscription(params).or_else(|| within.and_then(Id::as_number));
-            // What is not the protocol's may be about a call that ended long ago.
+            // A notification that MCP does not define may be about a call that ended long ago.
             let guessed = notification.method.is_reserved() || shared.is_for_one();
             let id = named.or_else(|| shared.newest().filter(|_| guessed));
             match id.and_then(|id| Some((id, shared.caller(id)?))) {
@@ -162,7 +166,7 @@ fn is_change(method: &Method) -> bool {
     method.ends_with("/list_changed") || method == Method::NotificationsResourcesUpdated
 }
 
-/// The request of ours that opened the subscription which a notification belongs to.
+/// Returns the id of the broker's request that opened the subscription to which a notification belongs.
 fn subscription(params: Option<&Json>) -> Option<u64> {
     number(&params?.get("_meta")?.get(meta::SUBSCRIPTION_ID)?)
 }
@@ -171,7 +175,7 @@ fn number(json: &Json) -> Option<u64> {
     json.as_str().parse().ok()
 }
 
-/// Answers a request of the source, or has it answered by the agent.
+/// Answers a request of the source, or puts it to the agent.
 fn ask(shared: &Arc<Shared>, request: Request, within: Option<&Id>) {
     if request.method == Method::Ping {
         return shared.send_soon(Message::Response(Response::result(request.id, Json::empty_object())));
@@ -199,8 +203,8 @@ fn ask(shared: &Arc<Shared>, request: Request, within: Option<&Id>) {
     }
 }
 
-/// Puts a question to the agent, by way of the call that it belongs to, and answers the source. Only then the next one may have
-/// its place: a source that reads no answers asks no more.
+/// Puts a request of the source to the agent, through the call that it belongs to, and sends the answer. Its place is
+/// free only after that: a source that reads no answers has no more requests put to the agent.
 async fn put(
     shared: Arc<Shared>,
     owner: Arc<dyn SourceClient>,
@@ -234,7 +238,7 @@ async fn put(
     }
 }
 
-/// While it lives, the source waits for the agent, and the call that it belongs to does not run out of time.
+/// A guard: while it lives, the source waits for the agent, and the call that the request belongs to does not time out.
 struct Asking<'a> {
     shared: &'a Shared,
     call: u64,
@@ -263,7 +267,7 @@ impl Shared {
         self.owner.get().and_then(Weak::upgrade)
     }
 
-    /// Whether nobody but one client has ever used the connection.
+    /// Reports whether only one client has ever used the connection.
     fn is_for_one(&self) -> bool {
         self.owner.get().is_some() || self.party.subscribers.is_of_one()
     }
@@ -272,8 +276,9 @@ impl Shared {
         self.pending().slots.get(&id).and_then(|slot| slot.caller.clone())
     }
 
-    /// The call that was made last, for what names none: on a connection of one session any of its calls leads to the same
-    /// agent. None on a shared one while calls of several sessions are open, because it could lead to the wrong agent.
+    /// Returns the newest call, for messages that name none: on a connection of one session any of its calls leads to
+    /// the same agent. `None` on a shared connection while calls of several sessions are open, because the newest could
+    /// lead to the wrong agent.
     fn newest(&self) -> Option<u64> {
         let pending = self.pending();
         let callers = || pending.slots.iter().filter_map(|(id, slot)| Some((id, slot.caller.as_ref()?)));
@@ -282,7 +287,7 @@ impl Shared {
         one.then(|| callers().map(|(id, _)| *id).max()).flatten()
     }
 
-    /// Hands something to a call. A caller that does not take it in time is told nothing more.
+    /// Passes a notification to the caller of a request. A caller that does not take it in time gets no more.
     async fn relay(&self, id: u64, relay: &Relay, notification: Notification) {
         let sent = relay.out.send(CallEvent::Notification(notification));
         if !matches!(tokio::time::timeout(RELAY_PATIENCE, sent).await, Ok(Ok(())))

@@ -1,4 +1,4 @@
-//! The sessions that are told when a source changes what it offers.
+//! The sessions that are notified when a source changes what it offers.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,28 +10,28 @@ use crate::protocol::Notification;
 use crate::source::SourceClient;
 use crate::sync::{Mutex, MutexGuard};
 
-/// The sessions that are told when a source changes what it offers.
+/// The sessions that are notified when a source changes what it offers.
 #[derive(Default)]
 pub(crate) struct Subscribers {
     members: Mutex<Members>,
-    /// How often the source has said that a list has changed: over this connection, and over those that count with it.
+    /// How often the source has said that a list has changed, over this connection and those that share the counter.
     changes: Arc<AtomicU64>,
 }
 
 #[derive(Default)]
 struct Members {
     sessions: HashMap<SessionId, Weak<dyn SourceClient>>,
-    /// How many there have been.
+    /// How many sessions have ever joined.
     ever: usize,
 }
 
 impl Subscribers {
-    /// An audience that counts changes together with others.
+    /// Returns an empty set of sessions that shares its counter of changes with others.
     pub(crate) fn counting(changes: &Arc<AtomicU64>) -> Self {
         Self { members: Mutex::default(), changes: Arc::clone(changes) }
     }
 
-    /// Lets a client hear of changes from now on.
+    /// Notifies a client of changes from now on.
     pub(crate) fn join(&self, client: &Arc<dyn SourceClient>) {
         let Some(session) = client.session() else { return };
         let mut members = self.lock();
@@ -40,39 +40,40 @@ impl Subscribers {
         }
     }
 
-    /// A session hears nothing more.
+    /// Stops notifying a session.
     pub(crate) fn leave(&self, session: &SessionId) {
         self.lock().sessions.remove(session);
     }
 
-    /// Whether there was never a second one: then all that the source says is for the first.
+    /// Reports whether at most one session has ever joined: then everything that the source sends is for that one.
     pub(super) fn is_of_one(&self) -> bool {
         self.lock().ever <= 1
     }
 
-    /// The one client that there has ever been.
+    /// Returns the client of the only session that has ever joined.
     pub(super) fn only(&self) -> Option<Arc<dyn SourceClient>> {
         let members = self.lock();
         members.sessions.values().next().filter(|_| members.ever == 1).and_then(Weak::upgrade)
     }
 
-    /// Takes note that a list has changed.
+    /// Counts a change of a list.
     pub(crate) fn changed(&self) {
         self.changes.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Whether anybody hears.
+    /// Reports whether any session is still notified.
     pub(crate) fn listens(&self) -> bool {
         self.lock().sessions.values().any(|client| client.strong_count() > 0)
     }
 
+    /// Sends a notification to all sessions, and waits until each has taken it.
     pub(crate) async fn tell(&self, source: &SourceName, notification: &Notification) {
         let clients: Vec<_> = self.lock().sessions.values().filter_map(Weak::upgrade).collect();
         let told = clients.iter().map(|client| client.notify(source.as_str(), notification.clone()));
         futures_util::future::join_all(told).await;
     }
 
-    /// The client of a session that hears of changes.
+    /// Returns the client of a session that is notified of changes.
     pub(super) fn of(&self, session: &SessionId) -> Option<Arc<dyn SourceClient>> {
         self.lock().sessions.get(session).and_then(Weak::upgrade)
     }

@@ -34,7 +34,7 @@ impl Transport for Wire {
     }
 }
 
-/// The source's end.
+/// The source's end of the wire.
 struct Far {
     heard: mpsc::Receiver<Value>,
     say: mpsc::Sender<Result<Message, TransportError>>,
@@ -70,7 +70,7 @@ fn initialized(version: &str) -> Value {
     json!({ "protocolVersion": version, "capabilities": { "tools": {} }, "serverInfo": { "name": "far" } })
 }
 
-/// A party of nobody in particular.
+/// Returns the parameters of a shared connection.
 fn party() -> Party {
     let source = "far".parse().unwrap();
     Party {
@@ -83,7 +83,7 @@ fn party() -> Party {
     }
 }
 
-/// An open legacy link.
+/// Opens a legacy link.
 async fn linked() -> (Arc<Link>, Far) {
     let (transport, mut far) = wire();
     let open = Link::open(transport, Deadlines::default(), party());
@@ -134,7 +134,7 @@ async fn an_unknown_revision_is_refused_naming_both() {
 }
 
 #[tokio::test]
-async fn a_list_that_goes_in_circles_is_refused() {
+async fn a_list_that_repeats_its_cursor_is_refused() {
     let (link, mut far) = linked().await;
     let serve = async {
         for _ in 0..2 {
@@ -181,7 +181,7 @@ async fn wrong_and_repeated_ids_change_nothing() {
 }
 
 #[tokio::test]
-async fn the_source_is_answered_and_asks_nobody() {
+async fn a_ping_of_the_source_is_answered_and_its_request_on_a_shared_connection_is_refused() {
     let (_link, mut far) = linked().await;
     far.say(json!({ "jsonrpc": "2.0", "id": "p", "method": "ping" })).await;
     assert_eq!(far.heard.recv().await.unwrap(), json!({ "jsonrpc": "2.0", "id": "p", "result": {} }));
@@ -240,7 +240,7 @@ fn meta_is_spliced_and_all_else_keeps_its_bytes() {
 }
 
 #[test]
-fn of_what_an_agent_says_of_itself_goes_on_what_is_listed() {
+fn of_an_agents_meta_only_the_listed_members_are_passed_on() {
     let said = r#"{"name":"a","_meta":{"deps":{"user_context":{"id": 1.0},"request_id":"r","cookie":"c"},"traceparent":"t","baggage":"b","user_context":"u","com.example/x":1,"io.modelcontextprotocol/related-task":{}}}"#;
     let params = Json::parse(said).unwrap();
     let passed = |context: &[&str]| {
@@ -265,7 +265,7 @@ fn of_what_an_agent_says_of_itself_goes_on_what_is_listed() {
 }
 
 #[tokio::test]
-async fn what_names_no_call_on_a_shared_connection_is_for_the_only_session_there_ever_was() {
+async fn a_notification_without_a_call_on_a_shared_connection_goes_to_the_only_session_that_ever_used_it() {
     let (link, mut far) = linked().await;
     let subscribers = Arc::clone(&link.shared.party.subscribers);
     let (first, second) = (Ear::new(), Ear::new());
@@ -276,7 +276,7 @@ async fn what_names_no_call_on_a_shared_connection_is_for_the_only_session_there
     far.say(notice("vendor/first")).await;
     assert_eq!(first.hears().await, ["vendor/first"]);
 
-    // It may be about the one that has left.
+    // It may concern the session that has left.
     subscribers.join(&two);
     subscribers.leave(one.session().unwrap());
     let (out, mut said) = mpsc::channel(4);
@@ -293,14 +293,14 @@ async fn what_names_no_call_on_a_shared_connection_is_for_the_only_session_there
     far.say(notice("notifications/tools/list_changed")).await;
     far.answer(&request, json!({})).await;
     assert!(matches!(waiting.await.unwrap(), Outcome::Answered(_)));
-    assert!(said.try_recv().is_err(), "nothing was said that is surely of this call");
-    assert_eq!(second.hears().await, ["notifications/tools/list_changed"], "what changed concerns everybody");
+    assert!(said.try_recv().is_err(), "neither notification certainly belongs to this call");
+    assert_eq!(second.hears().await, ["notifications/tools/list_changed"], "a change concerns all sessions");
     assert_eq!(first.heard(), ["vendor/first"]);
     assert_eq!(link.shared.strays.load(Ordering::Relaxed), 1);
 }
 
 #[tokio::test]
-async fn a_notification_says_of_its_hop_what_a_request_does() {
+async fn a_notification_carries_the_same_meta_as_a_request() {
     let (link, mut far) = linked().await;
     let params =
         Json::parse(r#"{"x":1,"_meta":{"io.modelcontextprotocol/clientCapabilities":{},"vendor/y":2}}"#).unwrap();

@@ -1,20 +1,20 @@
-//! How long a call may take, and what is left of it.
+//! The time that a call may take, and how much of it is left.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// The time of one call, with all that comes before it is sent.
+/// The time limit of one call, including everything that happens before it is sent.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CallTime {
-    /// All of it, as configured.
+    /// The whole time, as configured.
     pub(super) whole: Duration,
-    /// When it is over.
+    /// The deadline.
     pub(crate) until: Instant,
 }
 
 impl CallTime {
-    /// That of a call which begins now.
+    /// Returns the time of a call that begins now.
     pub(crate) fn of(whole: Duration) -> Self {
         Self { whole, until: Instant::now() + whole }
     }
@@ -23,7 +23,7 @@ impl CallTime {
         self.until.saturating_duration_since(Instant::now())
     }
 
-    /// What whoever called is told of a call that did not get away in time.
+    /// Returns the message for a call that could not be sent in time.
     pub(crate) fn is_over(&self) -> String {
         format!("the source was not ready for the call within {} s; nothing was sent", self.whole.as_secs_f32())
     }

@@ -1,4 +1,4 @@
-//! What a source can make a connection keep, and for how long.
+//! Limits on what a source can make a connection keep, and for how long.
 
 use tokio::time::sleep;
 
@@ -6,7 +6,7 @@ use super::*;
 use crate::call::SessionId;
 use crate::protocol::{Request, RpcError};
 
-/// An open link of one session, whose source may ask it.
+/// Opens a link that one session owns, so that the source may send requests.
 async fn owned(client: &Arc<dyn SourceClient>) -> (Link, Far) {
     let (transport, mut far) = wire();
     let client = Some(Arc::downgrade(client));
@@ -27,7 +27,7 @@ fn question(id: &str) -> Value {
     json!({ "jsonrpc": "2.0", "id": id, "method": "elicitation/create", "params": {} })
 }
 
-/// A session whose agent leaves all questions open.
+/// A session whose agent never answers.
 struct Thinker(SessionId);
 
 #[async_trait::async_trait]
@@ -48,7 +48,7 @@ impl SourceClient for Thinker {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_source_has_so_many_questions_open_and_one_under_each_id() {
+async fn the_open_requests_of_a_source_are_limited_and_have_different_ids() {
     let client: Arc<dyn SourceClient> = Arc::new(Thinker(SessionId::new()));
     let (link, mut far) = owned(&client).await;
     let free = || link.shared.places.available_permits();
@@ -59,7 +59,7 @@ async fn a_source_has_so_many_questions_open_and_one_under_each_id() {
         let refused = far.heard.recv().await.unwrap();
         assert_eq!((&refused["id"], &refused["error"]["code"]), (&json!("same"), &json!(-32600)), "{refused}");
     }
-    assert_eq!(free(), route::MAX_ASKED - 1, "the first is open, and nothing is kept of the others");
+    assert_eq!(free(), route::MAX_ASKED - 1, "the first is open, and the others hold no place");
     for number in 1..route::MAX_ASKED {
         far.say(question(&number.to_string())).await;
     }
@@ -72,18 +72,18 @@ async fn a_source_has_so_many_questions_open_and_one_under_each_id() {
     }
     far.say(question("same")).await;
     far.say(json!({ "jsonrpc": "2.0", "id": "p", "method": "ping" })).await;
-    assert_eq!(far.heard.recv().await.unwrap()["id"], "p", "what it has withdrawn it may ask again");
+    assert_eq!(far.heard.recv().await.unwrap()["id"], "p", "a request that was cancelled may be sent again");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_source_that_reads_no_answers_asks_no_more() {
+async fn requests_of_a_source_that_reads_no_answers_are_no_longer_put_to_the_agent() {
     let client = Ear::new().client();
     let (_link, mut far) = owned(&client).await;
     for number in 0..200 {
         far.say(question(&number.to_string())).await;
     }
     let (mut put, mut heard) = (0, 0);
-    // When all wait, there is nothing more to come.
+    // The timeout passes only when every task waits: then nothing more will come.
     while let Ok(Some(answer)) = tokio::time::timeout(Duration::from_secs(1), far.heard.recv()).await {
         heard += 1;
         put += usize::from(answer["error"]["code"] == RpcError::METHOD_NOT_FOUND);
@@ -92,7 +92,7 @@ async fn a_source_that_reads_no_answers_asks_no_more() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_source_that_lists_one_slow_page_after_the_other_is_not_waited_for() {
+async fn a_list_of_many_slow_pages_times_out_as_a_whole() {
     let (link, mut far) = linked().await;
     let serve = async {
         for page in 0.. {
@@ -103,7 +103,7 @@ async fn a_source_that_lists_one_slow_page_after_the_other_is_not_waited_for() {
     };
     let late = tokio::select! {
         listed = link.discover() => listed.unwrap_err(),
-        () = serve => panic!("it is listened to for ever"),
+        () = serve => panic!("the list is read for ever"),
     };
     assert_eq!(late, SourceError::Timeout { method: "tools/list".to_owned(), seconds: 45 });
 
@@ -119,13 +119,13 @@ async fn a_source_that_lists_one_slow_page_after_the_other_is_not_waited_for() {
     let deadlines = Deadlines { probe: None, ..Deadlines::default() };
     let late = tokio::select! {
         opened = Link::open(transport, deadlines, party()) => opened.err().unwrap(),
-        () = serve => panic!("it is waited for for ever"),
+        () = serve => panic!("the list is awaited for ever"),
     };
     assert_eq!(late, SourceError::Timeout { method: "tools/list".to_owned(), seconds: 45 });
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_source_that_takes_no_log_level_takes_half_of_the_time_of_one_call_and_none_of_the_next() {
+async fn a_log_level_that_is_not_answered_delays_one_call_by_half_its_time_and_not_the_next() {
     let (transport, mut far) = wire();
     let serve = async {
         let request = far.hear("initialize").await;
@@ -146,7 +146,7 @@ async fn a_source_that_takes_no_log_level_takes_half_of_the_time_of_one_call_and
     let begun = Instant::now();
     let silence = async {
         far.hear("logging/setLevel").await;
-        // Beside the call it hears that nobody waits for the level any more.
+        // The cancellation of the request for the level may come before the call.
         while far.heard.recv().await.unwrap()["method"] != "tools/call" {}
         begun.elapsed().as_secs()
     };
