@@ -1,8 +1,10 @@
-//! What all sources with a connection have in common: it is made when first needed, watched, and made again when it has broken.
+//! The supervision of sources with a connection: a connection is made when it is first needed, watched, and made again
+//! when it has broken.
 //!
-//! [`machine`] says when a source may be tried, [`line`] is a place where a connection is kept, [`drive`] the task that makes
-//! and watches it. A source has a line that is shared, and one for each session that cannot share. [`eras`] says in which era of the
-//! protocol a connection is made; a source that speaks both may have a second line, which agents of the older era share.
+//! [`machine`] says when a connection may be tried, a [`slot`] is a place where one is kept, and [`drive`] is the task
+//! that makes and watches it. A source has one shared connection slot, and one for each session that cannot share.
+//! [`eras`] says in which era of the protocol a connection is made; a source that speaks both may have a second shared
+//! slot, which legacy agents use.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -38,34 +40,34 @@ mod machine;
 mod own;
 mod slot;
 
-/// How one connection is made.
+/// The way to make a connection to one source.
 #[async_trait]
 pub(crate) trait Dial: Send + Sync + std::fmt::Debug + 'static {
-    /// Makes a connection. Cancellation safe: one that was half-way up is torn down.
+    /// Makes a connection. Cancellation safe: an incomplete connection is torn down.
     async fn dial(&self, deadlines: Deadlines, party: Party) -> Result<(Link, Discovery), SourceError>;
 
-    /// Waits, when the source is closed, for what must not be cut off.
+    /// Waits, when the source is closed, for work that must not be cut off.
     async fn settle(&self) {}
 }
 
-/// How a source is looked after.
+/// The settings by which a source is supervised.
 pub(crate) struct SupervisionConfig {
     pub(crate) name: SourceName,
-    /// Of each call.
+    /// The time limit of each call.
     pub(crate) timeout: Duration,
     pub(crate) concurrency: ConcurrencyLimit,
     pub(crate) lifecycle: Lifecycle,
-    /// How long a shared connection that nobody uses is kept.
+    /// How long an unused connection is kept.
     pub(crate) idle: Duration,
-    /// Wanted even if no session is there.
+    /// True if the source stays connected even without a session.
     pub(crate) eager: bool,
-    /// The only era that is spoken with it, if that is configured.
+    /// The only era in which the source is spoken to, if one is configured.
     pub(crate) era: Option<Era>,
-    /// Behind a network, which forgets connections that are silent.
+    /// True if the source is reached over a network, where idle connections may be dropped.
     pub(crate) remote: bool,
-    /// What of an agent's `_meta` it may have.
+    /// The members of an agent's `_meta` that the source may see.
     pub(crate) context: Arc<[String]>,
-    /// Takes what happens, for the ledger.
+    /// Records the source's events in the ledger.
     pub(crate) record: Recorder,
 }
 
@@ -86,8 +88,8 @@ impl SupervisionConfig {
     }
 }
 
-/// A source behind a shared connection in each era that its agents speak, and one for each session that cannot share. Connects to nothing before the first
-/// discovery or call. Dropping it ends all connections.
+/// A source with a shared connection for each era that its agents speak, and one for each session that cannot share.
+/// Connects to nothing before the first discovery or call. Dropping it closes all connections.
 pub(crate) struct Supervised<D> {
     core: Arc<Core<D>>,
 }
@@ -97,7 +99,7 @@ impl<D: Dial> Supervised<D> {
         Self { core: Arc::new(Core::new(supervision, dial)) }
     }
 
-    /// For tests that are in a hurry, before anything is connected.
+    /// Returns the parts that tests change, before anything is connected.
     #[cfg(test)]
     pub(super) fn tune(&mut self) -> &mut Core<D> {
         match Arc::get_mut(&mut self.core) {
@@ -159,7 +161,8 @@ impl<D: Dial> Source for Supervised<D> {
             if connection.link.has_owner() {
                 core.note_held(client, &connection, &permit, &outcome);
             }
-            // It had ended unnoticed, and the source surely did nothing with this call: nothing is replayed.
+            // The connection had ended unnoticed, and the source certainly did not act on this call, so sending it
+            // again is no replay.
             let ended = matches!(outcome, Outcome::NotSent(_)) && !connection.link.is_open();
             if !(ended && std::mem::take(&mut first)) {
                 return outcome;
@@ -179,7 +182,7 @@ impl<D: Dial> Source for Supervised<D> {
         loop {
             let (connection, _) = self.connect(client, Patience::Attempt).await.map_err(failed)?;
             let told = connection.link.notify(method, params, client, core.timeout).await;
-            // As for a call: what was surely not sent is no replay.
+            // As for a call: what was certainly not sent may be sent again.
             let unsent = matches!(&told, Err(error) if !matches!(error, SourceError::Timeout { .. }));
             if !(unsent && !connection.link.is_open() && std::mem::take(&mut first)) {
                 return told;
@@ -189,7 +192,8 @@ impl<D: Dial> Source for Supervised<D> {
 
     fn tell(&self, session: &SessionId, notification: Notification) {
         let line = self.core.own().get(session).cloned();
-        // One that is still being made is told nothing: what it asks for later is up to date.
+        // A connection that is still being made needs no notification: the source will ask later and get the current
+        // state.
         if let Some(connection) = line.and_then(|line| line.open()) {
             connection.link.tell(notification);
         }
@@ -233,7 +237,7 @@ impl<D: Dial> Source for Supervised<D> {
         let core = &self.core;
         core.forget();
         for line in core.own().placed() {
-            // The others are made when they are needed.
+            // Other sessions' connections are made when they are needed.
             core.end(&line, machine::Event::Restarted, cause, DRAIN_DEADLINE, line.must_stay());
         }
         let shared: Vec<_> = core.shared_lines().cloned().collect();
@@ -263,14 +267,14 @@ impl<D: Dial> Source for Supervised<D> {
 }
 
 impl<D: Dial> Supervised<D> {
-    /// Does over a connection what may be done twice. If the connection turns out to have ended, it is done once more over a new
-    /// one: a source that has forgotten a session says so only when it is asked.
+    /// Does work over a connection that may be repeated. If the connection turns out to have ended, the work is
+    /// repeated once over a new one: a source that has forgotten a session says so only when it gets a request.
     async fn over<T>(
         &self,
         client: &Arc<dyn SourceClient>,
         work: impl for<'a> Fn(&'a Connection, Option<Discovery>) -> BoxFuture<'a, Result<T, SourceError>>,
     ) -> Result<T, SourceError> {
-        // Where no session waits, somebody wants to know what comes of the next attempt.
+        // Without a session, the caller wants to know the result of the next attempt.
         let patience = if client.session().is_some() { Patience::Look } else { Patience::Attempt };
         let (connection, said) = self.connect(client, patience).await?;
         match work(&connection, said).await {
@@ -282,7 +286,7 @@ impl<D: Dial> Supervised<D> {
         }
     }
 
-    /// The open connection for a client, or a new one with what it said of itself.
+    /// Returns the open connection for a client, or a new one with what the source said of itself.
     async fn connect(
         &self,
         client: &Arc<dyn SourceClient>,
@@ -303,7 +307,7 @@ impl<D: Dial> Supervised<D> {
             }
             let mut news = line.news();
             let seen = match &waited {
-                // What was waited for may have shown that the source cannot be shared.
+                // The attempt may have shown that the source cannot be shared: then the slot is another.
                 Some((before, seen)) if Arc::ptr_eq(before, &line) => *seen,
                 _ => line.failures(),
             };
@@ -316,7 +320,7 @@ impl<D: Dial> Supervised<D> {
                 Wanted::Refused(error) => return Err(error),
                 Wanted::Wait => {}
             }
-            // The line holds the other end.
+            // Never an error: the slot holds the sender.
             let _ = news.changed().await;
             waited = Some((line, seen));
         }

@@ -1,4 +1,5 @@
-//! What a source and the drivers of its lines have in common: what is known of it, and who uses which line.
+//! The state that a source and the drivers of its connection slots share: what is known of the source, and which client
+//! uses which slot.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -25,31 +26,33 @@ use crate::source::link::{CallTime, Deadlines, Link, Opening, Party, Subscribers
 use crate::source::{Discovery, Relay, SourceClient, SourceError, Status};
 use crate::sync::{Mutex, MutexGuard};
 
-/// What the source and the drivers of its lines have in common.
+/// The state that a source and the drivers of its connection slots share.
 pub(in crate::source) struct Core<D> {
     pub(in crate::source) dial: D,
     pub(in crate::source) deadlines: Deadlines,
     pub(in crate::source) timeout: Duration,
     pub(super) supervision: SupervisionConfig,
     pub(super) counters: Arc<HealthCounters>,
-    /// Shared, in the newest era that the source speaks.
+    /// The shared slot for the newest era that the source speaks.
     pub(super) shared: Arc<ConnectionSlot>,
-    /// Shared by agents of the older era, at a source that may speak both. Made when the first of them comes.
+    /// The slot that legacy agents share, at a source that may speak both eras. Made when the first of them comes.
     shared_by_legacy: OnceLock<Arc<ConnectionSlot>>,
     own: Mutex<Own>,
     known: Mutex<Known>,
-    /// Calls with a connection each.
+    /// Places for calls that each have a connection of their own.
     single: Arc<Semaphore>,
-    /// Whether the source is being closed: what still waits for answers then has [`DRAIN_DEADLINE`](crate::source::DRAIN_DEADLINE).
+    /// True once the source is being closed: awaited answers then have
+    /// [`DRAIN_DEADLINE`](crate::source::DRAIN_DEADLINE).
     pub(super) closes: watch::Sender<bool>,
-    /// What ends connections that nobody uses any more.
+    /// The tasks that close connections which are no longer used.
     closing: Mutex<Vec<JoinHandle<()>>>,
     pub(super) eras: Eras,
-    /// It was met, and keeps something for each of its clients.
+    /// True if the source is known to keep state for each client.
     stateful: AtomicBool,
 }
 
-/// A connection for one use, and the room that it takes. However that use ends, what is left to say is said before it is closed.
+/// A connection for one use, and its place. However that use ends, queued control messages are sent before the
+/// connection is closed.
 pub(super) struct Single<D> {
     core: Arc<Core<D>>,
     pub(super) connection: Arc<Connection>,
@@ -60,7 +63,7 @@ impl<D> Drop for Single<D> {
     fn drop(&mut self) {
         let (connection, room) = (Arc::clone(&self.connection), self.room.take());
         self.core.close_later(async move {
-            // A source that takes nothing is not told.
+            // A source that takes no messages is closed without them.
             let _ = timeout(CLOSE_DEADLINE, connection.link.said()).await;
             connection.link.close().await;
             drop(room);
@@ -114,7 +117,7 @@ impl<D: Dial> Core<D> {
         }
     }
 
-    /// Remembers what a session has asked of the connection that it has to itself.
+    /// Remembers a session's settings on its own connection, if this call made one.
     pub(super) fn note_held(
         &self,
         client: &Arc<dyn SourceClient>,
@@ -130,7 +133,7 @@ impl<D: Dial> Core<D> {
         }
     }
 
-    /// A connection for one use.
+    /// Makes a connection for one use.
     pub(super) async fn single(
         self: &Arc<Self>,
         client: &Arc<dyn SourceClient>,
@@ -166,7 +169,7 @@ impl<D: Dial> Core<D> {
             return self.dial.dial(unprobed, party).await;
         }
         match self.dial.dial(self.deadlines.clone(), party.clone()).await {
-            // Older SDKs end the connection over any first message but `initialize`.
+            // Older SDKs end the connection if the first message is not `initialize`.
             Err(SourceError::Closed(why)) if opening == Opening::Newest => {
                 tracing::debug!(why, "a source ended when probed; connecting again without the probe");
                 self.dial.dial(unprobed, party).await
@@ -175,22 +178,22 @@ impl<D: Dial> Core<D> {
         }
     }
 
-    /// Whether a line whose connection has gone should have another without being asked.
+    /// Reports whether a slot that has lost its connection should get another before a caller asks for one.
     pub(super) fn wants(&self, line: &ConnectionSlot) -> bool {
         let wanted =
             if line.is_shared() { self.is_kept(line) || line.subscribers.listens() } else { line.client().is_some() };
         wanted && line.status() != Status::Stopped
     }
 
-    /// Whether a connection on this line is wanted even if nobody uses it.
+    /// Reports whether this slot is kept connected even if it is unused.
     pub(super) fn is_kept(&self, line: &ConnectionSlot) -> bool {
         self.supervision.eager && std::ptr::eq(line, &**self.main_line())
     }
 }
 
 impl<D: Dial> Core<D> {
-    /// The line that a client uses for this, as far as is known. Who declares nothing and only looks is content with a shared line:
-    /// nothing is kept of a look.
+    /// Returns the slot that a client uses, as far as is known. A client that declares nothing and only lists uses a
+    /// shared slot: listing leaves no state at the source.
     pub(super) fn line_for(&self, client: &Arc<dyn SourceClient>, patience: Patience) -> Arc<ConnectionSlot> {
         if self.cannot_share(client)
             && !self.only_looks(client, patience)
@@ -203,7 +206,8 @@ impl<D: Dial> Core<D> {
         line
     }
 
-    /// For whom a connection is made on a line: for the client who wants it, or for nobody if it is to be shared by all who look.
+    /// Returns the client for which a connection is made on a slot, or `None` if it will be shared by all clients that
+    /// only list.
     pub(super) fn made_for(
         &self,
         client: &Arc<dyn SourceClient>,
@@ -216,7 +220,7 @@ impl<D: Dial> Core<D> {
         patience == Patience::Look && client.capabilities() == Json::empty_object() && !self.has_own(client)
     }
 
-    /// Gives a line of a session a place, for which another may have to go.
+    /// Gives a session's slot a place, for which another may have to give up its own.
     pub(super) fn place(self: &Arc<Self>, line: &Arc<ConnectionSlot>) -> Result<(), SourceError> {
         let (new, leaving) = self.own().place(line).map_err(|full| {
             let (count, whose) = match full {
@@ -224,12 +228,12 @@ impl<D: Dial> Core<D> {
                 Full::All => (MAX_OWN, "several callers' sessions"),
             };
             SourceError::Start(format!(
-                "{count} connections of their own to this source are in use by {whose}, as many as there may be; wait until one of \
+                "{count} connections to this source are in use by {whose}, which is the limit; wait until one of \
                  their calls has ended"
             ))
         })?;
         if let Some(owner) = line.owner().filter(|_| new) {
-            // Its own connection tells it of changes.
+            // The session is notified of changes over its own connection.
             self.shared_lines().for_each(|line| line.subscribers.leave(&owner.session));
         }
         if let Some(leaving) = leaving {
@@ -239,7 +243,7 @@ impl<D: Dial> Core<D> {
         Ok(())
     }
 
-    /// Ends what a line has, and begins anew if that is wanted. Does not wait for it.
+    /// Ends the driver and the connection of a slot, and connects again if `again` is set. Does not wait for it.
     pub(super) fn end(
         self: &Arc<Self>,
         line: &Arc<ConnectionSlot>,
@@ -256,7 +260,7 @@ impl<D: Dial> Core<D> {
 }
 
 impl<D> Core<D> {
-    /// The driver of a line has nothing more to do.
+    /// Releases a slot's place when its driver ends.
     pub(super) fn leave(&self, line: &ConnectionSlot) {
         if self.own().release(line) {
             self.hears_with_others(line);
@@ -264,15 +268,15 @@ impl<D> Core<D> {
         line.leave();
     }
 
-    /// Lets a session that has no connection of its own any more hear what is told to all.
+    /// Subscribes a session that no longer has its own connection to the notifications of the shared one.
     fn hears_with_others(&self, line: &ConnectionSlot) {
         if let Some(client) = line.owner().and_then(|owner| owner.client.upgrade()) {
             self.shared_line_for(&client).subscribers.join(&client);
         }
     }
 
-    /// What the source said a moment ago to somebody who declared the same, for one of a crowd that would have to connect to hear
-    /// it. Who declares nothing has the shared connection for that.
+    /// Returns the recent discovery for a client that declared the same capabilities, for a crowd of sessions that
+    /// would otherwise connect only to list. A client that declares nothing uses the shared connection for that.
     pub(super) fn known_to(&self, client: &Arc<dyn SourceClient>) -> Option<Discovery> {
         let declared = client.capabilities();
         if declared == Json::empty_object() || !self.cannot_share(client) || self.has_own(client) {
@@ -286,7 +290,7 @@ impl<D> Core<D> {
         Some(discovery)
     }
 
-    /// Remembers what a source has said that has just been met.
+    /// Remembers the discovery of a legacy source over a new connection.
     pub(super) fn remember(&self, connection: &Connection, discovery: &Discovery) {
         if !connection.link.is_modern() {
             let (declared, changes) =
@@ -295,7 +299,7 @@ impl<D> Core<D> {
         }
     }
 
-    /// Forgets what the source said, and that it keeps something for each of its clients.
+    /// Forgets the recent discoveries, and that the source keeps state for each client.
     pub(super) fn forget(&self) {
         self.known().clear();
         self.stateful.store(false, Ordering::Relaxed);
@@ -309,12 +313,12 @@ impl<D> Core<D> {
         self.known.lock()
     }
 
-    /// The shared line that a client would use.
+    /// Returns the shared slot that a client would use.
     fn shared_line_for(&self, client: &Arc<dyn SourceClient>) -> Arc<ConnectionSlot> {
         let line = match self.eras.opening_for(&**client) {
             Opening::LegacyFirst => match self.shared_by_legacy.get() {
                 Some(line) => line,
-                // Nothing more is begun: its line is stopped, which a new one would not be.
+                // The source is being closed: this slot is stopped, and a new one would not be.
                 None if *self.closes.borrow() => &self.shared,
                 None => self
                     .shared_by_legacy
@@ -325,29 +329,29 @@ impl<D> Core<D> {
         Arc::clone(line)
     }
 
-    /// The shared line for whoever wants the newest era that the source speaks. If that is the older one, and agents of it met the
-    /// source first, it is theirs, so that a source of one era has one shared connection.
+    /// Returns the shared slot for the newest era that the source speaks. If that is the legacy one, and legacy agents
+    /// connected first, it is theirs, so that a source of one era has one shared connection.
     pub(super) fn main_line(&self) -> &Arc<ConnectionSlot> {
         if self.eras.only() == Some(Era::Legacy) { self.line_with_initialize() } else { &self.shared }
     }
 
-    /// The shared line for connections that begin with `initialize`.
+    /// Returns the shared slot for connections that begin with `initialize`.
     pub(super) fn line_with_initialize(&self) -> &Arc<ConnectionSlot> {
         self.shared_by_legacy.get().unwrap_or(&self.shared)
     }
 
-    /// The lines that are shared, as far as there are any.
+    /// Returns the shared slots.
     pub(super) fn shared_lines(&self) -> impl Iterator<Item = &Arc<ConnectionSlot>> {
         std::iter::once(&self.shared).chain(self.shared_by_legacy.get())
     }
 
-    /// Whether it is known already that this client needs a connection of its own.
+    /// Reports whether it is already known that this client needs a connection of its own.
     fn cannot_share(&self, client: &Arc<dyn SourceClient>) -> bool {
         let declares = || self.stateful.load(Ordering::Relaxed) || client.capabilities() != Json::empty_object();
         client.session().is_some() && self.eras.is_legacy_for(&**client) && declares()
     }
 
-    /// The line of a client's own. None for who is no session.
+    /// Returns the slot of a client's session, or `None` for a client without a session.
     pub(super) fn own_line(&self, client: &Arc<dyn SourceClient>) -> Option<Arc<ConnectionSlot>> {
         let session = client.session()?;
         let owner =
@@ -356,15 +360,15 @@ impl<D> Core<D> {
         Some(self.own().get_or_insert(session, || ConnectionSlot::new(&self.counters, Some(owner()), opening)))
     }
 
-    /// Remembers what a source is like that was met.
+    /// Remembers what a new connection has shown of the source.
     pub(super) fn learn(&self, opening: Opening, modern: bool, stateful: bool) {
         self.eras.learn(opening, modern);
         self.stateful.fetch_or(stateful, Ordering::Relaxed);
     }
 
-    /// Ends something that nobody waits for before the source is closed.
+    /// Runs something to its end in the background; only the closing of the source waits for it.
     pub(super) fn close_later(&self, closing: impl Future<Output = ()> + Send + 'static) {
-        // Dropped outside a runtime, it ends too, and nobody can wait for that.
+        // Outside a runtime it is dropped, which also ends the connection, and nothing can wait.
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         let mut tasks = self.closing();
         tasks.retain(|task| !task.is_finished());

@@ -1,7 +1,8 @@
-//! One connection, and what it listed last.
+//! One connection, and the digests of what the source listed last over it.
 //!
-//! Invariant 7: a call goes out only if the connection it goes over has listed the very definition that the caller was
-//! shown. A source that comes back with other tools, or lists others to somebody else, is not called on old terms.
+//! Invariant 7: a call is sent over a connection only if the source has listed over it exactly the definition that the
+//! caller was shown. A source that comes back with other tools, or lists other tools to another client, is not called
+//! under the earlier definitions.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -14,32 +15,32 @@ use crate::source::link::Link;
 use crate::source::{Discovery, Listed, SourceError};
 use crate::sync::{Mutex, MutexGuard};
 
-/// The digest of each definition, by the source's own name for it.
+/// The digest of each definition, by the source's own name for the item.
 pub(super) type Digests = HashMap<String, Digest>;
 
-/// One connection, and what it listed last.
+/// One connection, and the digests of what the source listed last over it.
 pub(super) struct Connection {
     pub(super) link: Link,
-    /// Whether the source knows tasks, which end with the connection that began them.
+    /// True if the source supports tasks, which end with the connection that began them.
     pub(super) has_tasks: bool,
     listed: Mutex<HashMap<ItemKind, Digests>>,
 }
 
 impl Connection {
-    /// A connection that has just listed its tools.
+    /// Returns a connection over which the tools have just been listed.
     pub(super) fn new(link: Link, tools: &Listed) -> Self {
         let has_tasks = link.declares("tasks");
         Self { link, has_tasks, listed: Mutex::new(HashMap::from([(ItemKind::Tool, digests(ItemKind::Tool, tools))])) }
     }
 
-    /// What the source says of itself now, with its tools.
+    /// Lists the tools again, and returns them with what the source said of itself.
     pub(super) async fn discover(&self) -> Result<Discovery, SourceError> {
         let discovery = self.link.discover().await?;
         self.note(ItemKind::Tool, &discovery.tools);
         Ok(discovery)
     }
 
-    /// What it offers of one kind now.
+    /// Lists the items of one kind again.
     pub(super) async fn list(&self, kind: ItemKind) -> Result<Listed, SourceError> {
         let listed = self.link.list(kind).await?;
         self.note(kind, &listed);
@@ -50,13 +51,13 @@ impl Connection {
         self.listed().insert(kind, digests(kind, list));
     }
 
-    /// The tools that it listed last.
+    /// Returns the digests of the tools that were listed last.
     pub(super) fn tools(&self) -> Digests {
         self.listed().get(&ItemKind::Tool).cloned().unwrap_or_default()
     }
 
-    /// Why this call must not go out over this connection. What a resource is changes with what is in it; a tool or a
-    /// prompt is what the caller was shown.
+    /// Returns the reason why this call must not be sent over this connection, if there is one. Only tools and prompts
+    /// have to be what the caller was shown: the description of a resource may change with its content.
     pub(super) async fn objection(&self, call: &Call) -> Option<String> {
         let item = &call.item;
         if !matches!(item.kind, ItemKind::Tool | ItemKind::Prompt) {
@@ -84,9 +85,9 @@ impl Connection {
         ))
     }
 
-    /// Lets the answers that are waited for arrive, for at most `patience`, and ends.
+    /// Waits at most `patience` for the awaited answers, and closes the connection.
     pub(super) async fn retire(&self, patience: Duration) {
-        // Who still waits then is told that nothing is known.
+        // Calls that still wait then end as unknown.
         let _ = tokio::time::timeout(patience, self.link.drained()).await;
         self.link.close().await;
     }
@@ -98,6 +99,6 @@ impl Connection {
 
 fn digests(kind: ItemKind, list: &Listed) -> Digests {
     let digest = |item: &Json| Some((item.get_str(kind.key())?, Digest::of_json(item).ok()?));
-    // Of a name that is listed twice the first counts, as it does in the catalog.
+    // If a name is listed twice, the first definition counts, as in the catalog.
     list.items.iter().rev().filter_map(digest).collect()
 }

@@ -1,4 +1,4 @@
-//! The task that makes the connection of a line, watches it, and makes it again.
+//! The driver of a connection slot: the task that makes its connection, watches it, and makes it again.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -17,43 +17,43 @@ use crate::protocol::Notification;
 use crate::source::link::{Ended, Link, Opening};
 use crate::source::{DRAIN_DEADLINE, Discovery, SourceClient};
 
-/// How often a remote source is asked whether it lives, so that nothing on the way to it forgets the connection: below the
-/// idle time of common load balancers, which begins at 4 minutes.
+/// How often a remote source is sent a ping, so that nothing on the way drops the connection: below the idle timeout of
+/// common load balancers, which begins at 4 minutes.
 const KEEPALIVE: Duration = Duration::from_secs(180);
 
-/// How long it has to answer.
+/// How long the source may take to answer a ping.
 const PING_DEADLINE: Duration = Duration::from_secs(10);
 
-/// Questions in a row that may stay unanswered before the connection is given up.
+/// The number of consecutive unanswered pings after which the connection is given up.
 const MAX_SILENCES: u32 = 2;
 
-/// How long a new connection may take to be told what the one before it knew.
+/// How long it may take to restore a session's settings on a new connection.
 const RESTORE_DEADLINE: Duration = Duration::from_secs(5);
 
-/// Where a driver begins.
+/// The step with which a driver begins.
 pub(super) enum Begin {
-    /// With an attempt, for the client who asked, if one in particular did.
+    /// An attempt to connect, for the client that asked, if there is one.
     Attempt(Option<Weak<dyn SourceClient>>),
-    /// With a connection that stands.
+    /// An open connection, to be watched.
     Keep(Arc<Connection>),
-    /// With the end of what there is.
+    /// The end of the present driver and connection.
     End(End),
 }
 
-/// How what a line has is ended.
+/// The driver and the connection of a slot that are to be ended, and how.
 pub(super) struct End {
-    /// The driver before this one.
+    /// The previous driver.
     pub(super) before: Option<JoinHandle<()>>,
     pub(super) connection: Option<Arc<Connection>>,
     pub(super) event: Event,
     pub(super) cause: String,
-    /// How long answers that are waited for may still take.
+    /// How long awaited answers may still take.
     pub(super) patience: Duration,
-    /// Whether another connection is made then.
+    /// True if another connection is made afterwards.
     pub(super) again: bool,
 }
 
-/// Makes connections for as long as somebody wants them and the line is not stopped.
+/// Makes connections for as long as they are wanted and the slot is not stopped.
 pub(super) fn drive<D: Dial>(core: Arc<Core<D>>, line: Arc<ConnectionSlot>, begin: Begin) -> BoxFuture<'static, ()> {
     Box::pin(work(core, line, begin))
 }
@@ -81,11 +81,11 @@ async fn work<D: Dial>(core: Arc<Core<D>>, line: Arc<ConnectionSlot>, begin: Beg
     }
 }
 
-/// Ends what a line has.
+/// Ends the previous driver and the connection of a slot.
 async fn finish(line: &ConnectionSlot, end: End) {
     if let Some(before) = end.before {
         before.abort();
-        // Cancelled, most likely; what it was making is gone with it.
+        // Cancelled, most likely; an incomplete connection is dropped with it.
         let _ = before.await;
     }
     line.ended(end.event, &end.cause);
@@ -94,17 +94,17 @@ async fn finish(line: &ConnectionSlot, end: End) {
     }
 }
 
-/// What came of an attempt.
+/// The result of an attempt.
 enum Made {
-    /// A connection on this line.
+    /// A connection on this slot.
     Here(Arc<Connection>),
-    /// Nothing for this line: the connection is a session's own, or none may be made.
+    /// Nothing for this slot: the connection belongs to another slot, or none may be made.
     Elsewhere,
-    /// None.
+    /// The attempt failed.
     Not,
 }
 
-/// One attempt, when it is time.
+/// Makes one attempt to connect, once it is due.
 async fn attempt<D: Dial>(
     core: &Arc<Core<D>>,
     line: &Arc<ConnectionSlot>,
@@ -128,7 +128,7 @@ async fn attempt<D: Dial>(
     }
 }
 
-/// Puts a connection where it belongs.
+/// Puts a new connection into the slot that it belongs to.
 async fn settle<D: Dial>(
     core: &Arc<Core<D>>,
     line: &Arc<ConnectionSlot>,
@@ -138,17 +138,17 @@ async fn settle<D: Dial>(
 ) -> Made {
     let (modern, stateful, owned) = (link.is_modern(), link.keeps_state(), link.has_owner());
     let connection = Arc::new(Connection::new(link, &discovery.tools));
-    // Met for the first time, the source turned out to be one that cannot be shared, or to speak one era alone.
+    // The first connection may show that the source cannot be shared, or speaks only one era.
     let home = match line.is_shared() {
         true if owned => {
             let own = core.own_line(client).filter(|own| core.place(own).is_ok());
-            Some((own, "the source keeps something for the session that met it"))
+            Some((own, "the source keeps state for each session"))
         }
         true if modern && line.opening() == Opening::LegacyFirst => {
-            Some((Some(Arc::clone(&core.shared)), "the source speaks the newest era alone"))
+            Some((Some(Arc::clone(&core.shared)), "the source speaks only the newest era"))
         }
         true if !modern && !Arc::ptr_eq(line, core.line_with_initialize()) => {
-            Some((Some(Arc::clone(core.line_with_initialize())), "the source speaks the older era alone"))
+            Some((Some(Arc::clone(core.line_with_initialize())), "the source speaks only the older era"))
         }
         _ => None,
     };
@@ -159,7 +159,7 @@ async fn settle<D: Dial>(
                 home.opened(&connection, discovery);
                 home.driven_by(tokio::spawn(drive(Arc::clone(core), Arc::clone(&home), Begin::Keep(connection))));
             }
-            // There is another already, or may be none.
+            // That slot has a connection already, or may have none.
             _ => connection.link.close().await,
         }
         core.learn(line.opening(), modern, stateful);
@@ -179,16 +179,18 @@ async fn settle<D: Dial>(
     Made::Here(connection)
 }
 
-/// Tells a new connection of a session what the one before it knew. What the source refuses, it refuses.
+/// Restores a session's settings on its new connection. A refusal of the source is ignored.
 async fn restore(line: &ConnectionSlot, connection: &Connection) {
     let held = line.held();
     let told = held.requests().map(|(method, params)| connection.link.repeat(method, params));
     if timeout(RESTORE_DEADLINE, join_all(told)).await.is_err() {
-        tracing::warn!("a source was not told in time what its connection before knew: log level, subscriptions");
+        tracing::warn!(
+            "the log level and subscriptions of a session were not restored in time on its new connection to a source"
+        );
     }
 }
 
-/// Tells the sessions that use a line that the source is back, and not as they knew it.
+/// Notifies the sessions that use a slot that the source is back and its lists may have changed.
 async fn announce<D: Dial>(core: &Core<D>, line: &ConnectionSlot, connection: &Connection) {
     for (kind, capability) in
         [(ItemKind::Tool, None), (ItemKind::Prompt, Some("prompts")), (ItemKind::Resource, Some("resources"))]
@@ -208,11 +210,11 @@ async fn announce<D: Dial>(core: &Core<D>, line: &ConnectionSlot, connection: &C
     }
 }
 
-/// Watches a connection until it does not stand any more. Whether it was ended because nobody needed it.
+/// Watches a connection until it has ended. Reports whether it was closed because it was idle.
 async fn keep<D: Dial>(core: &Core<D>, line: &ConnectionSlot, connection: Arc<Connection>) -> bool {
     let (mut silences, mut late) = (0, 0);
     let mut next_ping = Instant::now() + KEEPALIVE;
-    // The one of an eager source is wanted even if no session is there.
+    // The connection of an eager source is kept even without a session.
     let rests = !core.is_kept(line);
     let mut dead = false;
     let (event, why) = loop {
@@ -229,7 +231,7 @@ async fn keep<D: Dial>(core: &Core<D>, line: &ConnectionSlot, connection: Arc<Co
                     match ping(core, &connection).await {
                         None => {
                             late = 0;
-                            line.noticed(Event::Answered, "it answers a question whether it lives: it is slow");
+                            line.noticed(Event::Answered, "it answered a ping: it is slow");
                         }
                         Some(why) => {
                             dead = true;
@@ -263,14 +265,14 @@ async fn keep<D: Dial>(core: &Core<D>, line: &ConnectionSlot, connection: Arc<Co
     };
     line.ended(event, &why);
     if dead {
-        // No answer is on its way, and the next process may need what this one has.
+        // No answer is on its way, and the next process may need what this one holds.
         connection.link.close().await;
         return false;
     }
-    // Answers may still be on their way, and hold nobody up who wants the next connection.
+    // Answers may still be on their way; waiting for them must not delay the next connection.
     let (timeout, mut closes) = (core.timeout, core.closes.subscribe());
     core.close_later(async move {
-        // An error is the end of the source, too.
+        // An error means that the source was dropped.
         let closes = async { closes.wait_for(|closes| *closes).await.is_ok() };
         tokio::select! {
             () = connection.retire(timeout) => {}
@@ -280,7 +282,7 @@ async fn keep<D: Dial>(core: &Core<D>, line: &ConnectionSlot, connection: Arc<Co
     event == Event::Rested
 }
 
-/// Asks a source whether it lives. Why it seems not to, if so.
+/// Sends a ping to a source. Returns the error if it is not answered.
 pub(super) async fn ping<D>(core: &Core<D>, connection: &Connection) -> Option<String> {
     match connection.link.ping(PING_DEADLINE).await {
         Ok(()) => {

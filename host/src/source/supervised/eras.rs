@@ -1,7 +1,8 @@
-//! Which eras of the protocol a source speaks, as far as is known, and in which one a connection to it is made.
+//! The eras of the protocol that a source speaks, as far as is known, and the era in which a connection to it is made.
 //!
-//! A connection is made in the era of the agent that it is for, as what a server's tools do beside answering may exist in one
-//! era alone. Nothing is asked twice over one connection to find that out: some servers speak one era per process.
+//! A connection is made in the era of its agent, because what a server's tools do besides answering may exist in one
+//! era only. Once an era is agreed, the other is not tried over the same connection to learn more: some servers speak
+//! one era per process.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -12,23 +13,23 @@ use crate::source::link::Opening;
 /// The eras that a source speaks.
 #[derive(Debug, Default)]
 pub(super) struct Eras {
-    /// The only one that is spoken with it, whatever it speaks: `era` of its configuration.
+    /// The only era to be used, whatever the source speaks: `era` of its configuration.
     fixed: Option<Era>,
-    /// A connection with `initialize` was made.
+    /// True once a connection was made with `initialize`.
     legacy_met: AtomicBool,
-    /// The newest era was tried, and it spoke the older one.
+    /// True if the newest era was tried, and the source spoke the older one.
     modern_missing: AtomicBool,
-    /// `initialize` was tried, and it spoke the newest era.
+    /// True if `initialize` was tried, and the source spoke the newest era.
     legacy_missing: AtomicBool,
 }
 
 impl Eras {
-    /// Nothing is known yet but what the configuration says.
+    /// Returns eras of which only the configured one, if any, is known.
     pub(super) fn of(fixed: Option<Era>) -> Self {
         Self { fixed, ..Self::default() }
     }
 
-    /// The only era that can be spoken with the source; None if there are two, or nobody has tried yet.
+    /// Returns the only era that can be used with the source, or `None` if there are two or it is not known yet.
     pub(super) fn only(&self) -> Option<Era> {
         let learned = match () {
             () if self.modern_missing.load(Ordering::Relaxed) => Some(Era::Legacy),
@@ -38,7 +39,7 @@ impl Eras {
         self.fixed.or(learned)
     }
 
-    /// How a connection for this client begins.
+    /// Returns how a connection for this client begins.
     pub(super) fn opening_for(&self, client: &dyn SourceClient) -> Opening {
         match self.only() {
             None if client.era() == Some(Era::Legacy) => Opening::LegacyFirst,
@@ -46,23 +47,23 @@ impl Eras {
         }
     }
 
-    /// Whether it is known that a connection for this client begins with `initialize`.
+    /// Reports whether it is known that a connection for this client begins with `initialize`.
     pub(super) fn is_legacy_for(&self, client: &dyn SourceClient) -> bool {
         let wanted = self.only() == Some(Era::Legacy) || self.opening_for(client) == Opening::LegacyFirst;
         wanted && self.legacy_met.load(Ordering::Relaxed)
     }
 
-    /// The same beginning as the configuration has it.
+    /// Returns `opening`, or [`Opening::Modern`] if that is the only era configured.
     pub(super) fn settled(&self, opening: Opening) -> Opening {
         if self.fixed == Some(Era::Modern) { Opening::Modern } else { opening }
     }
 
-    /// Whether to ask for the newest era before `initialize`. `from_nothing`, what was learned does not count.
+    /// Reports whether to try the newest era before `initialize`. With `from_nothing`, what was learned does not count.
     pub(super) fn probes(&self, from_nothing: bool) -> bool {
         self.fixed.is_none() && (from_nothing || !self.modern_missing.load(Ordering::Relaxed))
     }
 
-    /// Remembers in which era a connection was made that began so.
+    /// Remembers the era in which a connection was made that began with `opening`.
     pub(super) fn learn(&self, opening: Opening, modern: bool) {
         let note = |fact: &AtomicBool, is| fact.store(is, Ordering::Relaxed);
         if modern {

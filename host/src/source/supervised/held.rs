@@ -1,4 +1,4 @@
-//! What a session has asked of the connection that it has to itself, so that the next one knows it too.
+//! The settings that a session has made on its own connection, so that they can be restored on the next one.
 
 use std::collections::HashMap;
 
@@ -6,38 +6,38 @@ use crate::call::Outcome;
 use crate::gate::Permit;
 use crate::protocol::{Answer, Json, Method};
 
-/// Subscriptions of one session that are made again. Far more than a person looks at.
+/// The most subscriptions of one session that are restored. Far more than a person looks at.
 const MAX_FOLLOWED: usize = 256;
 
-/// What a session has asked of the connection that it has to itself, so that the next one knows it too.
+/// The settings that a session has made on its own connection, so that they can be restored on the next one.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Held {
-    /// The least grave log messages that it wants.
+    /// The log level that the session has set.
     level: Option<Json>,
-    /// The resources that it has subscribed to.
+    /// The resources that the session has subscribed to, by URI.
     followed: HashMap<String, Json>,
-    /// Whether it has begun a task, which ends with its connection.
+    /// True if the session has begun a task, which ends with the connection.
     tasks: bool,
 }
 
 impl Held {
-    /// Whether the session waits for something that only this very connection can bring.
+    /// Reports whether the session waits for something that only this connection can deliver: a task or a change.
     pub(super) fn must_stay(&self) -> bool {
         self.tasks || !self.followed.is_empty()
     }
 
-    /// The connection has ended, and what cannot be told to another with it.
+    /// Notes that the connection has ended, and with it all tasks.
     pub(super) fn end(&mut self) {
         self.tasks = false;
     }
 
-    /// The requests that tell a new connection what the one before it knew.
+    /// Returns the requests that restore the settings on a new connection.
     pub(super) fn requests(&self) -> impl Iterator<Item = (Method, Json)> {
         let level = self.level.iter().map(|level| (Method::LoggingSetLevel, with("level", level)));
         level.chain(self.followed.values().map(|uri| (Method::ResourcesSubscribe, with("uri", uri))))
     }
 
-    /// Takes note of a request that was answered.
+    /// Notes a request that was answered.
     fn note(&mut self, method: &Method, params: &Json) {
         let uri = || Some((params.get_str("uri")?, params.get("uri")?));
         match method {
@@ -56,7 +56,8 @@ impl Held {
     }
 }
 
-/// What a line must remember of a call that has ended, if anything. `has_tasks` says whether the source knows tasks.
+/// Returns the change to make to [`Held`] after a call, or `None` if there is nothing to remember. `has_tasks` says
+/// whether the source supports tasks.
 pub(super) fn noted<'a>(
     permit: &'a Permit,
     outcome: &Outcome,

@@ -1,8 +1,8 @@
-//! What a source has said to a client that declares the same, for a crowd of sessions that would have to connect only to hear it
-//! again.
+//! The recent discoveries of a source, by the capabilities that clients declared, for a crowd of sessions that would
+//! otherwise connect only to get the same lists again.
 //!
-//! A legacy source learns what a client can do when the connection is made, and may list other tools to a client that can do more.
-//! So what it listed stands for those who declare the very same, and for nobody else.
+//! A legacy source learns a client's capabilities when the connection is made, and may list other tools to a client
+//! that has more. So what it listed is given only to clients that declare exactly the same.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -12,14 +12,14 @@ use tokio::time::Instant;
 use crate::protocol::Json;
 use crate::source::Discovery;
 
-/// How long what a source said to one session stands for others: less than a person takes to wonder why a change is not seen, and
-/// long enough that a crowd of sessions does not connect for each.
+/// How long a discovery for one session is used for others: shorter than a person waits before they miss a change, and
+/// long enough that not every session of a crowd connects.
 const KNOWN_FOR: Duration = Duration::from_secs(60);
 
-/// How many sorts of clients are told apart. There are a few programs, each of which declares one thing.
+/// The most sets of declared capabilities that are kept. There are a few agent programs, each with one set.
 const MAX_KNOWN: usize = 16;
 
-/// What a source has said, by what was declared to it.
+/// The recent discoveries of a source, by the capabilities that were declared to it.
 #[derive(Default)]
 pub(super) struct Known(HashMap<Json, Entry>);
 
@@ -31,7 +31,7 @@ struct Entry {
 }
 
 impl Known {
-    /// What the source says to whoever declares this, if it was said a moment ago and nothing has changed since.
+    /// Returns the discovery for clients that declare this, if it is recent and no list has changed since.
     pub(super) fn get(&self, declared: &Json, changes: u64) -> Option<Discovery> {
         let entry = self.0.get(declared)?;
         (entry.changes == changes && entry.at.elapsed() < KNOWN_FOR).then(|| entry.discovery.clone())

@@ -1,7 +1,7 @@
-//! The life of one place where a connection is kept, as a machine: events in, state out.
+//! The life of a connection slot as a state machine: events in, state out.
 //!
-//! It reads no clock, throws no dice and does nothing; what time it is and what chance says are handed in. So every rule about
-//! when a source is tried again stands here, and can be tested without waiting.
+//! The machine reads no clock, draws no random numbers and does no I/O; the time and the chance are passed in. So all
+//! rules about when a source is tried again are here, and can be tested without waiting.
 
 use std::time::Duration;
 
@@ -9,70 +9,74 @@ use tokio::time::Instant;
 
 use crate::source::Status;
 
-/// Reconnections that may be tried in a row, which take a quarter of a minute: a source that restarts is back by then.
+/// The number of attempts to reconnect in a row, which take a quarter of a minute: a source that restarts is back by
+/// then.
 pub(super) const ATTEMPTS: u32 = 5;
 
-/// The pause before the first of them; each further one is twice as long, up to 8 s.
+/// The pause before the first attempt to reconnect; each further pause is twice as long, up to 8 s.
 pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(500);
 
-/// How long a connection must stand for the attempts to count anew. A source that dies sooner each time is in a crash loop.
+/// How long a connection must last for the attempts to be counted from zero again. A source that ends sooner each time
+/// is in a crash loop.
 pub(super) const STABLE: Duration = Duration::from_secs(60);
 
-/// How long a connection must stand for its session to expire in good order. A source that forgets it sooner, time and again,
-/// would have us reconnect without pause.
+/// How long a connection must last for the expiry of its session to be normal. A source that forgets the session sooner
+/// each time would make the broker reconnect without pause.
 pub(super) const SETTLED: Duration = Duration::from_secs(5);
 
-/// How long a source is left alone once all attempts are spent, and again after each single one from then on.
+/// How long a source is left alone once all attempts are spent, and again after each further attempt.
 pub(super) const COOL_DOWN: Duration = Duration::from_secs(60);
 
-/// Requests in a row without an answer in time after which a source is asked whether it lives. One or two are slow calls.
+/// The number of consecutive requests that time out before a source is sent a ping. One or two may be slow calls.
 pub(super) const TIMEOUTS: u32 = 3;
 
-/// By how much of itself chance may shorten a pause, so that sources that fell together do not rise together.
+/// The fraction by which chance may shorten a pause, so that sources that failed together are not retried together.
 pub(super) const JITTER: f64 = 0.25;
 
-/// What happens to a connection.
+/// An event in the life of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Event {
-    /// One is being made.
+    /// A connection is being made.
     Begun,
-    /// It stands.
+    /// The connection is open.
     Opened,
-    /// It could not be made.
+    /// The connection could not be made.
     Refused,
-    /// It was made, and belongs elsewhere.
+    /// The connection was made, but belongs to another slot.
     HandedOver,
-    /// It has ended, and nobody wanted it to.
+    /// The connection has ended unexpectedly.
     Lost,
-    /// The source forgot the session, as it may at any time; a new one is had for the asking, unless it does so all the time.
+    /// The source forgot the session, as it may at any time. A new one is opened at once, unless this happens again and
+    /// again.
     Expired,
-    /// Nobody needed it, and it was ended.
+    /// The connection was idle, or its place was needed, and it was closed.
     Rested,
-    /// The source does not answer when it is asked whether it lives.
+    /// The source did not answer a ping.
     Silent,
-    /// It answers again.
+    /// The source answers pings again.
     Answered,
-    /// So many requests in a row had no answer in time.
+    /// This many requests in a row have timed out.
     TimedOut(u32),
-    /// The operator wants it to be made anew.
+    /// The operator wants the connection to be made again.
     Restarted,
-    /// No more of it, ever.
+    /// The slot was stopped for good.
     Stopped,
 }
 
-/// Where a connection is in its life, and when another may be made.
+/// The state of a connection, and the time when the next may be made.
 #[derive(Debug, Clone)]
 pub(super) struct Machine {
     status: Status,
-    /// Of `BackingOff` and `Failed`.
+    /// When the next attempt is due, in `BackingOff` and `Failed`.
     not_before: Option<Instant>,
-    /// Attempts to reconnect, since a connection was last stable.
+    /// The attempts to reconnect since a connection was last stable.
     spent: u32,
-    /// Since when the connection stands.
+    /// When the connection was opened.
     since: Option<Instant>,
-    /// Whether one ever stood.
+    /// True if there has ever been an open connection.
     met: bool,
-    /// Whether so many requests had no answer that the source may be dead. Ends with an answer, or with the connection.
+    /// True if so many requests timed out that the source may be dead. Reset by an answer to a ping, or by the end of
+    /// the connection.
     doubted: bool,
 }
 
@@ -87,28 +91,29 @@ impl Machine {
         self.status
     }
 
-    /// Before when no connection may be begun; None for at once.
+    /// Returns the time before which no connection may be begun, or `None` if one may be begun at once.
     pub(super) fn not_before(&self) -> Option<Instant> {
         self.not_before
     }
 
-    /// Whether a connection has ever stood.
+    /// Reports whether there has ever been an open connection.
     pub(super) fn met(&self) -> bool {
         self.met
     }
 
-    /// Whether the source has to be asked whether it lives, as it answers nothing.
+    /// Reports whether so many requests timed out that the source has to be sent a ping.
     pub(super) fn is_doubted(&self) -> bool {
         self.doubted
     }
 
-    /// Whether the attempts are spent: what is begun now is one try, with nothing taken for granted.
+    /// Reports whether the attempts are spent: what is begun now is a single attempt, which relies on nothing that was
+    /// learned before.
     pub(super) fn is_last_try(&self) -> bool {
         self.spent >= ATTEMPTS
     }
 
-    /// Takes an event, and says which state was left if that changed it. An event that does not fit is none: connections end
-    /// while others are told to stop. `chance` is from 0 to below 1.
+    /// Applies an event, and returns the previous status if the status has changed. An event that does not fit the
+    /// status is ignored: a connection may end while it is being stopped. `chance` is from 0 to below 1.
     pub(super) fn on(&mut self, event: Event, now: Instant, chance: f64) -> Option<Status> {
         use Status::{BackingOff, Degraded, Failed, Idle, Ready, Starting, Stopped};
         let before = self.status;
@@ -133,7 +138,7 @@ impl Machine {
             (Starting, Event::Refused) => self.pause(now, chance),
             (Starting, Event::HandedOver) => Idle,
             (Ready | Degraded, Event::Expired) if stood >= SETTLED => Idle,
-            // Once is chance.
+            // Once may be chance.
             (Ready | Degraded, Event::Expired) if self.spent == 0 => {
                 self.spent = 1;
                 Idle
@@ -168,7 +173,7 @@ impl Machine {
         Some(before)
     }
 
-    /// Until the next attempt.
+    /// Sets when the next attempt is due, and returns the new status.
     fn pause(&mut self, now: Instant, chance: f64) -> Status {
         let (status, pause) = match ATTEMPTS.checked_sub(self.spent) {
             None | Some(0) => (Status::Failed, COOL_DOWN),

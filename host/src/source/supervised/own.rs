@@ -1,4 +1,5 @@
-//! The connections that sessions have to themselves: so many at a time, and the one that is missed least goes for the next.
+//! The connections that sessions have to themselves: their number is limited, and the least needed one is closed to
+//! make room for another.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -6,32 +7,33 @@ use std::sync::Arc;
 use super::slot::ConnectionSlot;
 use crate::call::SessionId;
 
-/// How many sessions may have a connection (most often a process) of their own to one source at a time, or calls where each has
-/// one. What agents of one machine or team use at once, and not what would exhaust it.
+/// How many sessions may have a connection (most often a process) of their own to one source at a time, or how many
+/// calls where each has one. As many as the agents of one machine or team use at once, and not so many that they
+/// exhaust the machine.
 pub(super) const MAX_OWN: usize = 256;
 
-/// How many of them the sessions of one principal may have, so that there is always room for another.
+/// How many of these the sessions of one principal may have, so that there is always room for another principal.
 pub(super) const MAX_OF_ONE: usize = MAX_OWN / 4 * 3;
 
-/// From how many on those who only look are told what was listed to others, if that can be: a crowd need not connect to hear the
-/// same.
+/// How many of these a principal's sessions must have before a further session is given the tools that were listed to
+/// another one which declared the same capabilities, instead of connecting only to list them again.
 pub(super) const CROWD: usize = 16;
 
-/// The lines of the sessions that have used the source by themselves.
+/// The connection slots of the sessions that need their own.
 #[derive(Default)]
 pub(super) struct Own {
-    /// All, also those whose connection rests: they know what the next one must know.
+    /// All slots, including those without a connection: they keep the settings that the next connection must be told.
     lines: HashMap<SessionId, Arc<ConnectionSlot>>,
-    /// Those that have a connection, or make one.
+    /// The slots that have a connection, or make one.
     placed: HashMap<SessionId, Arc<ConnectionSlot>>,
 }
 
-/// All places are taken by connections that are in use.
+/// The error that all places are taken by connections that are in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Full {
-    /// By the sessions of the principal who wants another.
+    /// The principal that wants another has its full share, all in use.
     Share,
-    /// By several principals.
+    /// All places are in use, by several principals.
     All,
 }
 
@@ -58,21 +60,21 @@ impl Own {
         self.lines.drain().map(|(_, line)| line).collect()
     }
 
-    /// The lines that have a connection, or make one.
+    /// Returns the slots that have a connection, or make one.
     pub(super) fn placed(&self) -> Vec<Arc<ConnectionSlot>> {
         self.placed.values().cloned().collect()
     }
 
-    /// How many of them the sessions of a principal have.
+    /// Returns how many of these the sessions of a principal have.
     pub(super) fn count(&self, principal: &str) -> usize {
         self.placed.values().filter(|line| line.owner().is_some_and(|owner| *owner.principal == *principal)).count()
     }
 
-    /// Gives a line a place. Whether it is a new one, and the line that has to go for it: of the principal's own if they have
-    /// their share, else of whoever has most, the one that is missed least.
+    /// Gives a slot a place. Returns whether the place is new, and the slot that has to give up its own for it: the
+    /// least needed slot of this principal if it has its full share, otherwise of the principal that has the most.
     ///
     /// # Errors
-    /// If every line that might go is in use.
+    /// [`Full`] if every slot that could give up its place is in use.
     pub(super) fn place(&mut self, line: &Arc<ConnectionSlot>) -> Result<(bool, Option<Arc<ConnectionSlot>>), Full> {
         let Some(owner) = line.owner() else { return Ok((false, None)) };
         if self.placed.contains_key(&owner.session) {
@@ -95,7 +97,7 @@ impl Own {
         Ok((true, leaving))
     }
 
-    /// Takes the place of a line back. Whether it had one.
+    /// Takes back the place of a slot. Reports whether it had one.
     pub(super) fn release(&mut self, line: &ConnectionSlot) -> bool {
         line.owner().is_some_and(|owner| self.placed.remove(&owner.session).is_some())
     }

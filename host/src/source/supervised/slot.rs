@@ -1,6 +1,7 @@
-//! One place where a connection is kept: one that sessions share, or that of one session.
+//! Connection slots: a slot keeps one connection, which sessions share or which belongs to one session.
 //!
-//! A line does nothing by itself. Whoever wants a connection starts its driver ([`super::drive`]) if none runs, and waits.
+//! A slot does nothing by itself. A caller that wants a connection starts the slot's driver ([`super::drive`]) if none
+//! runs, and waits.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -21,13 +22,13 @@ use crate::source::link::{Opening, Subscribers};
 use crate::source::{Discovery, SourceClient, SourceError, Status};
 use crate::sync::{Mutex, MutexGuard};
 
-/// What is told of a source as a whole.
+/// The counters of a source as a whole, for its health, and the recorder of its events.
 pub(super) struct HealthCounters {
     pub(super) name: SourceName,
     pub(super) record: Recorder,
-    /// Connections that could not be made or were lost, and questions whether it lives that it did not answer.
+    /// Connections that could not be made or were lost, and pings that were not answered.
     pub(super) errors: AtomicU64,
-    /// Milliseconds since the Unix epoch; 0 is never.
+    /// When a ping was last answered, in milliseconds since the Unix epoch; 0 if never.
     pub(super) last_ping: AtomicI64,
     /// How often the source has said, over any connection, that a list has changed.
     pub(super) changes: Arc<AtomicU64>,
@@ -43,68 +44,73 @@ impl HealthCounters {
     }
 }
 
-/// For how long somebody waits who wants a connection.
+/// How long a caller waits for a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Patience {
-    /// Not at all for a source that is known to be down, as another can be asked; else until the next attempt has failed.
+    /// Not at all if the source is known to be down, because another can be asked; otherwise until the next attempt has
+    /// failed.
     Elsewhere,
-    /// Until the next attempt has failed; but not at all for a source that is known to be ill, as whoever lists begins without it.
+    /// Until the next attempt has failed, but not at all if the source is known to be unavailable, because a list
+    /// begins without it.
     Look,
     /// Until the next attempt has failed.
     Attempt,
-    /// Until the attempts are spent, if a connection ever stood: the source is known, and may be back soon.
+    /// Until all attempts are spent, if the source was ever connected: it may be back soon. Otherwise until the next
+    /// one has failed.
     Reconnect,
 }
 
-/// What somebody gets who wants a connection.
+/// The answer to a caller that wants a connection.
 pub(super) enum Wanted {
-    /// This one, and what the source said when it was made, if nobody was told yet.
+    /// An open connection, and what the source said when it was made, unless another caller has taken that already.
     Open(Arc<Connection>, Option<Discovery>),
-    /// None.
+    /// The reason why there is no connection.
     Refused(SourceError),
-    /// Something will happen that is worth another look.
+    /// Nothing yet: the caller waits for a change and asks again.
     Wait,
 }
 
-/// One place where a connection is kept.
+/// A place where one connection is kept.
 pub(super) struct ConnectionSlot {
     counters: Arc<HealthCounters>,
-    /// The session that it is for, or `None` for a shared one.
+    /// The session that owns the slot, or `None` for a shared one.
     whose: Option<Owner>,
-    /// In which era its connections are made.
+    /// The era in which its connections are made.
     opening: Opening,
-    /// Who is told of changes, where it is shared.
+    /// The sessions that are notified of changes, if the slot is shared.
     pub(super) subscribers: Arc<Subscribers>,
     kept: Mutex<Kept>,
     news: watch::Sender<()>,
 }
 
-/// The session that a line is for.
+/// The session that owns a slot.
 pub(super) struct Owner {
     pub(super) session: SessionId,
-    /// Who opened the session.
+    /// The principal that opened the session.
     pub(super) principal: Arc<str>,
     pub(super) client: Weak<dyn SourceClient>,
 }
 
-/// How much a line is missed if it has to go: the less the earlier it goes. First those that their session waits for nothing from, and
-/// of those the ones without a connection, and then whichever was not used for the longest time.
+/// The order in which slots give up their places: the smallest goes first. Slots whose session waits for nothing go
+/// before the others; among equals, slots without a connection go first, and then the one that was unused for the
+/// longest time.
 pub(super) type Worth = (bool, Option<Instant>);
 
 #[derive(Default)]
 struct Kept {
     machine: Machine,
     connection: Option<Arc<Connection>>,
-    /// What the source said when that was made, for whoever waited for it.
+    /// What the source said when the connection was made, for the first caller that takes it.
     discovery: Option<Discovery>,
-    /// Why the last attempt failed.
+    /// Why the last attempt failed, or the last connection was lost.
     error: Option<SourceError>,
-    /// Attempts that failed, ever.
+    /// The number of attempts that have ever failed.
     failures: u64,
-    /// The tools that whoever uses this line has reason to believe in. None before it was used, or if it was seen to fail.
+    /// The tools that the sessions using this slot know. `None` before the first connection, and after a failed
+    /// attempt.
     believed: Option<Digests>,
     driver: Option<JoinHandle<()>>,
-    /// What the session asked of its connection and the next one must know.
+    /// The session's settings on its connection, which the next one must be told.
     held: Held,
 }
 
@@ -114,7 +120,8 @@ impl ConnectionSlot {
         Arc::new(Self { counters: Arc::clone(counters), whose, opening, subscribers, kept: Mutex::default(), news })
     }
 
-    /// For whom a connection is made on this line if nobody in particular asks; None if its session has gone.
+    /// Returns the client for which the slot's driver makes a connection, or `None` if the session that owns the slot
+    /// has ended.
     pub(super) fn client(&self) -> Option<Arc<dyn SourceClient>> {
         match &self.whose {
             None => Some(Arc::new(crate::source::NoClient)),
@@ -122,7 +129,7 @@ impl ConnectionSlot {
         }
     }
 
-    /// The session that it is for, or `None` for the shared one.
+    /// Returns the session that owns the slot, or `None` for a shared one.
     pub(super) fn owner(&self) -> Option<&Owner> {
         self.whose.as_ref()
     }
@@ -139,17 +146,17 @@ impl ConnectionSlot {
         self.kept().machine.status()
     }
 
-    /// The connection that stands.
+    /// Returns the connection if it is open.
     pub(super) fn open(&self) -> Option<Arc<Connection>> {
         self.kept().connection.as_ref().filter(|connection| connection.link.is_open()).map(Arc::clone)
     }
 
-    /// Whether the source answers nothing, and is being asked whether it lives.
+    /// Reports whether so many requests timed out that the source has to prove with a ping that it is alive.
     pub(super) fn is_doubted(&self) -> bool {
         self.kept().machine.is_doubted()
     }
 
-    /// How much it is missed if it goes now. None if it is in use.
+    /// Returns the slot's rank for giving up its place, or `None` if it is in use.
     pub(super) fn worth(&self) -> Option<Worth> {
         let kept = self.kept();
         let holds = kept.held.must_stay();
@@ -160,22 +167,22 @@ impl ConnectionSlot {
         }
     }
 
-    /// What the session asked of its connection and the next one must know.
+    /// The session's settings on its connection, which the next one must be told.
     pub(super) fn held(&self) -> Held {
         self.kept().held.clone()
     }
 
-    /// Takes note of what the session has asked of its connection.
+    /// Changes the session's settings that the next connection must be told.
     pub(super) fn hold(&self, change: impl FnOnce(&mut Held)) {
         change(&mut self.kept().held);
     }
 
-    /// Whether the connection must stay although nobody uses it.
+    /// Reports whether the connection must stay open although it is unused.
     pub(super) fn must_stay(&self) -> bool {
         self.kept().held.must_stay()
     }
 
-    /// Why there is no connection, if there was to be one.
+    /// Returns why there is no connection, if there should be one.
     pub(super) fn error(&self) -> Option<String> {
         self.kept().error.as_ref().map(ToString::to_string)
     }
@@ -184,18 +191,18 @@ impl ConnectionSlot {
         self.news.subscribe()
     }
 
-    /// Attempts that failed so far.
+    /// Returns the number of attempts that have failed so far.
     pub(super) fn failures(&self) -> u64 {
         self.kept().failures
     }
 
-    /// Gives the connection, or says whether it is worth to wait for one. `seen` are the failures when the wait began. Where
-    /// nobody works on it, `start` is asked for a driver.
+    /// Returns the connection, or says whether to wait for one. `seen` is the number of failures when the wait began.
+    /// If no driver runs, `start` starts one.
     pub(super) fn want(&self, patience: Patience, seen: u64, start: impl FnOnce() -> JoinHandle<()>) -> Wanted {
         let mut kept = self.kept();
         if patience == Patience::Look && kept.machine.is_doubted() {
             return Wanted::Refused(SourceError::Closed(format!(
-                "it has left {TIMEOUTS} requests in a row unanswered, and is started anew unless it answers a `ping`"
+                "it has left {TIMEOUTS} requests in a row unanswered, and is restarted unless it answers a `ping`"
             )));
         }
         if let Some(connection) = kept.connection.as_ref().filter(|connection| connection.link.is_open()) {
@@ -207,7 +214,7 @@ impl ConnectionSlot {
             Status::Stopped => {
                 return Wanted::Refused(SourceError::Closed("the source was stopped".to_owned()));
             }
-            // Open, and not to be tried yet.
+            // The circuit breaker is open, and the next attempt is not due.
             Status::Failed if kept.machine.not_before().is_some_and(|at| Instant::now() < at) => {
                 let wait = kept.machine.not_before().map(|at| at.saturating_duration_since(Instant::now()));
                 return Wanted::Refused(error().left_alone(ATTEMPTS, wait.unwrap_or_default()));
@@ -220,7 +227,8 @@ impl ConnectionSlot {
         let pauses = kept.machine.not_before().is_some_and(|at| Instant::now() < at);
         let refused = kept.error.clone().filter(|_| match patience {
             Patience::Elsewhere => true,
-            // An attempt that is due is a new chance; of one that others wait for, nobody knows better than they.
+            // An attempt that is due may succeed, so it is waited for. One that is already under way is not: this
+            // caller does without it.
             Patience::Look => pauses || kept.driver.is_some(),
             Patience::Attempt | Patience::Reconnect => false,
         });
@@ -230,23 +238,24 @@ impl ConnectionSlot {
         refused.map_or(Wanted::Wait, Wanted::Refused)
     }
 
-    /// When the next connection may be begun; None if none ever.
+    /// Returns when the next connection may be begun, or `None` if the slot is stopped.
     pub(super) fn turn(&self) -> Option<Instant> {
         let kept = self.kept();
         (kept.machine.status() != Status::Stopped).then(|| kept.machine.not_before().unwrap_or_else(Instant::now))
     }
 
-    /// Whether the attempts are spent, so that the one that is begun is made from nothing.
+    /// Reports whether the attempts are spent, so that the next one relies on nothing that was learned before.
     pub(super) fn is_last_try(&self) -> bool {
         self.kept().machine.is_last_try()
     }
 
-    /// A connection is being made. False if none may be.
+    /// Notes that a connection is being made. Returns false if none may be made now.
     pub(super) fn begin(&self, cause: &str) -> bool {
         self.note(&mut self.kept(), Event::Begun, cause)
     }
 
-    /// A connection stands. What it means for those who use this line: whether they have reason to look again.
+    /// Notes that a connection is open. Reports whether the sessions that use this slot should be notified that the
+    /// lists have changed.
     pub(super) fn opened(&self, connection: &Arc<Connection>, discovery: Discovery) -> bool {
         let tools = connection.tools();
         let mut kept = self.kept();
@@ -259,7 +268,7 @@ impl ConnectionSlot {
         self.note(&mut kept, Event::Opened, "connected") && again && other
     }
 
-    /// The attempt came to nothing.
+    /// Notes that an attempt has failed.
     pub(super) fn refused(&self, error: SourceError) {
         self.counters.failed();
         let cause = error.to_string();
@@ -270,44 +279,44 @@ impl ConnectionSlot {
         self.note(&mut kept, Event::Refused, &cause);
     }
 
-    /// The connection is one that does not belong here.
+    /// Notes that the connection was made, but belongs to another slot.
     pub(super) fn handed_over(&self, cause: &str) {
         let mut kept = self.kept();
         kept.error = None;
         self.note(&mut kept, Event::HandedOver, cause);
     }
 
-    /// The connection does not stand any more.
+    /// Notes that the connection has ended.
     pub(super) fn ended(&self, event: Event, cause: &str) {
         let mut kept = self.kept();
         (kept.connection, kept.discovery) = (None, None);
         kept.held.end();
         self.note(&mut kept, event, cause);
-        // One that is made again at once has not failed.
+        // A connection that is made again at once does not count as failed.
         if matches!(kept.machine.status(), Status::BackingOff | Status::Failed) {
             self.counters.failed();
             kept.error = Some(SourceError::Closed(cause.to_owned()));
         }
     }
 
-    /// Something that changes no connection.
+    /// Notes an event that does not replace the connection.
     pub(super) fn noticed(&self, event: Event, cause: &str) {
         self.note(&mut self.kept(), event, cause);
     }
 
-    /// The driver has nothing more to do. Whoever waits has to start another.
+    /// Notes that the driver has ended, and wakes the callers that wait: the next one starts another.
     pub(super) fn leave(&self) {
         self.kept().driver = None;
         self.news.send_replace(());
     }
 
-    /// The driver of a connection that was made elsewhere.
+    /// Sets the driver of a connection that was made for another slot.
     pub(super) fn driven_by(&self, driver: JoinHandle<()>) {
         self.kept().driver = Some(driver);
     }
 
-    /// Puts another driver, which `start` makes, in the place of the one before it, and hands it that and the connection. From here
-    /// on nobody gets that connection. Does nothing to a line that was stopped.
+    /// Replaces the driver with one that `start` makes, which gets the previous driver and the connection. From here
+    /// on, no caller gets that connection. Does nothing if the slot was stopped.
     pub(super) fn take_over(
         &self,
         start: impl FnOnce(Option<JoinHandle<()>>, Option<Arc<Connection>>) -> JoinHandle<()>,
@@ -320,12 +329,12 @@ impl ConnectionSlot {
         kept.driver = Some(start(before, connection));
     }
 
-    /// Ends it for good: answers that are waited for have `patience` to arrive. Idempotent.
+    /// Stops the slot for good: awaited answers have `patience` to arrive. Idempotent.
     pub(super) async fn stop(&self, patience: Duration) {
         let (driver, connection) = self.cut("stopped");
         if let Some(driver) = driver {
             driver.abort();
-            // Cancelled, most likely; what it was making is gone with it.
+            // Cancelled, most likely; an incomplete connection is dropped with it.
             let _ = driver.await;
         }
         if let Some(connection) = connection {
@@ -333,7 +342,7 @@ impl ConnectionSlot {
         }
     }
 
-    /// The same at once, where nobody can wait.
+    /// Stops the slot at once, without waiting.
     pub(super) fn drop_all(&self) {
         let (driver, _) = self.cut("dropped");
         if let Some(driver) = driver {
@@ -347,7 +356,8 @@ impl ConnectionSlot {
         (kept.driver.take(), kept.connection.take())
     }
 
-    /// Lets the machine take an event, and records what came of it. Under the lock, so that the records stand in their order.
+    /// Passes an event to the machine, and records a change of state. Happens under the lock, so that the records are
+    /// in order.
     fn note(&self, kept: &mut Kept, event: Event, cause: &str) -> bool {
         let Some(from) = kept.machine.on(event, Instant::now(), chance()) else { return false };
         let to = kept.machine.status();
@@ -368,7 +378,8 @@ impl ConnectionSlot {
     }
 }
 
-/// From 0 to below 1. Where the system gives none, all wait as long as they may.
+/// Returns a random number from 0 to below 1. Without randomness from the system it is 0: every pause is then as long
+/// as possible.
 fn chance() -> f64 {
     let mut byte = [0];
     getrandom::fill(&mut byte).map_or(0.0, |()| f64::from(byte[0]) / 256.0)

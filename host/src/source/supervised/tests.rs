@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
-//! Over a source in memory and a clock that runs when all wait.
+//! Tests with a source in memory and a paused clock, which advances when every task waits.
 
 mod eras;
 mod ill;
@@ -87,7 +87,7 @@ async fn a_call_whose_time_is_over_before_its_connection_stands_is_not_sent() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_another_can_be_asked_nobody_waits_for_a_source_that_is_down() {
+async fn a_call_that_another_source_can_take_does_not_wait_for_one_that_is_down() {
     let bench = Bench::new(&[Mood::Dies, Mood::Absent, Mood::Well]);
     let session = Ear::new().client();
     let attempt = |others| {
@@ -99,7 +99,7 @@ async fn where_another_can_be_asked_nobody_waits_for_a_source_that_is_down() {
     assert!(matches!(attempt(true).await, Outcome::NotSent(_)));
     assert_eq!(begun.elapsed(), Duration::ZERO);
     assert_eq!(text(attempt(false).await), "ok", "the last one waits");
-    assert_eq!(text(attempt(true).await), "ok", "and it is itself again");
+    assert_eq!(text(attempt(true).await), "ok", "the source has recovered");
 }
 
 #[tokio::test(start_paused = true)]
@@ -132,7 +132,7 @@ async fn a_source_that_stays_away_is_left_alone_and_comes_back_by_itself() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_reconnects_what_nobody_wants() {
+async fn a_source_that_no_session_uses_is_not_reconnected() {
     let bench = Bench::new(&[Mood::Dies, Mood::Well]);
     bench.call(&nobody()).await;
     tokio::time::sleep(STABLE * 10).await;
@@ -146,7 +146,7 @@ async fn nobody_reconnects_what_nobody_wants() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_source_that_was_never_met_says_so_at_once() {
+async fn a_source_that_was_never_connected_fails_at_once() {
     let bench = Bench::new(&[Mood::Absent]);
     let session = Ear::new().client();
     let begun = Instant::now();
@@ -157,7 +157,7 @@ async fn a_source_that_was_never_met_says_so_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_could_not_see_a_source_is_told_when_it_is_there() {
+async fn a_session_that_could_not_list_a_source_is_notified_when_it_connects() {
     let bench = Bench::new(&[Mood::Absent, Mood::Absent, Mood::Well]);
     let (ear, gone) = (Ear::new(), Ear::new());
     assert!(bench.source.discover(&ear.client()).await.is_err());
@@ -170,13 +170,13 @@ async fn who_could_not_see_a_source_is_told_when_it_is_there() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_knows_a_source_is_told_only_if_it_comes_back_as_another() {
+async fn a_session_is_notified_of_a_reconnected_source_only_if_its_tools_have_changed() {
     let bench = Bench::new(&[Mood::Dies, Mood::Dies, Mood::Changed]);
     let ear = Ear::new();
     let session = ear.client();
     bench.call(&session).await;
     bench.call(&session).await;
-    assert_eq!(ear.heard(), [""; 0], "it came back as it was");
+    assert_eq!(ear.heard(), [""; 0], "it came back with the same tools");
     match bench.call(&session).await {
         Outcome::NotSent(why) => assert!(why.contains("has changed its definition"), "{why}"),
         other => panic!("{other:?}"),
@@ -190,13 +190,13 @@ async fn an_expired_session_is_opened_anew_and_the_call_goes_through() {
     let bench = Bench::new(&[Mood::Forgets, Mood::Well]);
     let begun = Instant::now();
     assert_eq!(text(bench.call(&Ear::new().client()).await), "ok");
-    assert_eq!(begun.elapsed(), Duration::ZERO, "that is no failure, and nothing is waited for");
+    assert_eq!(begun.elapsed(), Duration::ZERO, "an expired session is not a failure, and there is no pause");
     assert_eq!(bench.world.states(), ["starting", "ready", "idle", "starting", "ready"]);
     assert_eq!(bench.source.health().error_count, 0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_meets_a_source_that_has_forgotten_the_session_meets_it_over_a_new_one() {
+async fn a_request_to_a_source_that_has_forgotten_the_session_is_repeated_over_a_new_one() {
     let bench = Bench::new(&[Mood::Forgets, Mood::Well]);
     bench.source.discover(&Ear::new().client()).await.unwrap();
     bench.source.discover(&Ear::new().client()).await.unwrap();
@@ -212,7 +212,7 @@ async fn whoever_meets_a_source_that_has_forgotten_the_session_meets_it_over_a_n
     assert_eq!(bench.world.told.load(Ordering::SeqCst), 1, "what was never sent is sent once");
     let bench = Bench::new(&[Mood::Deaf]);
     bench.source.discover(&session).await.unwrap();
-    assert!(bench.source.notify(shown("a tool"), &session).await.is_err(), "and it is not tried for ever");
+    assert!(bench.source.notify(shown("a tool"), &session).await.is_err(), "it is not repeated for ever");
 }
 
 #[tokio::test(start_paused = true)]
@@ -229,7 +229,7 @@ async fn a_source_that_forgets_every_session_is_left_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_connection_that_nobody_uses_rests_and_is_made_again_when_needed() {
+async fn an_idle_connection_is_closed_and_made_again_when_needed() {
     let minute = Duration::from_secs(60);
     let bench = Bench::with(&[Mood::Well], |supervision| supervision.idle = minute);
     let session = Ear::new().client();

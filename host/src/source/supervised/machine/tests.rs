@@ -19,7 +19,7 @@ const EVENTS: [Event; 12] = [
     Event::Stopped,
 ];
 
-/// Every state that may follow another.
+/// The states that may follow each state.
 const EDGES: [(Status, &[Status]); 7] = [
     (Status::Idle, &[Status::Starting, Status::Stopped]),
     (Status::Starting, &[Status::Ready, Status::BackingOff, Status::Failed, Status::Idle, Status::Stopped]),
@@ -30,7 +30,7 @@ const EDGES: [(Status, &[Status]); 7] = [
     (Status::Stopped, &[]),
 ];
 
-/// A machine with a clock of its own.
+/// A machine with its own clock.
 struct Story(Machine, Instant);
 
 impl Story {
@@ -47,7 +47,7 @@ impl Story {
         self.0.not_before().map_or(Duration::ZERO, |at| at - self.1)
     }
 
-    /// Waits as long as it must, and begins.
+    /// Waits for the pause to pass, and begins.
     fn begin(&mut self) -> Duration {
         let pause = self.pause();
         self.1 += pause;
@@ -93,7 +93,7 @@ fn a_crash_loop_opens_the_circuit_and_a_stable_minute_renews_the_attempts() {
 }
 
 #[test]
-fn what_ends_in_good_order_is_begun_again_at_once() {
+fn a_connection_that_ends_normally_is_begun_again_at_once() {
     for event in [Event::Expired, Event::Rested] {
         let mut story = Story::new();
         story.begin();
@@ -142,7 +142,7 @@ fn a_stable_minute_renews_the_attempts_whatever_ends_it() {
 }
 
 #[test]
-fn requests_in_a_row_without_an_answer_raise_a_doubt_that_one_answer_ends() {
+fn consecutive_timeouts_degrade_a_source_until_it_answers() {
     let mut story = Story::new();
     story.begin();
     story.on(Event::Opened);
@@ -203,7 +203,7 @@ proptest! {
                 let longest = if after == Status::Failed { COOL_DOWN } else { Duration::from_secs(8) };
                 prop_assert!(pause <= longest && pause >= FIRST_PAUSE.mul_f64(1.0 - JITTER), "{:?}", pause);
             }
-            // What was stable may try as often again.
+            // After a stable connection, all attempts are available again.
             if machine.spent == 0 {
                 tries_since_pause = 0;
             }

@@ -1,4 +1,4 @@
-//! In which era connections are made, and who shares them.
+//! The eras in which connections are made, and the sessions that share them.
 
 use super::*;
 use crate::protocol::Era;
@@ -7,7 +7,7 @@ fn agent(era: Era) -> Arc<dyn SourceClient> {
     Ear::of(Some(era)).client()
 }
 
-/// The methods by which connections were begun, since it was asked last.
+/// Returns the methods by which connections were begun since the last time.
 fn begun(bench: &Bench) -> Vec<String> {
     std::mem::take(&mut *bench.world.begun.lock().unwrap())
 }
@@ -28,7 +28,11 @@ async fn agents_of_each_era_share_a_connection_in_their_own() {
         assert_eq!(begun(&bench), methods, "{era:?}");
     }
     assert_eq!(text(bench.call(&nobody()).await), "ok");
-    assert_eq!((begun(&bench).len(), bench.source.only_era()), (0, None), "nobody in particular has the newest one");
+    assert_eq!(
+        (begun(&bench).len(), bench.source.only_era()),
+        (0, None),
+        "a client without a session uses the newest era"
+    );
     bench.source.close().await;
     assert_eq!(bench.world.open.load(Ordering::SeqCst), 0);
 }
@@ -67,7 +71,7 @@ async fn a_source_of_the_older_era_alone_has_one_connection_for_all_once_the_new
         assert_eq!(text(bench.call(client).await), "ok");
     }
     assert_eq!((begun(&bench), bench.source.only_era()), (vec![INITIALIZE.to_owned(); 2], Some(Era::Legacy)));
-    assert_eq!(bench.world.open.load(Ordering::SeqCst), 1, "what was made to find out has ended");
+    assert_eq!(bench.world.open.load(Ordering::SeqCst), 1, "the connection that was made to find out has ended");
 }
 
 #[tokio::test(start_paused = true)]
@@ -102,7 +106,7 @@ async fn a_connection_for_one_call_is_made_in_the_era_of_its_agent() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_eager_source_keeps_its_shared_connection_and_lets_that_of_legacy_agents_rest() {
+async fn an_eager_source_keeps_its_shared_connection_and_closes_the_idle_one_of_legacy_agents() {
     let minute = Duration::from_secs(60);
     let bench = Bench::with(&[Mood::Both], |supervision| (supervision.idle, supervision.eager) = (minute, true));
     bench.source.discover(&nobody()).await.unwrap();

@@ -1,16 +1,16 @@
-//! Sources that answer nothing, and who does not wait for them.
+//! Sources that do not answer, and the callers that do not wait for them.
 
 use super::*;
 use crate::source::supervised::machine::TIMEOUTS;
 
-/// As many calls as raise a doubt, which all run out of time.
+/// Makes as many calls that time out as cause the source to be sent a ping.
 async fn doubtful_calls(bench: &Bench, session: &Arc<dyn SourceClient>) {
     let calls = join_all((0..TIMEOUTS).map(|_| bench.call(session))).await;
     assert!(calls.iter().all(|outcome| matches!(outcome, Outcome::Unknown(_))), "{calls:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_source_that_answers_neither_requests_nor_a_ping_is_ended_and_made_anew() {
+async fn a_source_that_answers_neither_requests_nor_a_ping_is_ended_and_restarted() {
     let bench = Bench::new(&[Mood::Mute, Mood::Well]);
     let session = Ear::new().client();
     doubtful_calls(&bench, &session).await;
@@ -35,7 +35,7 @@ async fn a_source_that_answers_a_ping_is_slow_and_is_left_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn calls_that_their_agents_give_up_late_count_as_time_outs() {
+async fn calls_that_their_agents_give_up_late_count_as_timeouts() {
     let bench = Bench::with(&[Mood::Mute, Mood::Well], |supervision| supervision.timeout = Duration::from_secs(3600));
     let session = Ear::new().client();
     for patience in [1, 1, 1, 1, 20, 20, 20] {
@@ -47,7 +47,7 @@ async fn calls_that_their_agents_give_up_late_count_as_time_outs() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_looks_waits_for_no_source_that_is_known_to_be_ill() {
+async fn listing_does_not_wait_for_a_source_that_is_known_to_be_unavailable() {
     let at_once = async |bench: &Bench| {
         let begun = Instant::now();
         let looked = bench.source.discover(&Ear::new().client()).await;
@@ -64,7 +64,7 @@ async fn whoever_looks_waits_for_no_source_that_is_known_to_be_ill() {
     bench.comes_to(&["starting", "ready", "backing-off", "starting", "ready"]).await;
     assert!(at_once(&bench).await.is_ok());
 
-    // While it is asked whether it lives.
+    // While the source is being pinged.
     let bench = Bench::new(&[Mood::Mute, Mood::Well]);
     doubtful_calls(&bench, &session).await;
     bench.comes_to(&["starting", "ready", "degraded"]).await;
@@ -75,16 +75,16 @@ async fn whoever_looks_waits_for_no_source_that_is_known_to_be_ill() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_attempt_that_is_due_is_a_chance_for_whoever_looks() {
+async fn listing_waits_for_an_attempt_that_is_due() {
     let bench = Bench::new(&[Mood::Dies, Mood::Well]);
     bench.call(&nobody()).await;
     tokio::time::sleep(Duration::from_secs(1)).await;
-    assert_eq!(bench.status(), Status::BackingOff, "nobody wanted it");
+    assert_eq!(bench.status(), Status::BackingOff, "no session used it");
     assert!(bench.source.discover(&Ear::new().client()).await.is_ok());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_restarted_source_is_ended_and_made_anew_whatever_it_was_like() {
+async fn a_restart_ends_the_source_and_starts_it_again_in_every_state() {
     let patience = Duration::from_secs(8);
     let bench = Bench::new(&[Mood::Mute, Mood::Well]);
     let session = Ear::new().client();
@@ -101,7 +101,7 @@ async fn a_restarted_source_is_ended_and_made_anew_whatever_it_was_like() {
     assert_eq!(bench.world.records.lock().unwrap()[2]["cause"], "restarted by a test");
     assert_eq!(text(bench.call(&session).await), "ok");
 
-    // In the middle of a pause, and in the middle of an attempt.
+    // During a pause, and during an attempt.
     for until in [&["starting", "ready", "backing-off"][..], &["starting", "ready", "backing-off", "starting"]] {
         let bench = Bench::new(&[Mood::Dies, Mood::Late]);
         bench.call(&session).await;
@@ -112,7 +112,7 @@ async fn a_restarted_source_is_ended_and_made_anew_whatever_it_was_like() {
 
     let idle = Bench::new(&[Mood::Well]);
     assert_eq!(idle.source.restart("again", patience).await, Ok(Status::Idle));
-    assert!(idle.world.tried.lock().unwrap().is_empty(), "what nobody needs is not started");
+    assert!(idle.world.tried.lock().unwrap().is_empty(), "an idle source is not started");
     idle.source.close().await;
     assert!(idle.source.restart("again", patience).await.is_err());
 }

@@ -1,4 +1,5 @@
-//! Connections that sessions have to themselves: made at first use, at rest when idle, and first to go under pressure.
+//! Connections that sessions have to themselves: made at first use, closed when idle, and closed to make room for
+//! others.
 
 use serde_json::{Value as Data, json};
 
@@ -6,7 +7,7 @@ use super::*;
 use crate::protocol::{Answer, Json, Notification, Request};
 use crate::source::supervised::own::{CROWD, MAX_OF_ONE, MAX_OWN};
 
-/// A session that declares something, of somebody.
+/// A session of a principal, which declares capabilities.
 struct Peer {
     session: SessionId,
     principal: &'static str,
@@ -54,7 +55,7 @@ fn open(bench: &Bench) -> u64 {
     bench.world.open.load(Ordering::SeqCst)
 }
 
-/// Sends a request of the protocol that is no call of a tool.
+/// Sends a request of the protocol that is not a tool call.
 async fn ask(bench: &Bench, client: &Arc<dyn SourceClient>, method: &str, params: Data) -> Outcome {
     let call = Call::clone(shown("a tool").call());
     let item = crate::item::Item { kind: ItemKind::Source, ..crate::item::Item::clone(&call.item) };
@@ -63,29 +64,29 @@ async fn ask(bench: &Bench, client: &Arc<dyn SourceClient>, method: &str, params
 }
 
 #[tokio::test(start_paused = true)]
-async fn sessions_that_only_look_have_no_connection_of_their_own() {
+async fn sessions_that_only_list_have_no_connection_of_their_own() {
     let bench = Bench::new(&[Mood::Keeps]);
     let first = plain();
     bench.source.discover(&first).await.unwrap();
-    assert_eq!(tried(&bench), 1, "whoever meets a source keeps the connection that was made for that");
+    assert_eq!(tried(&bench), 1, "the first session keeps the connection that it made");
     let sessions: Vec<_> = (0..1000).map(|_| plain()).collect();
     for session in &sessions {
         assert_eq!(bench.source.discover(session).await.unwrap().tools.items.len(), 1);
         bench.source.list(session, ItemKind::Tool).await.unwrap();
     }
-    assert_eq!(tried(&bench), 2, "the others look over one for all");
+    assert_eq!(tried(&bench), 2, "the others list over a shared one");
     assert_eq!(text(bench.call(&sessions[0]).await), "ok");
-    assert_eq!(tried(&bench), 3, "who uses it has one");
+    assert_eq!(tried(&bench), 3, "a session that calls has its own");
 }
 
-/// A crowd of sessions that declare something, each of which has met the source.
+/// Makes a crowd of sessions that declare capabilities, each of which has connected to the source.
 async fn crowd(bench: &Bench) -> Vec<Arc<dyn SourceClient>> {
     bench.source.discover(&plain()).await.unwrap();
     let crowd: Vec<_> = (0..CROWD).map(|_| asks("ann")).collect();
     for client in &crowd {
         bench.source.discover(client).await.unwrap();
     }
-    assert_eq!(tried(bench), 1 + CROWD, "each has met it itself");
+    assert_eq!(tried(bench), 1 + CROWD, "each has connected by itself");
     crowd
 }
 
@@ -94,7 +95,7 @@ fn asks(principal: &'static str) -> Arc<dyn SourceClient> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn in_a_crowd_what_was_listed_stands_for_those_who_declare_the_very_same() {
+async fn in_a_crowd_a_list_is_reused_for_sessions_that_declare_the_same_capabilities() {
     let bench = Bench::new(&[Mood::Well]);
     let _crowd = crowd(&bench).await;
     let before = tried(&bench);
@@ -104,16 +105,16 @@ async fn in_a_crowd_what_was_listed_stands_for_those_who_declare_the_very_same()
     }
     assert_eq!(tried(&bench), before);
     bench.source.discover(&session("ann", json!({ "roots": {} }))).await.unwrap();
-    assert_eq!(tried(&bench), before + 1, "it may list other tools to those");
+    assert_eq!(tried(&bench), before + 1, "a source may list other tools for other capabilities");
     bench.source.discover(&asks("bob")).await.unwrap();
-    assert_eq!(tried(&bench), before + 2, "somebody else is no crowd");
+    assert_eq!(tried(&bench), before + 2, "another principal has no crowd");
     tokio::time::sleep(Duration::from_secs(61)).await;
     bench.source.discover(&asks("ann")).await.unwrap();
-    assert_eq!(tried(&bench), before + 3, "what is old is listed anew");
+    assert_eq!(tried(&bench), before + 3, "an old list is not reused");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_that_has_changed_is_told_to_nobody_else() {
+async fn a_list_that_has_changed_is_not_reused() {
     let bench = Bench::new(&[Mood::Well]);
     let _crowd = crowd(&bench).await;
     let before = tried(&bench);
@@ -123,7 +124,7 @@ async fn a_list_that_has_changed_is_told_to_nobody_else() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn abandoned_sessions_lock_nobody_out() {
+async fn abandoned_sessions_do_not_keep_others_out() {
     let bench = Bench::new(&[Mood::Keeps]);
     let abandoned: Vec<_> = (0..MAX_OWN + 100).map(|_| plain()).collect();
     for session in &abandoned {
@@ -131,17 +132,17 @@ async fn abandoned_sessions_lock_nobody_out() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     let most = u64::try_from(MAX_OF_ONE).unwrap();
-    assert_eq!(open(&bench), most, "those that were not used for the longest time have gone");
+    assert_eq!(open(&bench), most, "the others were closed to make room");
     let last = abandoned.last().unwrap();
     let before = tried(&bench);
     assert_eq!(text(bench.call(last).await), "ok");
-    assert_eq!(tried(&bench), before, "the last ones are there");
+    assert_eq!(tried(&bench), before, "the last ones are open");
     assert_eq!(text(bench.call(&abandoned[0]).await), "ok", "and the first comes back when it is used");
     assert_eq!(tried(&bench), before + 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_caller_leaves_room_for_others_whatever_is_under_way() {
+async fn one_caller_cannot_take_all_connections_even_with_calls_in_flight() {
     let bench = Bench::with(&[Mood::KeepsBusy], |supervision| supervision.timeout = Duration::from_secs(3000));
     let sessions: Vec<_> = (0..MAX_OF_ONE).map(|_| plain()).collect();
     let mut calls = Vec::new();
@@ -164,11 +165,11 @@ async fn one_caller_leaves_room_for_others_whatever_is_under_way() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_has_most_makes_room_first() {
+async fn the_caller_with_the_most_connections_gives_one_up_first() {
     let bench = Bench::new(&[Mood::Keeps]);
     let many: Vec<_> = (0..MAX_OF_ONE).map(|_| plain()).collect();
     let few: Vec<_> = (0..MAX_OWN - MAX_OF_ONE).map(|_| session("bob", json!({}))).collect();
-    // Those of whoever has few were used before all others.
+    // The connections of the principal with few are the ones that were unused for the longest time.
     for session in few.iter().chain(&many) {
         bench.call(session).await;
         tokio::time::sleep(Duration::from_millis(10)).await;
@@ -180,11 +181,11 @@ async fn whoever_has_most_makes_room_first() {
     }
     assert_eq!(tried(&bench), before);
     bench.call(&many[0]).await;
-    assert_eq!(tried(&bench), before + 1, "it went for the new one");
+    assert_eq!(tried(&bench), before + 1, "it was closed for the new one");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_connection_of_a_session_rests_when_idle_and_the_next_knows_the_log_level() {
+async fn an_idle_connection_of_a_session_is_closed_and_the_next_gets_its_log_level() {
     let minute = Duration::from_secs(60);
     let bench = Bench::with(&[Mood::Keeps], |supervision| supervision.idle = minute);
     let session = plain();
@@ -197,7 +198,7 @@ async fn a_connection_of_a_session_rests_when_idle_and_the_next_knows_the_log_le
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_connection_with_a_subscription_stays_until_it_is_needed_and_is_then_made_up_for() {
+async fn a_connection_with_a_subscription_stays_until_its_place_is_needed_and_is_then_restored() {
     let minute = Duration::from_secs(60);
     let bench = Bench::with(&[Mood::Keeps], |supervision| supervision.idle = minute);
     let follows = plain();
@@ -205,7 +206,7 @@ async fn a_connection_with_a_subscription_stays_until_it_is_needed_and_is_then_m
     ask(&bench, &follows, "resources/subscribe", uri.clone()).await;
     tokio::time::sleep(minute * 10).await;
     assert_eq!(open(&bench), 1, "it waits for changes");
-    // Under pressure it goes after those that hold nothing, and comes back with what it held.
+    // When places are needed it is closed after those that hold nothing, and its subscription is restored.
     let crowd: Vec<_> = (0..MAX_OF_ONE - 1).map(|_| plain()).collect();
     for session in &crowd {
         bench.call(session).await;
@@ -214,7 +215,7 @@ async fn a_connection_with_a_subscription_stays_until_it_is_needed_and_is_then_m
     bench.call(&plain()).await;
     ask(&bench, &follows, "resources/subscribe", uri.clone()).await;
     tokio::time::sleep(Duration::from_millis(10)).await;
-    assert_eq!(tried(&bench), before + 1, "one that held nothing went for the new one");
+    assert_eq!(tried(&bench), before + 1, "one that held nothing was closed for the new one");
     for session in &crowd {
         ask(&bench, session, "resources/subscribe", uri.clone()).await;
     }
@@ -222,7 +223,7 @@ async fn a_connection_with_a_subscription_stays_until_it_is_needed_and_is_then_m
     bench.world.asked.lock().unwrap().clear();
     assert_eq!(text(bench.call(&follows).await), "ok");
     assert_eq!(*bench.world.asked.lock().unwrap(), ["resources/subscribe", "tools/call"]);
-    // What is no longer subscribed to holds nothing back.
+    // A subscription that was ended does not keep the connection.
     for session in crowd.iter().chain([&follows]) {
         ask(&bench, session, "resources/unsubscribe", uri.clone()).await;
     }
@@ -231,7 +232,7 @@ async fn a_connection_with_a_subscription_stays_until_it_is_needed_and_is_then_m
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_session_at_rest_hears_of_changes_with_the_others() {
+async fn a_session_whose_connection_was_idle_is_notified_over_the_shared_one() {
     let minute = Duration::from_secs(60);
     let bench = Bench::with(&[Mood::Keeps], |supervision| supervision.idle = minute);
     let ear = Ear::new();

@@ -1,4 +1,4 @@
-//! Ten minutes of faults at random, on a clock that runs when all wait: what was begun ends.
+//! Ten minutes of random faults on a paused clock: every task and connection that was begun ends.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -77,7 +77,7 @@ async fn after_ten_minutes_of_faults_no_task_and_no_connection_is_left() {
             assert_eq!(bench.world.open.load(Ordering::SeqCst), 0, "a connection is left");
         }
         drop(benches);
-        // What was told to end has had its turn.
+        // Tasks that were told to end have had time to do so.
         tokio::time::sleep(Duration::from_secs(1)).await;
         assert_eq!(Handle::current().metrics().num_alive_tasks(), before, "a task is left");
     }

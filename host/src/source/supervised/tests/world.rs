@@ -1,4 +1,4 @@
-//! A source in memory, what it will be like, and who calls it.
+//! A source in memory with scripted behaviour, and the bench that calls it.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -14,7 +14,7 @@ use crate::source::supervised::*;
 use crate::source::testing::{permit, silent, supervision};
 use crate::source::transport::{Received, Transport, TransportError};
 
-/// How a source behaves that is connected to.
+/// How a source behaves over one connection.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) enum Mood {
     /// It cannot be reached.
@@ -23,29 +23,29 @@ pub(super) enum Mood {
     Late,
     /// It answers all calls.
     Well,
-    /// The same, with another description of its tool.
+    /// It answers all calls, with another description of its tool.
     Changed,
     /// It ends in the middle of the first call.
     Dies,
-    /// It turns away the first request after those that open the connection, because it has forgotten the session.
+    /// It refuses the first request after those that open the connection, because it has forgotten the session.
     Forgets,
     /// It takes no notification after the one that opens the connection.
     Deaf,
     /// It answers nothing but what opens the connection.
     Mute,
-    /// It answers what opens the connection and whether it lives, and no call.
+    /// It answers what opens the connection and pings, but no call.
     Busy,
     /// It answers all calls, and keeps a log level and subscriptions for each of its clients.
     Keeps,
-    /// The same, but it answers no call of a tool.
+    /// It keeps the same for its clients, but answers no tool call.
     KeepsBusy,
     /// It answers a call after a second.
     Slow,
     /// It speaks both eras, and keeps nothing for its clients.
     Both,
-    /// The same, and has log messages.
+    /// It speaks both eras, and keeps a log level for each legacy client.
     BothWithLogs,
-    /// It speaks the newest era alone.
+    /// It speaks only the newest era.
     Modern,
 }
 
@@ -55,22 +55,23 @@ impl Mood {
     }
 }
 
-/// What the source will be like, connection by connection; the last for good. With what was done, for the test to see.
+/// The behaviour of the source, connection by connection, of which the last is used for all further ones; and a record
+/// of what happened.
 #[derive(Default)]
 pub(super) struct World {
     pub(super) moods: Mutex<VecDeque<Mood>>,
-    /// Since the start, when each connection was tried.
+    /// When each connection was tried, since the start.
     pub(super) tried: Mutex<Vec<Duration>>,
     /// The methods by which connections were begun.
     pub(super) begun: Mutex<Vec<String>>,
-    /// Calls that a source saw.
+    /// The number of calls that the source received.
     pub(super) calls: AtomicU64,
-    /// Notifications that it took, after those that open a connection.
+    /// The number of notifications that the source took, after those that open a connection.
     pub(super) told: AtomicU64,
-    /// Connections that stand.
+    /// The number of open connections.
     pub(super) open: AtomicU64,
     pub(super) records: Mutex<Vec<Data>>,
-    /// The methods of the requests that it was sent, after those that open a connection.
+    /// The methods of the requests that the source received, after those that open a connection.
     pub(super) asked: Mutex<Vec<String>>,
 }
 
@@ -89,7 +90,7 @@ impl World {
 #[derive(Debug)]
 pub(super) struct Fake(#[allow(dead_code, reason = "its own text")] &'static str, Handle);
 
-/// A world that says nothing of itself.
+/// A world whose debug output is a constant.
 struct Handle(Arc<World>, Instant);
 
 impl std::fmt::Debug for Handle {
@@ -127,7 +128,7 @@ type Arrival = Result<Received, TransportError>;
 struct Wire {
     world: Arc<World>,
     mood: Mood,
-    /// It has listed its tools.
+    /// True once the source has listed its tools.
     opened: AtomicBool,
     say: Mutex<Option<mpsc::Sender<Arrival>>>,
     heard: tokio::sync::Mutex<mpsc::Receiver<Arrival>>,
@@ -265,7 +266,7 @@ impl Bench {
         self.source.health().status
     }
 
-    /// Waits until the records say so.
+    /// Waits until the recorded states are these.
     pub(super) async fn comes_to(&self, states: &[&str]) {
         let there = async {
             while self.world.states() != states {
