@@ -1,6 +1,7 @@
-//! Sources that are WebAssembly components: no process, nothing to reach but what is granted.
+//! Sources that are WebAssembly components: they have no process, and reach only what is granted.
 //!
-//! One of tools or functions is called, instance by instance. One that is a program ([`CommandSource`]) is spoken to like a process.
+//! Each call to a component of tools or functions runs in an instance. A component that is a program
+//! ([`CommandSource`]) is spoken to like a process.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,28 +22,29 @@ mod command;
 
 pub(crate) use command::{CommandSource, Program};
 
-/// What [`Discovery::protocol`] says of a component: there is no wire, and so no revision.
+/// The value of [`Discovery::protocol`] for a component: it is called without MCP, so there is no revision.
 const PROTOCOL: &str = "component";
 
-/// What is called.
+/// The exports of a component that are called.
 #[derive(Debug)]
 enum Callee {
     Tools(Tools),
     Functions(Functions),
 }
 
-/// A component as a source: loaded and configured, no instance running.
+/// A component as a source: loaded and configured. A fresh one runs no instance.
 #[derive(Debug)]
 pub struct ComponentSource {
     tools: Callee,
     timeout: Duration,
     concurrency: ConcurrencyLimit,
-    /// Whether it can change nothing and tell nobody.
+    /// True if the component can reach nothing outside itself.
     sealed: bool,
 }
 
 impl ComponentSource {
-    /// Makes a source of a loaded component. Calls get the source's `timeout` each, where the host's own limits leave them that long.
+    /// Makes a source of a loaded component. Each call may take the source's `timeout`, if the host's own limits leave
+    /// it that long.
     #[must_use]
     pub fn new(tools: Tools, config: &SourceConfig) -> Self {
         let sealed = tools.is_sealed();
@@ -54,7 +56,8 @@ impl ComponentSource {
         }
     }
 
-    /// The same of a component of functions.
+    /// Makes a source of a loaded component of functions. Each call may take the source's `timeout`, as for
+    /// [`ComponentSource::new`].
     #[must_use]
     pub fn of_functions(functions: Functions, config: &SourceConfig) -> Self {
         let (sealed, concurrency) = (functions.is_sealed(), ConcurrencyLimit::new(&config.name, config.places));
@@ -68,7 +71,7 @@ impl ComponentSource {
         };
         match read {
             Ok(Some(contents)) => Outcome::Answered(Answer::Result(contents)),
-            // As revisions before 2026-07-28 say it; the front puts it into the agent's words.
+            // As in revisions before 2026-07-28; the front translates it to the agent's revision.
             Ok(None) => error(RpcError::RESOURCE_NOT_FOUND, format!("resource not found: {uri}")),
             Err(Failure { code, detail }) => {
                 error(RpcError::INTERNAL, format!("the component failed ({code}): {detail}"))
@@ -86,10 +89,10 @@ impl ComponentSource {
         format!("the component did not answer within {timeout} s; to wait longer, raise `timeout` in its source")
     }
 
-    /// What became of a call that has no answer.
+    /// Returns the outcome of a call that has no answer.
     fn broken(&self, why: &str) -> Outcome {
         match self.sealed {
-            // It can reach nothing outside itself, so that nothing has happened: the outcome is known.
+            // The component can reach nothing outside itself, so nothing has happened: the outcome is known.
             true => failed(why),
             false => Outcome::Unknown(format!("{why}; it may have acted or not")),
         }
@@ -151,7 +154,7 @@ impl Source for ComponentSource {
         }
         let params = permit.source_params();
         let Some(tool) = params.get_str("name") else {
-            return error(RpcError::INVALID_PARAMS, "`name` is missing or no string".into());
+            return error(RpcError::INVALID_PARAMS, "`name` is missing or is not a string".into());
         };
         let arguments = params.get("arguments").unwrap_or(Json::empty_object());
         let called = async {
@@ -173,7 +176,7 @@ impl Source for ComponentSource {
         }
     }
 
-    /// What is loaded is there.
+    /// Returns `Ready`: a component that is loaded is available.
     fn health(&self) -> Health {
         Health { status: Status::Ready, connected: true, ..Health::default() }
     }
@@ -195,7 +198,7 @@ fn error(code: i64, text: String) -> Outcome {
     Outcome::Answered(Answer::Error(Json::of(&RpcError::new(code, text))))
 }
 
-/// A tool result that says that the tool failed, as the model is meant to read it.
+/// Returns a tool result that says that the tool failed, for the model to read.
 fn failed(text: &str) -> Outcome {
     let result = serde_json::json!({ "content": [{ "type": "text", "text": text }], "isError": true });
     Outcome::Answered(Answer::Result(Json::of(&result)))

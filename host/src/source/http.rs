@@ -1,4 +1,4 @@
-//! Sources that speak streamable HTTP, of both eras, or the transport that came before it.
+//! Sources that speak streamable HTTP, of both eras, or the HTTP+SSE transport of 2024-11-05.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -29,24 +29,24 @@ mod transport;
 /// A source with a `url`.
 pub(crate) type HttpSource = Supervised<Server>;
 
-/// The server, and the way to it.
+/// The server of a source, and how it is reached.
 pub(crate) struct Server {
     way: Way,
     carrier: Carrier,
     /// The largest message, in bytes.
     limit: usize,
-    /// It was met, and has the transport of 2024-11-05.
+    /// True once the server has turned out to use the transport of 2024-11-05.
     speaks_sse: AtomicBool,
 }
 
 impl HttpSource {
-    /// Describes the source; opens nothing. `headers` are the listed ones with secrets resolved; they go to the origin of
-    /// the configured URL and nowhere else. Without an `Authorization` among them, the login that is kept in `data_dir` is sent.
-    /// `record` takes what happens to it, for the ledger.
+    /// Describes the source; opens nothing. `headers` are the listed ones with secrets resolved; they are sent to the
+    /// origin of the configured URL and to no other. If there is no `Authorization` among them, the login that is kept
+    /// in `data_dir` is sent. `record` records the source's events in the ledger.
     ///
     /// # Errors
-    /// [`SourceError::Start`] if the configuration has no `url`, the address may not be reached, a header is no header or
-    /// is the broker's to set, or the system has no certificates to trust.
+    /// [`SourceError::Start`] if the configuration has no `url`, the address may not be reached, a header is invalid or
+    /// is reserved for the broker, or the system has no certificates to trust.
     pub(crate) fn new(
         config: &SourceConfig,
         headers: Vec<(String, SecretString)>,
@@ -85,7 +85,7 @@ impl Dial for Server {
             Err(SourceError::Protocol(why)) if self.carrier == Carrier::Detect => why,
             opened => return opened.map_err(explained),
         };
-        // What refuses a POST may be a server of 2024-11-05.
+        // A server that refuses a POST may be one of 2024-11-05.
         match self.dial_sse(deadlines, party).await {
             Ok(opened) => {
                 self.speaks_sse.store(true, Ordering::Relaxed);
@@ -133,13 +133,13 @@ fn secret_headers(source: &SourceName, listed: &[(String, SecretString)]) -> Res
     let mut headers = HeaderMap::new();
     for (name, value) in listed {
         let refuse = |why: &str| SourceError::Start(format!("header `{name}` of source `{source}` {why}"));
-        let key = HeaderName::from_bytes(name.as_bytes()).map_err(|_| refuse("is no valid header name"))?;
+        let key = HeaderName::from_bytes(name.as_bytes()).map_err(|_| refuse("is not a valid header name"))?;
         if OWN_HEADERS.contains(&key.as_str()) {
             return Err(refuse("is set by the broker; leave it out"));
         }
         let value = HeaderValue::from_str(value.expose_secret());
         let mut value =
-            value.map_err(|_| refuse("has a value that cannot stand in a header (a line break at its end?)"))?;
+            value.map_err(|_| refuse("has a value that is not allowed in a header (a line break at its end?)"))?;
         value.set_sensitive(true);
         headers.append(key, value);
     }

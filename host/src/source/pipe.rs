@@ -1,4 +1,4 @@
-//! Messages as lines over the standard streams of whatever runs: a process in its cell, or a component in this one.
+//! MCP messages as lines over standard streams, of a process in its cell or of a component in this process.
 //!
 //! Specification: MCP, "Transports", stdio.
 
@@ -25,52 +25,53 @@ use stderr::{LastWords, capture};
 mod lines;
 mod stderr;
 
-/// Lines in a row that are no messages before the source is given up. Servers print a banner; none talks on and on.
+/// The number of consecutive lines that are not messages after which the source is given up. Servers print a banner,
+/// and no more.
 const MAX_GARBAGE_LINES: usize = 20;
 
-/// Characters of such a line that are shown to a person.
+/// How many characters of such a line are shown to a person.
 const SHOWN_CHARS: usize = 80;
 
-/// How many times the largest message is thrown away of one line in search of its end.
+/// How much of an oversized line is skipped in search of its end, in multiples of the largest message.
 const MAX_SKIPPED: usize = 16;
 
-/// Messages that wait to be written. Who sends more waits, as the source does not read.
+/// The most messages that wait to be written. Further senders wait, because the source does not read.
 const QUEUE: usize = 64;
 
-/// How long each of the two polite ways to end (no more input, SIGTERM) may take. Twice this, and what follows the kill,
-/// stay below [`CLOSE_DEADLINE`](crate::limits::CLOSE_DEADLINE).
+/// How long the source may take to end after each of the two graceful signs (end of input, SIGTERM). Twice this, and
+/// what follows the kill, stay below [`CLOSE_DEADLINE`](crate::limits::CLOSE_DEADLINE).
 const GRACE: Duration = Duration::from_secs(1);
 
-/// How long output that a source left behind is waited for once it has ended: others may hold the streams open.
+/// How long a source's remaining output is read once it has ended: other processes may hold the streams open.
 const DRAIN: Duration = Duration::from_millis(500);
 
-/// What runs behind the streams. Dropping it ends it.
+/// The program behind the streams. Dropping it ends the program.
 #[async_trait]
 pub(super) trait Body: Send + Sync {
-    /// Waits until it has ended, and says when that was. Cancellation safe.
+    /// Waits until the program has ended, and returns when that was. Cancellation safe.
     async fn wait(&self) -> Instant;
-    /// Asks it to end.
+    /// Asks the program to end.
     fn terminate(&self);
-    /// Ends it.
+    /// Ends the program by force.
     fn kill(&self);
-    /// How it ended, if it has: "exited with status 1".
+    /// Returns how the program ended, if it has: "exited with status 1".
     fn fate(&self) -> Option<String>;
-    /// A message is about to be given to it.
+    /// Notes that a message is about to be sent to the program.
     fn told(&self) {}
-    /// A message came from it.
+    /// Notes that a message came from the program.
     fn heard(&self) {}
-    /// Lets go of what served it as long as it ran.
+    /// Releases what served the program while it ran.
     fn settled(&self) {}
 }
 
-/// The three ends of its standard streams that are here.
+/// The broker's ends of the three standard streams.
 pub(super) struct Streams {
     pub(super) input: Box<dyn AsyncWrite + Send + Unpin>,
     pub(super) output: Box<dyn AsyncRead + Send + Unpin>,
     pub(super) error: Box<dyn AsyncRead + Send + Unpin>,
 }
 
-/// A running source. Dropping it kills everything that belongs to it.
+/// A connection to a running source. Dropping it kills everything that belongs to the source.
 pub(super) struct Pipe {
     /// The command, for messages to people.
     label: String,
@@ -79,42 +80,42 @@ pub(super) struct Pipe {
     limit: usize,
     secrets: Secrets,
     words: LastWords,
-    /// Closed when standard error has been read to its end.
+    /// Closes when standard error has been read to its end.
     captured: watch::Receiver<()>,
-    /// None once no more input is given.
+    /// `None` once the input is closed.
     outgoing: Mutex<Option<mpsc::Sender<Outgoing>>>,
     incoming: AsyncMutex<Incoming>,
     tasks: [JoinHandle<()>; 2],
 }
 
-/// What is done with the source's streams.
+/// The settings for a source's streams.
 #[derive(Clone)]
 pub(crate) struct Wire {
     /// The largest message, in bytes.
     pub(crate) limit: usize,
-    /// The file that standard error goes to.
+    /// The file that standard error is logged to.
     pub(crate) log: PathBuf,
-    /// What is blotted out of it, and of all else that is repeated of what the source wrote.
+    /// The values that are redacted in the log, and in everything else that repeats what the source wrote.
     pub(crate) secrets: Secrets,
 }
 
-/// One line to be written, and who wants to know whether it was.
+/// A line to be written, and the sender that waits for the result.
 type Outgoing = (Bytes, oneshot::Sender<Result<(), TransportError>>);
 
 struct Incoming {
     lines: Lines<Box<dyn AsyncRead + Send + Unpin>>,
-    /// Lines in a row that are no messages.
+    /// The number of consecutive lines that are not messages.
     garbage: usize,
-    /// The first of them.
+    /// The first of these lines.
     first: Option<String>,
-    /// Nothing more is read.
+    /// True once nothing more is read.
     over: bool,
     /// Why the source was given up.
     verdict: Option<String>,
 }
 
 impl Pipe {
-    /// Speaks with a source that was just started.
+    /// Returns a connection to a source that was just started.
     pub(super) fn with(
         body: Box<dyn Body>,
         Streams { input, output, error }: Streams,
@@ -137,7 +138,7 @@ impl Pipe {
         Self { label, body, limit, secrets, words, captured, outgoing: Mutex::new(Some(outgoing)), incoming, tasks }
     }
 
-    /// What it said that may explain why it does not work: "; its last words: …", or nothing.
+    /// Returns what the source wrote that may explain its failure ("; its last words: …"), or an empty text.
     fn remarks(&self) -> String {
         let words = self.words.text();
         let garbage = self.incoming.try_lock().ok().and_then(|incoming| incoming.first.clone());
@@ -146,7 +147,7 @@ impl Pipe {
         garbage.map_or(words.clone(), |first| format!("{wrote}\"{first}\" to standard output{words}"))
     }
 
-    /// Says who failed, how, and what it wrote to standard error.
+    /// Adds to an error which source failed, how, and what it wrote to standard error.
     pub(super) fn explain(&self, error: SourceError) -> SourceError {
         let label = &self.label;
         match error {
@@ -156,28 +157,28 @@ impl Pipe {
                 self.remarks()
             )),
             SourceError::Protocol(why) => SourceError::Protocol(format!("{label}: {why}")),
-            // How it ended says more than where that was noticed.
+            // How the program ended says more than where that was noticed.
             SourceError::Closed(why) => SourceError::Closed(self.exit_reason().unwrap_or(why)),
             error => error,
         }
     }
 
-    /// Waits until the source has ended and everything it left behind had time to be read.
+    /// Waits until the source has ended and its remaining output had time to be read.
     async fn outlived(&self) {
         let ended = self.body.wait().await;
         tokio::time::sleep_until(ended + DRAIN).await;
     }
 
-    /// The end: kills what does not go by itself, and hears its last words.
+    /// Ends the source, by force if it does not end by itself, and collects its last words.
     async fn settle(&self) {
         if timeout(GRACE, self.body.wait()).await.is_err() {
             self.body.kill();
-            // What remains is the kernel's work, which only a hung device delays.
+            // The rest is up to the kernel, which only a hung device delays.
             let _ = timeout(DRAIN, self.body.wait()).await;
         }
         self.body.settled();
         let mut captured = self.captured.clone();
-        // An error is the end that is waited for; so is the end of patience.
+        // An error is the awaited end of the stream, and a timeout is accepted.
         let _ = timeout(DRAIN / 2, captured.changed()).await;
     }
 
@@ -201,13 +202,13 @@ impl Pipe {
             }
             Err(error @ MessageError::TooDeep) => Some(Err(self.give_up(incoming, format!("{label}: {error}")))),
             Err(error) => {
-                tracing::debug!(command = %label, code = error.code(), "a line that is no message was ignored");
+                tracing::debug!(command = %label, code = error.code(), "a line that is not a message was ignored");
                 incoming.garbage += 1;
                 let shown = || self.secrets.blotted(&text).chars().take(SHOWN_CHARS).collect::<String>();
                 let first = incoming.first.get_or_insert_with(shown).clone();
                 (incoming.garbage > MAX_GARBAGE_LINES).then(|| {
                     let [.., first_line] = LAST_WORDS;
-                    let why = format!("{label} speaks garbage on standard output, where only MCP messages may stand{first_line}\"{first}\"");
+                    let why = format!("{label} writes garbage to standard output, where only MCP messages are allowed{first_line}\"{first}\"");
                     Err(self.give_up(incoming, why))
                 })
             }
@@ -252,7 +253,7 @@ impl Transport for Pipe {
             let line = tokio::select! {
                 biased;
                 () = self.outlived() => None,
-                // A broken pipe is an end like any other.
+                // A broken pipe counts as the end of the stream.
                 line = incoming.lines.next() => line.unwrap_or_default(),
             };
             match line {
@@ -296,7 +297,7 @@ impl Drop for Pipe {
     }
 }
 
-/// Writes line after line until nobody has more or the source does not read.
+/// Writes the queued lines until the queue is closed or the source no longer reads.
 async fn write(mut input: Box<dyn AsyncWrite + Send + Unpin>, mut queue: mpsc::Receiver<Outgoing>) {
     while let Some((line, tell)) = queue.recv().await {
         let mut left = line.as_ref();
@@ -316,10 +317,10 @@ async fn write(mut input: Box<dyn AsyncWrite + Send + Unpin>, mut queue: mpsc::R
             Some(why) if untouched => {
                 Err(TransportError::Closed(format!("the source does not take the message: {why}")))
             }
-            // A part went out; what the source makes of it is not known.
+            // A part was written; what the source makes of it is not known.
             _ => Ok(()),
         };
-        // Whoever waited may have given up.
+        // The sender may have given up.
         let _ = tell.send(sent);
         if stop {
             return;

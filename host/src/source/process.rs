@@ -1,7 +1,8 @@
-//! Sources that are programs, spoken to over their standard streams.
+//! Sources that are programs, which the broker speaks to over their standard streams.
 //!
-//! A program runs in a cell: its environment is the broker's four variables and what is listed, its descriptors are the
-//! three standard streams, its files are what is granted, and it can reach nobody. Everything in the cell ends with it.
+//! A program runs in a cell: its environment consists of the broker's four variables and the listed ones, its
+//! descriptors are the three standard streams, it sees the files that are granted, and it reaches nothing on the
+//! network but what is granted. Everything in the cell ends with it.
 
 use std::sync::Arc;
 
@@ -19,26 +20,26 @@ use running::Running;
 
 mod running;
 
-/// Characters of the command that messages show.
+/// How many characters of the command messages show.
 const SHOWN_CHARS: usize = 120;
 
 /// A source with a `command`. Dropping it kills everything in its cell.
 pub(crate) type ProcessSource = Supervised<Program>;
 
-/// The program, and how it is started.
+/// The program of a source, and how it is started.
 pub(crate) struct Program {
     argv: Vec<String>,
     env: Vec<(String, String)>,
     process_cell: Arc<ProcessCell>,
     /// The largest message, in bytes.
     limit: usize,
-    /// Values that must not reach the log.
+    /// The values that must not reach the log.
     secrets: Secrets,
 }
 
 impl ProcessSource {
-    /// Describes the source; opens nothing. `env` are the listed variables with secrets resolved, all that the program
-    /// sees beside PATH, HOME, LANG and TMPDIR. Standard error goes to `data_dir/logs/NAME.log`.
+    /// Describes the source; opens nothing. `env` are the listed variables with secrets resolved, which are all that
+    /// the program sees besides PATH, HOME, LANG and TMPDIR. Standard error goes to `data_dir/logs/NAME.log`.
     ///
     /// # Errors
     /// [`SourceError::Start`] if the configuration describes no program.

@@ -1,4 +1,5 @@
-//! Components that are programs: MCP servers for `wasm32-wasip2`, run in this process over pipes and spoken to like any other.
+//! Components that are programs: MCP servers for `wasm32-wasip2`, which run in the broker's process and speak MCP over
+//! pipes, like any other program.
 
 use std::sync::Arc;
 
@@ -15,11 +16,11 @@ use crate::source::{Discovery, SourceError};
 /// A component that is a program.
 pub(crate) type CommandSource = Supervised<Program>;
 
-/// The program, and what is noted of it.
+/// The program of a source, and how its streams are handled.
 pub(crate) struct Program {
     pub(crate) command: Command,
     pub(crate) wire: Wire,
-    /// Told of each start.
+    /// Called at each start.
     pub(crate) started: Box<dyn Fn() + Send + Sync>,
 }
 
@@ -51,7 +52,7 @@ impl Body for Running {
         Running::wait(self).await
     }
 
-    /// A component has no signals: that there is no more input was the polite way.
+    /// Stops the component: it has no signals, and the end of its input has already asked it to end.
     fn terminate(&self) {
         self.stop();
     }
@@ -74,7 +75,7 @@ impl Body for Running {
 }
 
 impl std::fmt::Debug for Program {
-    // The rest is secret, or says nothing.
+    // The other fields hold secrets or say nothing.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Program").field("command", &self.command).finish_non_exhaustive()
     }

@@ -18,7 +18,7 @@ async fn source(settings: serde_json::Value) -> ComponentSource {
     ComponentSource::new(tools, &of(Duration::from_secs(60)))
 }
 
-/// The guest `explorer` with what it may touch.
+/// Loads the guest `explorer` with this access.
 async fn explorer(access: Access) -> ComponentSource {
     let plugin = PluginRef::Path(guest("explorer"));
     match plugins().component(&plugin, &json!({}), &[], access).await.unwrap().kind {
@@ -27,7 +27,7 @@ async fn explorer(access: Access) -> ComponentSource {
     }
 }
 
-/// A permit for this tool in this session.
+/// Returns a permit for this tool in the session of `call`.
 fn permit_in(call: &Call, tool: &str, arguments: serde_json::Value) -> Permit {
     let item = Arc::new(Item { name: tool.into(), ..Item::clone(&call.item) });
     let params = Json::of(&json!({ "name": "exposed", "arguments": arguments }));
@@ -190,7 +190,7 @@ async fn a_link_that_takes_the_place_of_a_granted_folder_leads_nowhere() {
     assert_eq!(read().await, (false, "a note".into()));
     std::fs::rename(&open, dir.path().join("away")).unwrap();
     std::os::unix::fs::symlink("secret", &open).unwrap();
-    // Instances that were ready have the folder that was there.
+    // Instances that were prepared earlier still have the former folder open.
     let mut said = Vec::new();
     while said.last().is_none_or(|(refused, _)| !refused) {
         said.push(read().await);
@@ -231,7 +231,7 @@ async fn a_component_that_does_not_say_what_it_offers_is_given_up() {
 }
 
 #[tokio::test]
-async fn a_failure_names_the_line_that_raises_the_limit_and_the_next_call_works() {
+async fn a_failure_names_the_setting_that_raises_the_limit_and_the_next_call_works() {
     let mut access = Access { timeout: Duration::from_secs(2), ..Access::default() };
     access.grant.limits.memory = 8 << 20;
     access.grant.limits.cpu = Some(0.1);
@@ -339,7 +339,7 @@ async fn a_store_is_the_profiles_own_and_outlives_the_source() {
         answer
     };
     let source = load().await;
-    // Hundreds at once, each in an instance of its own, and none is lost.
+    // 200 calls at once, each in an instance of its own, and no write is lost.
     let calls =
         (0..200).map(|n| say(&source, "mine", "remember", json!({ "entity": "it", "observations": [format!("{n}")] })));
     for answer in futures_util::future::join_all(calls).await {

@@ -1,4 +1,4 @@
-//! One POST from its first byte to the end of its answer; and the GET that listens.
+//! The exchange of one POST and its answer; and the GET that listens.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,36 +16,36 @@ use crate::egress::{EgressError, Outgoing};
 use crate::protocol::{self, Answer, Id, Message, Response, RpcError, make_room, revision};
 use crate::source::transport::{Received, TransportError};
 
-/// The largest body of an error status that is looked at: an error object, not a web page.
+/// The largest body of an error status that is read, in bytes: room for an error object, not for a web page.
 const MAX_ERROR_BYTES: usize = 64 * 1024;
 
-/// How long the end of a stream is waited for after its answer has come, so that the connection can be used again.
+/// How long to wait for the end of a stream after its answer, so that the HTTP connection can be reused.
 const STREAM_END: Duration = Duration::from_secs(1);
 
-/// How often in a row it is tried to take up a stream that broke, without a single new event.
+/// The most attempts in a row to resume a stream that broke, without a new event.
 const MAX_RESUMES: u32 = 5;
 
-/// How long to wait before taking up a stream again, where the server does not say, at first and at most; and the bounds of
-/// what it may say.
+/// How long to wait before a stream is resumed: at first and at most, if the server does not say; and the bounds on
+/// what the server may say.
 const RETRY: Duration = Duration::from_secs(1);
 const MAX_PAUSE: Duration = Duration::from_secs(30);
 const MIN_RETRY: Duration = Duration::from_millis(100);
 const MAX_RETRY: Duration = Duration::from_secs(5 * 60);
 
-/// One message and what comes back for it.
+/// One message and its answer.
 pub(super) struct Exchange {
     pub(super) shared: Arc<Shared>,
-    /// Of the request; None for a message that has no answer.
+    /// The id of the request, or `None` for a message that has no answer.
     pub(super) id: Option<Id>,
-    /// Of the request.
+    /// The method of the request.
     pub(super) method: Option<protocol::Method>,
 }
 
 impl Exchange {
-    /// Sends the message and delivers what comes back; `left` tells whether it is on its way.
+    /// Sends the message and delivers its answer. `left` says whether the message is on its way.
     ///
     /// # Errors
-    /// Only if the message surely has not left.
+    /// [`EgressError`] only if the message certainly was not sent.
     pub(super) async fn run(self, outgoing: Outgoing, left: watch::Sender<bool>) -> Result<(), EgressError> {
         match self.shared.send(outgoing).await {
             Ok(response) => self.read(response).await,
@@ -93,10 +93,10 @@ impl Exchange {
                     self.shared.deliver(Ok(Message::Response(response).into())).await;
                 }
                 Ok(Message::Response(Response { id: None, answer: answer @ Answer::Error(_) })) => {
-                    // The server could not read the id, which it alone has been sent here.
+                    // The server could not read the id, but this POST carried only one request.
                     self.shared.deliver(Ok(Message::Response(Response { id: Some(id.clone()), answer }).into())).await;
                 }
-                Ok(_) => self.garbage(id, "something else than the answer to the request").await,
+                Ok(_) => self.garbage(id, "a message that is not the answer to the request").await,
                 Err(error) => self.garbage(id, &error.to_string()).await,
             },
             Err(BodyError::TooLarge(size)) => self.too_large(id, size).await,
@@ -118,7 +118,7 @@ impl Exchange {
             if before.as_deref() != events.last_id() {
                 attempts = 0;
             }
-            // Taking up again is not sending again: the server has said where the rest of the answer can be had.
+            // Resuming is not sending again: the server has said where the rest of the answer can be fetched.
             match self.resume(&mut events, &mut attempts).await {
                 Some(next) => response = next,
                 None => return self.lose(&why).await,
@@ -126,7 +126,7 @@ impl Exchange {
         }
     }
 
-    /// The rest of a stream that broke, if the server still has it.
+    /// Returns the rest of a stream that broke, if the server still has it.
     async fn resume(&self, events: &mut Events, attempts: &mut u32) -> Option<HttpResponse> {
         let protocol = self.shared.protocol();
         if protocol.as_deref().is_some_and(revision::is_modern) {
@@ -140,7 +140,7 @@ impl Exchange {
             let headers = headers::for_listening(protocol.as_deref(), Some(&last));
             match self.shared.send(self.shared.outgoing(Method::GET, headers)).await {
                 Ok(response) if is_stream(&response) => return Some(response),
-                // It says no, and will not say yes later.
+                // The server refuses, and a later attempt would not help.
                 Ok(response) if response.status().is_client_error() => return None,
                 Ok(_) | Err(_) => {}
             }
@@ -148,14 +148,14 @@ impl Exchange {
         None
     }
 
-    /// Delivers the error that the server gave, or one in its place.
+    /// Delivers the error that the server gave, or one made from its status.
     async fn fail(&self, id: &Id, response: HttpResponse) {
-        // What a server refuses for want of another token it has not done (RFC 9110, section 15.5).
+        // A server does not act on a request that it refuses for its token (RFC 9110, section 15.5).
         let refused = matches!(response.status(), StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
         let advice = self.shared.bearer.as_ref().and_then(|bearer| bearer.advice(&response));
         let instead = status::error(&self.shared.source, &self.shared.url, &response, advice.as_deref());
         if advice.is_some() {
-            // Whatever the server says of it, this is what helps.
+            // The advice to log in is more helpful than what the server says.
             return self.answer(id, instead).await;
         }
         let given = match body(response, MAX_ERROR_BYTES).await {
@@ -173,7 +173,7 @@ impl Exchange {
 
     async fn expire(&self) {
         let reason = format!("`{}` has ended the session (status 404): session expired", self.shared.shown());
-        // The server refused it, so it surely did nothing.
+        // The server refused the message, so it certainly did not act on it.
         self.shared.deliver(Err(TransportError::Expired { id: self.id.clone(), reason: reason.clone() })).await;
         self.shared.end(&reason);
     }
@@ -188,12 +188,12 @@ impl Exchange {
     }
 
     async fn garbage(&self, id: &Id, what: &str) {
-        let why = format!("`{}` answered with something that is no valid answer: {what}", self.shared.shown());
+        let why = format!("`{}` answered with something that is not a valid answer: {what}", self.shared.shown());
         self.spoil(id, RpcError::new(RpcError::INTERNAL, why)).await;
     }
 
-    /// What came back is no answer of the server's. The outcome of a call is unknown then, as it has left; any other request
-    /// fails with the error.
+    /// Ends a request to which the server gave no valid answer. The outcome of a call is then unknown, because it was
+    /// sent; a request that changes nothing fails with the error.
     async fn spoil(&self, id: &Id, error: RpcError) {
         match &self.method {
             Some(method) if !changes_nothing(method) => self.lose(&error.message).await,
@@ -205,7 +205,7 @@ impl Exchange {
         self.shared.deliver(Ok(Message::Response(Response::error(Some(id.clone()), &error)).into())).await;
     }
 
-    /// The message left and its answer will not come.
+    /// Reports a message as lost: it was sent, and its answer will not come.
     async fn lose(&self, reason: &str) {
         match &self.id {
             Some(id) => {
@@ -217,13 +217,13 @@ impl Exchange {
     }
 }
 
-/// Whether a request is one of those by which the broker itself learns of a server, which leave nothing to wonder about.
+/// Reports whether a method only asks for information about the server, so that its outcome is never in doubt.
 fn changes_nothing(method: &protocol::Method) -> bool {
     matches!(method, protocol::Method::Initialize | protocol::Method::ServerDiscover | protocol::Method::Ping)
         || method.ends_with("/list")
 }
 
-/// Delivers what the server says on its own, for as long as the connection lasts, if the server offers that at all.
+/// Delivers what the server sends on its own, for as long as the connection lasts, if the server offers that.
 pub(super) async fn listen(shared: &Arc<Shared>) {
     let mut events = Events::new(shared.limit);
     let mut usual = RETRY;
@@ -238,13 +238,13 @@ pub(super) async fn listen(shared: &Arc<Shared>) {
                 events.reconnect();
             }
             Ok(response) if response.status() == StatusCode::NOT_FOUND && shared.has_session() => {
-                // The next message finds out whether that was about the session or about listening.
+                // The next message shows whether the 404 was about the session or about listening.
                 return;
             }
             Ok(response) if response.status().is_server_error() => {}
-            // It does not know any more where we were: from here on, then.
+            // The server no longer knows the last event: listen from here on.
             Ok(_) if events.last_id().is_some() => events = Events::new(shared.limit),
-            // Status 405, most often: not offered.
+            // Not offered: most often, status 405.
             Ok(_) => return,
             Err(error) => tracing::debug!(source = %shared.source, %error, "not listening"),
         }
@@ -253,22 +253,22 @@ pub(super) async fn listen(shared: &Arc<Shared>) {
     }
 }
 
-/// How long the server wants a client to wait, or as long as is usual.
+/// Returns how long the server wants a client to wait, or `usual` if it has not said.
 fn pause(events: &Events, usual: Duration) -> Duration {
     events.retry().map_or(usual, |retry| retry.clamp(MIN_RETRY, MAX_RETRY))
 }
 
-/// How a stream ended.
+/// The way in which a stream ended.
 pub(super) enum End {
-    /// With the answer that it was for.
+    /// The awaited answer came.
     Answered,
-    /// By an event over the limit.
+    /// An event was over the limit; the number is its size in bytes, as far as it was read.
     TooLarge(usize),
-    /// Before that.
+    /// The stream ended before the answer, for this reason.
     Closed(String),
 }
 
-/// Delivers every message of a stream, in its order.
+/// Delivers every message of a stream, in order.
 pub(super) async fn pump(
     shared: &Shared,
     response: &mut HttpResponse,
@@ -290,8 +290,8 @@ pub(super) async fn pump(
             let message = match Message::parse(text) {
                 Ok(message) => message,
                 Err(error) => {
-                    // The answer may still come; if it was this, the caller's deadline ends the wait.
-                    tracing::debug!(source = %shared.source, %error, "an event that is no message");
+                    // The answer may still come; if this was the answer, the caller's deadline ends the wait.
+                    tracing::debug!(source = %shared.source, %error, "an event that is not a message was ignored");
                     continue;
                 }
             };
@@ -301,14 +301,14 @@ pub(super) async fn pump(
         }
         if answered {
             let rest = async { while let Ok(Some(_)) = response.chunk().await {} };
-            // Only for the connection's sake.
+            // Only so that the connection can be reused.
             let _ = tokio::time::timeout(STREAM_END, rest).await;
             return End::Answered;
         }
     }
 }
 
-/// Why a body could not be read.
+/// The reason why a body could not be read.
 enum BodyError {
     TooLarge(usize),
     Broken(String),
@@ -342,7 +342,7 @@ pub(super) fn is_stream(response: &HttpResponse) -> bool {
     response.status().is_success() && media_type(response) == "text/event-stream"
 }
 
-/// The content type without its parameters, in lower case; empty if there is none.
+/// Returns the content type without its parameters, in lower case; empty if there is none.
 fn media_type(response: &HttpResponse) -> String {
     let value = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()

@@ -1,4 +1,4 @@
-//! The headers that MCP wants beside a message.
+//! The HTTP headers that MCP requires beside a message.
 //!
 //! Specification: MCP 2026-07-28 and 2025-11-25, "Transports: Streamable HTTP".
 
@@ -13,10 +13,10 @@ const VERSION: HeaderName = HeaderName::from_static(header::PROTOCOL_VERSION);
 const METHOD: HeaderName = HeaderName::from_static(header::METHOD);
 const NAME: HeaderName = HeaderName::from_static(header::NAME);
 
-/// The headers for one POST. A request that carries its own protocol version, as modern ones do, has its headers from
-/// there; everything else follows what was agreed.
+/// Returns the headers for one POST. For a request that carries its own protocol version, as modern ones do, they
+/// follow that version; for everything else, the agreed one.
 ///
-/// `repeated` says which arguments of a tool are repeated.
+/// `repeated` returns the arguments of a tool that headers repeat.
 pub(super) fn for_message(
     message: &Message,
     agreed: Option<&str>,
@@ -60,7 +60,7 @@ fn put_arguments(headers: &mut HeaderMap, params: Option<&Json>, repeated: &[Rep
     }
 }
 
-/// The headers for a GET that listens to the server.
+/// Returns the headers for a GET that listens to the server.
 pub(super) fn for_listening(agreed: Option<&str>, last_event: Option<&str>) -> HeaderMap {
     let mut headers = for_ending(agreed);
     headers.insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
@@ -70,7 +70,7 @@ pub(super) fn for_listening(agreed: Option<&str>, last_event: Option<&str>) -> H
     headers
 }
 
-/// The headers for a DELETE.
+/// Returns the headers for a DELETE.
 pub(super) fn for_ending(agreed: Option<&str>) -> HeaderMap {
     let mut headers = HeaderMap::new();
     if let Some(protocol) = agreed {
@@ -84,13 +84,13 @@ fn own_version(message: &Message) -> Option<String> {
     params.get("_meta")?.get_str(meta::PROTOCOL_VERSION)
 }
 
-/// What the request is about, for whoever routes it without reading it.
+/// Returns the name or URI that the request is about, for intermediaries that route it without reading its body.
 fn name_of(method: &Method, params: &Json) -> Option<String> {
     params.get_str(method.named_by()?)
 }
 
 fn put(headers: &mut HeaderMap, name: HeaderName, value: &str) {
-    // What cannot stand in a header is encoded, so this always holds.
+    // Characters that are not allowed in a header are encoded, so this never fails.
     if let Ok(value) = HeaderValue::from_str(&param_header::encode(value)) {
         headers.insert(name, value);
     }

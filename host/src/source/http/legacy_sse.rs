@@ -1,5 +1,5 @@
-//! The transport of 2024-11-05: one stream of events from the server, which begins with the address that messages are posted
-//! to.
+//! The transport of 2024-11-05: one stream of events from the server, which begins with the URL that messages are
+//! posted to.
 //!
 //! Specification: MCP 2024-11-05, "HTTP with SSE".
 
@@ -20,7 +20,7 @@ use crate::protocol::Message;
 use crate::source::SourceError;
 use crate::source::transport::{Transport, TransportError};
 
-/// How long a server may take to say where messages are posted to. It is the first thing that it says.
+/// How long a server may take to send the URL that messages are posted to, which is its first event.
 const ENDPOINT_DEADLINE: Duration = Duration::from_secs(10);
 
 /// A connection to one server.
@@ -31,7 +31,7 @@ pub(super) struct LegacySse {
 }
 
 impl LegacySse {
-    /// Opens the stream and waits for the address. Cancellation safe.
+    /// Opens the stream and waits for the URL. Cancellation safe.
     pub(super) async fn open(shared: Arc<Shared>, inbox: mpsc::Receiver<Arrival>) -> Result<Self, SourceError> {
         let opened = tokio::time::timeout(ENDPOINT_DEADLINE, begin(&shared)).await;
         let (response, events, post_to) = opened.unwrap_or_else(|_| {
@@ -39,7 +39,7 @@ impl LegacySse {
             Err(SourceError::Timeout { method: "GET".to_owned(), seconds })
         })?;
         let reader = Arc::clone(&shared);
-        // Refused only if the connection has ended already.
+        // Fails only if the connection has ended already.
         let _ = shared.spawn(None, async move { read(&reader, response, events).await });
         Ok(Self { shared, inbox: tokio::sync::Mutex::new(inbox), post_to })
     }
@@ -66,7 +66,7 @@ async fn begin(shared: &Shared) -> Result<(HttpResponse, Events, Url), SourceErr
         }
         if let Some(endpoint) = events.endpoint() {
             let post_to = shared.url.join(&endpoint).ok().filter(|url| url.origin() == shared.url.origin());
-            let elsewhere = || format!("{} wants its messages at another origin, which is refused", at());
+            let elsewhere = || format!("{} asks for messages to be posted to another origin, which is refused", at());
             return Ok((response, events, post_to.ok_or_else(|| SourceError::Protocol(elsewhere()))?));
         }
     }
@@ -81,7 +81,7 @@ async fn read(shared: &Arc<Shared>, mut response: HttpResponse, mut events: Even
         End::Closed(why) => why,
         End::Answered => return,
     };
-    // What the server did with open requests is not known; the stream cannot be taken up again.
+    // What the server did with open requests is not known; the stream cannot be resumed.
     shared.deliver(Err(TransportError::Closed(why.clone()))).await;
     shared.end(&why);
 }
@@ -106,7 +106,7 @@ impl Transport for LegacySse {
             Ok(response) => {
                 let (at, status) = (self.shared.shown(), response.status());
                 match message {
-                    // A failure of the server's own says nothing of what it had done before.
+                    // An error on the server's side does not say what it had done before.
                     Message::Request(request) if !status.is_client_error() => {
                         let reason = format!("`{at}` answered with status {}", status.as_u16());
                         self.shared.deliver(Err(TransportError::Lost { id: request.id.clone(), reason })).await;
@@ -118,7 +118,7 @@ impl Transport for LegacySse {
                     }
                 }
             }
-            // It may have arrived: the answer comes on the stream, or the caller's time runs out.
+            // The message may have arrived: the answer comes on the stream, or the caller's deadline passes.
             Err(_) if *leaving.borrow() => Ok(()),
             Err(error) => Err(TransportError::NotSent(error.to_string())),
         }

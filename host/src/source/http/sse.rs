@@ -1,4 +1,5 @@
-//! Server-sent events, as far as MCP uses them: the data of `message` events, the last id, the retry time; and `endpoint`.
+//! Server-sent events, as far as MCP uses them: the data of `message` events, the last id, the retry time, and the data
+//! of `endpoint` events.
 //!
 //! Specification: HTML Living Standard, "Server-sent events", 9.2.5 and 9.2.6.
 
@@ -16,20 +17,20 @@ pub(super) struct Events {
     line: Vec<u8>,
     /// The data of the event being read, a line feed between its lines.
     data: Option<Vec<u8>>,
-    /// Of the event being read.
+    /// The type of the event being read.
     kind: Kind,
-    /// Where messages are posted to, as servers of 2024-11-05 say it.
+    /// The URL that messages are posted to, from an `endpoint` event (2024-11-05).
     endpoint: Option<String>,
     /// The last byte was a carriage return, so a line feed belongs to it.
     after_return: bool,
     at_start: bool,
-    /// As the stream has said it; it counts when an event is whole.
+    /// The id that the stream gave last; it becomes `last_id` when its event is complete.
     next_id: Option<String>,
     last_id: Option<String>,
     retry: Option<Duration>,
 }
 
-/// What an event is.
+/// The type of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Kind {
     #[default]
@@ -48,12 +49,13 @@ impl Kind {
     }
 }
 
-/// An event larger than the limit; the stream cannot be read on. Holds the bytes seen so far.
+/// The error that an event is larger than the limit, so that the stream cannot be read further. Holds the number of
+/// bytes seen so far.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct TooLarge(pub(super) usize);
 
 impl Events {
-    /// A parser for a stream whose events have at most `limit` bytes.
+    /// Returns a parser for a stream whose events have at most `limit` bytes.
     pub(super) fn new(limit: usize) -> Self {
         Self {
             limit,
@@ -69,23 +71,23 @@ impl Events {
         }
     }
 
-    /// Where messages are posted to, if the stream has said that.
+    /// Returns the URL that messages are posted to, if the stream has given one.
     pub(super) fn endpoint(&self) -> Option<String> {
         self.endpoint.clone()
     }
 
-    /// The id to resume after, if the stream has given one: that of the last event which is whole.
+    /// Returns the id to resume after, if the stream has given one: that of the last complete event.
     pub(super) fn last_id(&self) -> Option<&str> {
-        // An empty one takes back what was said before.
+        // An empty id revokes the one before.
         self.last_id.as_deref().filter(|id| !id.is_empty())
     }
 
-    /// How long the server wants a client to wait before it resumes.
+    /// Returns how long the server wants a client to wait before it resumes.
     pub(super) fn retry(&self) -> Option<Duration> {
         self.retry
     }
 
-    /// Takes the next bytes and returns the data of the events they complete.
+    /// Takes the next bytes and returns the data of the events that they complete.
     pub(super) fn feed(&mut self, mut chunk: &[u8]) -> Result<Vec<Bytes>, TooLarge> {
         let mut complete = Vec::new();
         while !chunk.is_empty() {
@@ -112,7 +114,7 @@ impl Events {
         Ok(complete)
     }
 
-    /// Starts over on a new connection, remembering where the old one stood.
+    /// Starts over for a new connection, and keeps the last id and the retry time.
     pub(super) fn reconnect(&mut self) {
         let (last_id, retry) = (self.last_id.take(), self.retry.take());
         *self = Self { next_id: last_id.clone(), last_id, retry, ..Self::new(self.limit) };
@@ -136,7 +138,7 @@ impl Events {
                     data.push(b'\n');
                     data.extend_from_slice(value);
                 }
-                // Most events have one line, and some are large: it is not copied.
+                // Most events have one line, which may be large and is not copied.
                 None => {
                     line.drain(..start);
                     self.data = Some(line);
@@ -148,7 +150,7 @@ impl Events {
                 let millis = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok());
                 self.retry = millis.map(Duration::from_millis).or(self.retry);
             }
-            // Comments, which keep the connection warm, and fields of the future.
+            // Comments, which keep the connection open, and unknown fields.
             _ => {}
         }
         None

@@ -1,4 +1,4 @@
-//! What an HTTP status says, in words.
+//! Errors for HTTP statuses, with advice.
 
 use reqwest::header::RETRY_AFTER;
 use reqwest::{Response as HttpResponse, StatusCode};
@@ -9,7 +9,8 @@ use crate::name::SourceName;
 use crate::protocol::RpcError;
 use crate::source::transport::LOGIN;
 
-/// The error for a status that is no success, where the server gave none of its own. `advice` says what helps, if that is known.
+/// Returns the error for a status that is not a success, if the server gave none of its own. `advice` says what helps,
+/// if that is known.
 pub(super) fn error(source: &SourceName, asked: &Url, response: &HttpResponse, advice: Option<&str>) -> RpcError {
     let status = response.status();
     let reason = status.canonical_reason().unwrap_or("without a name");
@@ -40,5 +41,5 @@ pub(super) fn error(source: &SourceName, asked: &Url, response: &HttpResponse, a
 
 fn retry_after(response: &HttpResponse) -> String {
     let seconds = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
-    seconds.map(|seconds| format!("; it asks to be left alone for {seconds} s")).unwrap_or_default()
+    seconds.map(|seconds| format!("; it asks clients to wait {seconds} s before they try again")).unwrap_or_default()
 }

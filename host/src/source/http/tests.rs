@@ -23,7 +23,7 @@ use crate::config::{Carrier, Naming};
 use crate::protocol::{Answer, Id, Message, Request};
 use crate::source::Source;
 
-/// One request as the server saw it.
+/// A request as the server saw it.
 struct Seen {
     method: Method,
     path: String,
@@ -41,7 +41,7 @@ impl Seen {
     }
 }
 
-/// Serves `answer`, and keeps what it was asked.
+/// Serves `answer`, and records the requests.
 async fn serve(answer: impl Fn(&Seen) -> Response + Send + Sync + 'static) -> (SocketAddr, Arc<Mutex<Vec<Seen>>>) {
     let log = Arc::new(Mutex::new(Vec::new()));
     let (kept, answer) = (Arc::clone(&log), Arc::new(answer));
@@ -102,7 +102,7 @@ async fn next(transport: &HttpTransport) -> String {
     String::from_utf8(transport.receive().await.unwrap().unwrap().message.to_line().to_vec()).unwrap()
 }
 
-/// Why the request before it failed, as an error or as one whose outcome is unknown.
+/// Returns why the last request failed: the error of the server, or the reason why its outcome is unknown.
 async fn error_of(transport: &HttpTransport) -> String {
     let message = match transport.receive().await.unwrap() {
         Ok(received) => received.message,
@@ -221,7 +221,7 @@ async fn statuses_become_errors_that_say_what_to_do() {
 }
 
 #[tokio::test]
-async fn what_is_no_answer_leaves_a_call_unknown_with_its_cause() {
+async fn an_invalid_answer_leaves_a_call_unknown_with_its_cause() {
     let (address, _) = serve(|seen| match seen.body["params"]["name"].as_str().unwrap_or_default() {
         "page" => ([("content-type", "text/html")], "<html>").into_response(),
         "nonsense" => ([("content-type", "application/json")], "{").into_response(),
@@ -239,7 +239,7 @@ async fn what_is_no_answer_leaves_a_call_unknown_with_its_cause() {
         ("502", "status 502 Bad Gateway"),
         ("429", "status 429 Too Many Requests"),
         ("page", "`text/html` instead of JSON"),
-        ("nonsense", "no valid answer"),
+        ("nonsense", "not a valid answer"),
         ("large", "over the limit of 10000 bytes"),
     ] {
         transport.send(&request(1, "tools/call", json!({"name": name}))).await.unwrap();
@@ -250,7 +250,7 @@ async fn what_is_no_answer_leaves_a_call_unknown_with_its_cause() {
             other => panic!("{name}: {other:?}"),
         }
     }
-    // What a server says itself is its answer; and what it refuses for its token it has not done.
+    // An error that the server itself gives is its answer; and a server does not act on what it refuses for its token.
     for (name, said) in [("theirs", "theirs"), ("403", "status 403 Forbidden")] {
         transport.send(&request(1, "tools/call", json!({"name": name}))).await.unwrap();
         let answer = next(&transport).await;
@@ -303,7 +303,7 @@ async fn a_stream_that_breaks_loses_its_request_and_no_other() {
     assert_eq!(next(&transport).await, r#"{"jsonrpc":"2.0","id":3,"result":1}"#);
 }
 
-/// An event whose data says where in the answer to request 1 it stands.
+/// Returns an event of the answer to request 1, with progress `at`.
 fn progress(id: &str, at: u32) -> String {
     format!(
         "id: {id}\ndata: {{\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\",\"params\":{{\"progress\":{at}}}}}\n\n"
@@ -319,7 +319,7 @@ async fn a_legacy_stream_with_event_ids_is_taken_up_after_the_last_whole_event()
             events(format!("retry: 1\n{}{}", progress("e1", 1), &half[..half.len() - 10]))
         }
         Some("e1") => events(progress("e2", 2)),
-        // A server that is just not there is asked again.
+        // A server that is only unavailable is asked again.
         Some("e2") if !gone.swap(true, Ordering::SeqCst) => StatusCode::BAD_GATEWAY.into_response(),
         Some(_) => events("id: e3\ndata: {\"jsonrpc\":\"2.0\",\"id\":1,\"result\":1}\n\n".to_owned()),
     })
@@ -369,7 +369,7 @@ async fn a_legacy_server_is_listened_to() {
     assert_eq!(next(&transport).await, r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#);
 }
 
-/// Says when it is dropped.
+/// A value that signals when it is dropped.
 struct Dropped(Option<oneshot::Sender<()>>);
 
 impl Drop for Dropped {
@@ -406,7 +406,7 @@ async fn cancelling_a_modern_request_drops_its_stream_and_sends_nothing() {
 }
 
 #[tokio::test]
-async fn what_cannot_leave_is_not_sent_and_what_redirects_is_not_followed() {
+async fn a_server_that_cannot_be_reached_gets_nothing_and_a_redirect_to_metadata_is_not_followed() {
     let unused = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = unused.local_addr().unwrap();
     drop(unused);
@@ -508,7 +508,7 @@ async fn a_server_of_2024_is_found_and_spoken_to() {
 }
 
 #[tokio::test]
-async fn a_server_of_2024_posts_nowhere_else() {
+async fn messages_to_a_server_of_2024_go_to_its_own_origin_only() {
     let (address, _) = serve(|seen| match seen.method {
         Method::GET => events("event: endpoint\ndata: http://192.0.2.1/messages\n\n".to_owned()),
         _ => StatusCode::METHOD_NOT_ALLOWED.into_response(),
@@ -529,5 +529,5 @@ async fn a_source_that_may_not_be_reached_or_sets_our_headers_is_refused_at_once
     assert!(why(&[], false).contains("dangerous-allow-private = true"));
     assert!(why(&[("Mcp-Session-Id", "x")], true).contains("is set by the broker"));
     let broken = why(&[("Authorization", "tok3n\n")], true);
-    assert!(broken.contains("cannot stand in a header") && !broken.contains("tok3n"), "{broken}");
+    assert!(broken.contains("not allowed in a header") && !broken.contains("tok3n"), "{broken}");
 }

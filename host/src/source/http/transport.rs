@@ -1,7 +1,8 @@
 //! Messages over streamable HTTP: each one is a POST of its own, each answer comes back on that POST.
 //!
 //! Legacy (up to 2025-11-25): `initialize` may open a session, which every later request names and DELETE ends; a GET
-//! listens for what the server says on its own. Modern (2026-07-28): no session, and dropping a POST cancels it.
+//! listens for what the server sends on its own. Modern (2026-07-28): there is no session, and dropping a POST cancels
+//! it.
 //!
 //! Specification: MCP, "Transports: Streamable HTTP".
 
@@ -29,14 +30,15 @@ use crate::source::transport::{Received, Transport, TransportError};
 use crate::sync::{Mutex, MutexGuard};
 use crate::visible::visible;
 
-/// Messages of the source that wait to be taken. A full queue stops reading, so TCP slows the source down.
+/// The most messages of the source that wait to be received. A full queue stops reading, so that TCP slows the source
+/// down.
 const MAX_INBOX: usize = 64;
 
-/// How long a message that opens the session may take to be accepted before others follow it. Those that come too early
-/// are refused by the server, so this is about order, not about failure.
+/// How long to wait until the server accepts the message that opens the session, before others follow. Others that
+/// arrive too early are refused, so this concerns their order only.
 const ACCEPT_DEADLINE: Duration = Duration::from_secs(5);
 
-/// What a transport reports.
+/// A message from the source, or an error.
 pub(super) type Arrival = Result<Received, TransportError>;
 
 /// A connection to one server. Opens nothing until the first message.
@@ -45,21 +47,21 @@ pub(crate) struct HttpTransport {
     inbox: tokio::sync::Mutex<mpsc::Receiver<Arrival>>,
 }
 
-/// What the POSTs and the GET of one connection have in common.
+/// The state that the POSTs and the GET of one connection share.
 pub(super) struct Shared {
     pub(super) source: SourceName,
     pub(super) url: Url,
     pub(super) client: HttpClient,
     /// The largest message, in bytes.
     pub(super) limit: usize,
-    /// The configured headers, which only the server's own origin gets to see.
+    /// The configured headers, which are sent only to the server's own origin.
     secrets: HeaderMap,
-    /// What is sent beside them, if the source is one that a person logs in to.
+    /// The login whose token is sent beside them, if a person may log in to the source.
     pub(super) bearer: Option<Arc<Bearer>>,
     state: Mutex<State>,
 }
 
-/// The way to a server.
+/// How a server is reached: its URL, the HTTP client, and what authorizes the broker.
 #[derive(Clone)]
 pub(super) struct Way {
     pub(super) source: SourceName,
@@ -72,13 +74,13 @@ pub(super) struct Way {
 
 #[derive(Default)]
 struct State {
-    /// None once the connection has ended.
+    /// `None` once the connection has ended.
     inbox: Option<mpsc::Sender<Arrival>>,
     protocol: Option<String>,
     session: Option<HeaderValue>,
-    /// By tool, the arguments that headers repeat.
+    /// The arguments that headers repeat, by tool.
     repeated: HashMap<String, Vec<Repeated>>,
-    /// Whether somebody listens to the server already.
+    /// True once a task listens to the server.
     listening: bool,
     tasks: HashMap<u64, (Option<Id>, AbortHandle)>,
     last_task: u64,
@@ -86,7 +88,7 @@ struct State {
 }
 
 impl HttpTransport {
-    /// A transport to a server. A message of more than `limit` bytes is neither sent nor read.
+    /// Returns a transport to a server. A message of more than `limit` bytes is neither sent nor read.
     pub(super) fn new(way: Way, limit: usize) -> Self {
         let (shared, inbox) = Shared::new(way, limit);
         Self { shared, inbox: tokio::sync::Mutex::new(inbox) }
@@ -106,7 +108,7 @@ impl Transport for HttpTransport {
             matches!(message, Message::Notification(n) if n.method == protocol::Method::NotificationsInitialized);
         let accepted = self.post(message).await?;
         if opens_session {
-            // On another connection the next message could overtake this one.
+            // Over another HTTP connection, the next message could overtake this one.
             let _ = tokio::time::timeout(ACCEPT_DEADLINE, accepted).await;
             self.listen();
         }
@@ -150,7 +152,7 @@ impl Transport for HttpTransport {
         let headers = headers::for_ending(self.shared.protocol().as_deref());
         let mut request = self.shared.outgoing(Method::DELETE, headers);
         request.secrets.insert(headers::SESSION, session);
-        // A courtesy: the server may not offer it, and forgets idle sessions anyway.
+        // Best effort: the server may not support it, and forgets idle sessions anyway.
         let _ = tokio::time::timeout(CLOSE_DEADLINE, self.shared.send(request)).await;
     }
 
@@ -160,8 +162,8 @@ impl Transport for HttpTransport {
 }
 
 impl HttpTransport {
-    /// Sends a message and returns when its body is on the way, not when it is answered. What is returned resolves when
-    /// the exchange is over.
+    /// Sends a message and returns when its body is on the way, not when it is answered. The returned receiver resolves
+    /// when the exchange is over.
     async fn post(&self, message: &Message) -> Result<oneshot::Receiver<()>, TransportError> {
         let body = message.to_line();
         if body.len() > self.shared.limit {
@@ -185,7 +187,7 @@ impl HttpTransport {
         let exchange = Exchange { shared: Arc::clone(&self.shared), id: id.clone(), method };
         let task = self.shared.spawn(id, async move {
             if let Err(error) = exchange.run(outgoing, left).await {
-                // Nobody waits for it if the sender gave up.
+                // The sender may have given up.
                 let _ = refuse.send(error);
             }
             let _ = finish.send(());
@@ -197,7 +199,7 @@ impl HttpTransport {
                 Ok(finished)
             }
             Err(_) => Err(match refused.await {
-                // Nobody is there: whatever was agreed with the server that was is over.
+                // The server cannot be reached: whatever was agreed with it before is void.
                 Ok(error @ EgressError::Connect { .. }) => TransportError::Closed(error.to_string()),
                 Ok(error) => TransportError::NotSent(error.to_string()),
                 Err(_) => TransportError::NotSent("the connection was closed".to_owned()),
@@ -205,14 +207,14 @@ impl HttpTransport {
         }
     }
 
-    /// Listens for what the server says on its own, if it may have something to say.
+    /// Starts to listen for what the server sends on its own, if it is a legacy one.
     fn listen(&self) {
         let legacy = self.shared.protocol().is_none_or(|protocol| !revision::is_modern(&protocol));
         if !legacy || std::mem::replace(&mut self.shared.state().listening, true) {
             return;
         }
         let shared = Arc::clone(&self.shared);
-        // Refused only if the connection has ended, and then there is nothing to hear.
+        // Fails only if the connection has ended, and then there is nothing to receive.
         let _ = self.shared.spawn(None, async move { exchange::listen(&shared).await });
     }
 }
@@ -224,7 +226,7 @@ impl Drop for HttpTransport {
 }
 
 impl Shared {
-    /// A connection that nothing was sent over, and what will arrive on it.
+    /// Returns a connection over which nothing was sent yet, and the receiver of what will arrive.
     pub(super) fn new(way: Way, limit: usize) -> (Arc<Self>, mpsc::Receiver<Arrival>) {
         let Way { source, url, client, headers: secrets, bearer } = way;
         let (sender, inbox) = mpsc::channel(MAX_INBOX);
@@ -232,12 +234,12 @@ impl Shared {
         (Arc::new(Self { source, url, client, limit, secrets, bearer, state }), inbox)
     }
 
-    /// Why the connection ended, if it has.
+    /// Returns why the connection ended, if it has.
     pub(super) fn exit_reason(&self) -> Option<String> {
         self.state().exit_reason.clone()
     }
 
-    /// A request to the server, with what every request carries.
+    /// Returns a request to the server, with the headers that every request carries.
     pub(super) fn outgoing(&self, method: Method, headers: HeaderMap) -> Outgoing {
         let mut secrets = self.secrets.clone();
         if let Some(session) = self.state().session.clone() {
@@ -246,8 +248,8 @@ impl Shared {
         Outgoing { method, url: self.url.clone(), headers, secrets, body: None, on_body: None }
     }
 
-    /// Sends a request with the token that there is. One that the server refuses for want of another is sent once more where
-    /// there is another: what a server answers with 401 or 403 it has not done (RFC 9110, section 15.5).
+    /// Sends a request with the current token. If the server refuses the token and another one can be had, the request
+    /// is sent once more: a server does not act on a request that it answers with 401 or 403 (RFC 9110, section 15.5).
     pub(super) async fn send(&self, mut request: Outgoing) -> Result<Response, EgressError> {
         let Some(bearer) = &self.bearer else { return self.client.send(request).await };
         let mut again = request.again();
@@ -263,7 +265,7 @@ impl Shared {
         self.client.send(again).await
     }
 
-    /// The URL as messages show it.
+    /// Returns the URL as messages show it.
     pub(super) fn shown(&self) -> String {
         shown(&self.url)
     }
@@ -281,16 +283,16 @@ impl Shared {
         self.state().session.is_some()
     }
 
-    /// Hands something to whoever receives; waits while the queue is full.
+    /// Passes a message or an error to the receiver; waits while the queue is full.
     pub(super) async fn deliver(&self, arrival: Arrival) {
         let inbox = self.state().inbox.clone();
         if let Some(inbox) = inbox {
-            // After the end there is nobody to tell.
+            // After the end there is no receiver.
             let _ = inbox.send(arrival).await;
         }
     }
 
-    /// Ends the connection and every task of it, and returns the session that it had. Only the first reason counts.
+    /// Ends the connection and its tasks, and returns the session that it had. Only the first reason counts.
     pub(super) fn end(&self, why: &str) -> Option<HeaderValue> {
         let mut state = self.state();
         if state.inbox.take().is_some() {
@@ -319,12 +321,12 @@ impl Shared {
             work.await;
             shared.state().tasks.remove(&number);
         });
-        // Under the same lock that the task needs to remove itself.
+        // Still under the lock that the task needs to remove itself.
         state.tasks.insert(number, (id, task.abort_handle()));
         Ok(task.abort_handle())
     }
 
-    /// Drops the exchange of one request.
+    /// Aborts the exchange of one request.
     fn abandon(&self, id: &Id) {
         self.state().tasks.retain(|_, (of, task)| {
             let found = of.as_ref() == Some(id);
@@ -340,7 +342,7 @@ impl Shared {
     }
 }
 
-/// Puts a token where only the server's own origin gets to see it.
+/// Sets the token of a request, which is sent only to the server's own origin.
 fn set_authorization(request: &mut Outgoing, token: Option<&SecretString>) {
     let value = token.and_then(|token| HeaderValue::from_str(&format!("Bearer {}", token.expose_secret())).ok());
     request.secrets.extend(value.map(|mut value| {
@@ -349,7 +351,7 @@ fn set_authorization(request: &mut Outgoing, token: Option<&SecretString>) {
     }));
 }
 
-/// Stops a POST whose sender gave up before it left.
+/// A guard that aborts a POST if its sender gives up before it is sent.
 struct AbortUnlessSent(Option<AbortHandle>);
 
 impl AbortUnlessSent {
@@ -366,7 +368,7 @@ impl Drop for AbortUnlessSent {
     }
 }
 
-/// The request that a message cancels.
+/// Returns the request that a message cancels, if it is a cancellation.
 fn cancelled(message: &Message) -> Option<Id> {
     let Message::Notification(Notification { method, params: Some(params) }) = message else { return None };
     if method != protocol::Method::NotificationsCancelled {

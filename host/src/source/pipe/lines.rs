@@ -1,28 +1,29 @@
-//! Lines from a program that may never end one.
+//! A reader of lines from a program that may never end a line.
 
 use bytes::Bytes;
 use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 
 use crate::protocol::make_room;
 
-/// Bytes read at once. Pipes hold 64 KiB.
+/// The most bytes that are read at once. Pipes hold 64 KiB.
 const CHUNK_BYTES: usize = 64 * 1024;
 
 /// One line, without its line feed.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Line {
-    /// Within the limit.
+    /// A line within the limit.
     Whole(Bytes),
-    /// Over the limit: skipped to its end, or as far as is ever read of one line.
+    /// A line over the limit, skipped to its end or as far as one line is ever read.
     Oversized {
-        /// Bytes that were skipped.
+        /// The bytes that were skipped.
         size: usize,
-        /// Whether its end was found, so that the next line can be read.
+        /// True if the end was found, so that the next line can be read.
         ended: bool,
     },
 }
 
-/// Reads lines of at most `limit` bytes. Of a longer one up to `skip` bytes are thrown away in search of its end.
+/// A reader of lines of at most `limit` bytes. Up to about `skip` bytes of a longer line are discarded in search of its
+/// end.
 pub(super) struct Lines<R> {
     input: BufReader<R>,
     limit: usize,
@@ -36,7 +37,7 @@ impl<R: AsyncRead + Unpin> Lines<R> {
         Self { input: BufReader::with_capacity(CHUNK_BYTES, input), limit, skip, line: Vec::new(), skipped: 0 }
     }
 
-    /// The next line, or None at the end. A last line without line feed counts. Cancellation safe.
+    /// Returns the next line, or `None` at the end. A last line without a line feed counts. Cancellation safe.
     pub(super) async fn next(&mut self) -> std::io::Result<Option<Line>> {
         loop {
             let chunk = self.input.fill_buf().await?;
@@ -64,7 +65,7 @@ impl<R: AsyncRead + Unpin> Lines<R> {
         match std::mem::take(&mut self.skipped) {
             0 => {
                 let mut line = std::mem::take(&mut self.line);
-                // What it did not need goes back.
+                // Unused capacity is given back.
                 line.shrink_to_fit();
                 Line::Whole(line.into())
             }
@@ -99,7 +100,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_line_without_end_is_given_up() {
+    async fn a_line_without_an_end_is_given_up() {
         assert_eq!(all(b"abcdefghijklmnop").await, [Line::Oversized { size: 16, ended: false }]);
     }
 }

@@ -1,6 +1,6 @@
-//! What a source writes to standard error: into its log file, and the end of it kept for the exit reason.
+//! The standard error of a source: it goes to the source's log file, and its end is kept for the exit reason.
 //!
-//! All of it is read, so that the source never waits, but only so much is written: a source must not fill the disk.
+//! All of it is read, so that the source never waits, but the log is limited: a source must not fill the disk.
 
 use std::collections::VecDeque;
 use std::fs::{DirBuilder, File, OpenOptions};
@@ -17,27 +17,28 @@ use crate::private;
 use crate::sync::Mutex;
 use crate::visible::visible;
 
-/// Bytes kept for the exit reason: a stack trace's last lines.
+/// The bytes that are kept for the exit reason: the last lines of a stack trace.
 const LAST_WORDS_BYTES: usize = 2 * 1024;
 
-/// The longest line that is kept.
+/// The longest line that is kept, in bytes.
 const MAX_LINE_BYTES: usize = 8 * 1024;
 
-/// Bytes of one log file. One older file is kept beside it.
+/// The largest log file, in bytes. One older file is kept beside it.
 const MAX_LOG_BYTES: u64 = 4 * 1024 * 1024;
 
-/// Bytes written per second. A chatty server writes some kilobytes; the rest is counted and dropped.
+/// The most bytes that are logged per second. A chatty server writes some kilobytes; what exceeds this is counted and
+/// dropped.
 const MAX_BYTES_PER_SECOND: usize = 64 * 1024;
 
-/// The shortest secret that is looked for in what a source writes; shorter ones stand in too many innocent lines.
+/// The shortest secret that is searched for in a source's output; shorter ones occur in too many innocent lines.
 const MIN_SECRET_CHARS: usize = 6;
 
-/// The last words of one process.
+/// The last lines that one source wrote to standard error.
 #[derive(Clone, Default)]
 pub(super) struct LastWords(Arc<Mutex<VecDeque<u8>>>);
 
 impl LastWords {
-    /// As one line, control characters already escaped. Empty if nothing was said.
+    /// Returns the lines joined to one, with control characters already escaped. Empty if nothing was written.
     pub(super) fn text(&self) -> String {
         let kept: Vec<u8> = self.0.lock().iter().copied().collect();
         String::from_utf8_lossy(&kept).trim_end_matches('\n').replace('\n', " | ")
@@ -52,13 +53,13 @@ impl LastWords {
     }
 }
 
-/// Values that stand in nothing that a person or an agent reads of a source's own words.
+/// Values that are redacted in everything that people and agents read of a source's own output.
 #[derive(Clone, Default)]
 pub(crate) struct Secrets(Arc<[String]>);
 
 impl Secrets {
-    /// Secrets of several lines, as keys are, are looked for line by line. The longest come first, so that none is hidden by a
-    /// part of it.
+    /// Returns the values to redact. Secrets of several lines, such as keys, are searched for line by line; the longest
+    /// first, so that a secret is replaced before another one that is a part of it.
     pub(crate) fn new<'a>(values: impl IntoIterator<Item = &'a str>) -> Self {
         let long_enough = |line: &&str| line.chars().count() >= MIN_SECRET_CHARS;
         let lines = values.into_iter().flat_map(|value| value.lines().map(str::trim)).filter(long_enough);
@@ -67,7 +68,7 @@ impl Secrets {
         Self(lines.into())
     }
 
-    /// Returns a line without secrets, and without anything that a terminal or a log reader would obey.
+    /// Returns a line with secrets redacted and control characters escaped.
     pub(super) fn blotted(&self, line: &[u8]) -> String {
         let mut line = String::from_utf8_lossy(line).into_owned();
         for secret in &*self.0 {
@@ -77,7 +78,7 @@ impl Secrets {
     }
 }
 
-/// Reads to the end. `secrets` are blotted out wherever they stand.
+/// Reads standard error to its end, into the log file and the last words. `secrets` are redacted in both.
 pub(super) async fn capture(input: impl AsyncRead + Unpin, path: PathBuf, secrets: Secrets, words: LastWords) {
     let mut log = Log::open(path);
     let mut lines = Lines::new(input, MAX_LINE_BYTES, MAX_LINE_BYTES);
@@ -91,13 +92,15 @@ pub(super) async fn capture(input: impl AsyncRead + Unpin, path: PathBuf, secret
     }
 }
 
-/// Returns a line without anything that a terminal or a log reader would obey. Tabs stay: they move nothing but what follows.
+/// Returns a line with every character escaped that a terminal or a log reader would interpret. Tabs stay: they only
+/// move what follows.
 pub(in crate::source) fn escape(text: &str) -> String {
     let parts: Vec<_> = text.trim_end_matches('\r').split('\t').map(visible).collect();
     parts.join("\t")
 }
 
-/// A file that neither grows nor fills without bound. Whatever cannot be written is dropped: a log must not stop a source.
+/// A log file that is limited in size and in bytes per second. What cannot be written is dropped: a log must not stop a
+/// source.
 struct Log {
     path: PathBuf,
     file: Option<File>,
@@ -147,7 +150,7 @@ impl Log {
     }
 
     fn rotate(&mut self) {
-        // If the rename fails the file below is truncated all the same: the bound holds, the older lines are lost.
+        // If the rename fails, the file is truncated all the same: the limit holds, and the older lines are lost.
         let _ = std::fs::rename(&self.path, self.path.with_extension("log.1"));
         self.file = options().write(true).truncate(true).open(&self.path).ok();
         self.size = 0;
@@ -159,7 +162,7 @@ fn append_to(path: &Path) -> Option<File> {
     options().append(true).open(path).ok()
 }
 
-/// A log is made private, and a link in its place is not followed.
+/// Returns options that create a private log file and do not follow a symbolic link.
 fn options() -> OpenOptions {
     let mut options = OpenOptions::new();
     let no_follow = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
@@ -182,7 +185,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_a_terminal_would_obey_is_escaped_and_secrets_are_blotted_out() {
+    async fn control_characters_are_escaped_and_secrets_are_redacted() {
         let (log, words) =
             captured("red \x1b[31m \u{202e}gnp key=hunter22\nlast\n".as_bytes(), &["hunter22", "k"]).await;
         assert_eq!(words, "red \\u{1b}[31m \\u{202e}gnp key=[secret] | last");
@@ -190,7 +193,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn each_line_of_a_secret_of_several_lines_is_blotted_out() {
+    async fn each_line_of_a_secret_of_several_lines_is_redacted() {
         let (log, words) =
             captured(b"of MIIEowIBAAKC\nand QIDAQAB==x\n", &["-----BEGIN\nMIIEowIBAAKC\nQIDAQAB==\n"]).await;
         assert_eq!(words, "of [secret] | and [secret]x");
@@ -198,7 +201,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_flood_leaves_its_end_and_a_bounded_log() {
+    async fn a_flood_of_lines_leaves_its_end_and_a_bounded_log() {
         let flood: String = (0..200_000).map(|n| format!("line {n}\n")).collect();
         let (log, words) = captured(flood.as_bytes(), &[]).await;
         assert!(words.ends_with("line 199999") && words.len() <= 3 * LAST_WORDS_BYTES, "{words}");

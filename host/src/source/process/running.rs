@@ -1,4 +1,4 @@
-//! A started cell as what runs behind a pipe.
+//! A running cell as the program behind a pipe.
 
 use std::io;
 
@@ -12,7 +12,7 @@ use crate::egress::EgressProxy;
 use crate::source::pipe::{Body, Streams};
 use crate::sync::Mutex;
 
-/// A cell with the way out of it, which ends with the source.
+/// A running cell and its egress proxy, which ends with the source.
 pub(super) struct Running {
     child: Child,
     proxy: Mutex<Option<EgressProxy>>,

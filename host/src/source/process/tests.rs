@@ -25,11 +25,11 @@ use crate::protocol::{Answer, Json};
 use crate::source::testing::{nobody, silent, text};
 use crate::source::{CallEvent, Relay, Source, SourceClient};
 
-/// The program of `tests/sources`, built once. It is the launcher, too.
+/// Returns the program of `tests/sources`, which is built once and is also the launcher.
 fn test_source() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
-        // This test stands in `<target>/<profile>/deps`.
+        // This test is in `<target>/<profile>/deps`.
         let profile = std::env::current_exe().unwrap().ancestors().nth(2).unwrap().to_owned();
         let mut build = std::process::Command::new(env!("CARGO"));
         build.args(["build", "-q", "-p", "portcullis-test-sources", "--target-dir"]).arg(profile.parent().unwrap());
@@ -70,7 +70,7 @@ impl Bench {
         Self { source: ProcessSource::new(&config, process_cell, values).unwrap(), dir }
     }
 
-    /// With deadlines that let a silent source fail soon, but not a slow machine.
+    /// Returns a bench whose deadlines are short for a source that does not answer, and long enough for a slow machine.
     fn hasty(mode: &str) -> Self {
         let mut bench = Self::new(mode);
         let short = Duration::from_secs(2);
@@ -83,7 +83,7 @@ impl Bench {
         self.source.call(permit(tool, arguments), &nobody(), silent()).await
     }
 
-    /// The text that a tool answered.
+    /// Calls a tool and returns the text of its answer.
     async fn text(&self, tool: &str, arguments: Data) -> String {
         text(self.call(tool, arguments).await)
     }
@@ -93,7 +93,7 @@ impl Bench {
     }
 }
 
-/// A permit for a tool as the test source describes it.
+/// Returns a permit for a tool as the test source describes it.
 fn permit(tool: &str, arguments: Data) -> Permit {
     permit_for(tool, "a tool", arguments)
 }
@@ -104,7 +104,7 @@ fn permit_for(tool: &str, described: &str, arguments: Data) -> Permit {
 }
 
 impl Bench {
-    /// Whether anything runs that names this bench's folder on its command line. Zombies have none.
+    /// Reports whether a process runs whose command line names this bench's folder. Zombies have no command line.
     fn alive(&self) -> bool {
         let mark = self.dir.path().to_str().unwrap().as_bytes();
         let names_it = |process: std::fs::DirEntry| {
@@ -114,7 +114,7 @@ impl Bench {
         std::fs::read_dir("/proc").unwrap().filter_map(Result::ok).any(names_it)
     }
 
-    /// Waits until nothing does.
+    /// Waits until no such process runs.
     async fn gone(&self) {
         let ended = async {
             while self.alive() {
@@ -131,7 +131,7 @@ async fn a_source_sees_what_is_listed_and_nothing_else() {
     let argv = vec![test_source().display().to_string(), "env-dump".to_owned()];
     let listed = BTreeMap::from([("API_KEY".to_owned(), Value::Secret("key".to_owned()))]);
     let bench = Bench::with(dir, argv, listed);
-    // Inheritable on purpose, as a careless embedder's would be.
+    // Inheritable on purpose, like a descriptor of a careless embedder.
     let careless = std::fs::File::open("/dev/null").unwrap();
     rustix::io::fcntl_setfd(&careless, rustix::io::FdFlags::empty()).unwrap();
     let seen: Data = serde_json::from_str(&bench.text("look", json!({})).await).unwrap();
@@ -149,7 +149,7 @@ async fn a_source_sees_what_is_listed_and_nothing_else() {
 
 #[tokio::test]
 async fn signals_that_the_broker_ignores_are_not_ignored_in_the_source() {
-    // Not the test source: a Rust program ignores SIGPIPE from its own start, as this one does.
+    // Not the test source: a Rust program itself ignores SIGPIPE when it starts.
     let script = "grep -E 'SigBlk|SigIgn' /proc/self/status >&2; exit 9";
     let argv = ["/bin/sh", "-c", script].map(str::to_owned).to_vec();
     let why = Bench::with(tempfile::tempdir().unwrap(), argv, BTreeMap::new()).refusal().await;
@@ -157,7 +157,7 @@ async fn signals_that_the_broker_ignores_are_not_ignored_in_the_source() {
         let (_, rest) = why.rsplit_once(name).unwrap();
         u64::from_str_radix(rest.trim_start_matches([':', '\t']).get(..16).unwrap(), 16).unwrap()
     };
-    // 32 and 33 belong to the C library, which lets nobody touch them.
+    // Signals 32 and 33 belong to the C library, which does not let programs change them.
     let settable = !(0b11 << 31);
     assert_eq!((mask("SigBlk") & settable, mask("SigIgn") & settable), (0, 0), "{why}");
 }
@@ -220,9 +220,9 @@ async fn a_program_that_exits_at_once_gives_its_status_and_last_words() {
     assert!(why.contains("its last words: fatal: no \\u{1b}[31mdatabase"), "{why}");
 }
 
-/// Also one that would be cut in two where a long line is.
+/// A secret is also redacted where the cut of a long line would split it.
 #[tokio::test]
-async fn a_secret_on_standard_output_is_blotted_out_of_what_is_said_of_it() {
+async fn a_secret_on_standard_output_is_redacted_in_the_error_that_quotes_it() {
     let argv = vec![test_source().display().to_string(), "leak".to_owned()];
     let env = BTreeMap::from([("KEY".to_owned(), Value::Secret("key".to_owned()))]);
     let why = Bench::with(tempfile::tempdir().unwrap(), argv, env).refusal().await;
@@ -304,7 +304,7 @@ async fn a_dropped_call_is_cancelled_at_the_source_and_the_next_one_works() {
     bench.source.discover(&nobody()).await.unwrap();
     let gave_up = tokio::time::timeout(Duration::from_millis(50), bench.call("hang", json!({}))).await;
     assert!(gave_up.is_err());
-    // The cancellation is on its way before anything that is sent from here on, or soon after.
+    // The cancellation may be sent shortly after this call, so it is asked for again until it has arrived.
     let cancelled = async { while bench.text("cancelled", json!({})).await == "[]" {} };
     tokio::time::timeout(Duration::from_secs(20), cancelled).await.unwrap();
 }
@@ -356,7 +356,7 @@ async fn a_discovery_that_is_given_up_leaves_no_process() {
         while !file.exists() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        // Before the discovery is given up, which kills it.
+        // It runs until the discovery is dropped below.
         assert!(bench.alive());
     };
     let nobody = nobody();
@@ -370,8 +370,8 @@ async fn a_discovery_that_is_given_up_leaves_no_process() {
 }
 
 #[tokio::test]
-async fn what_was_shown_is_what_is_called() {
-    // It describes its tools anew whenever it lists them.
+async fn a_tool_whose_definition_has_changed_is_not_called() {
+    // This source describes its tools differently each time it lists them.
     let bench = Bench::new("rug-pull");
     let called =
         async |described| bench.source.call(permit_for("echo", described, json!({})), &nobody(), silent()).await;
@@ -381,18 +381,18 @@ async fn what_was_shown_is_what_is_called() {
     };
     bench.source.discover(&nobody()).await.unwrap();
     assert!(matches!(called("version 1").await, Outcome::Answered(_)));
-    // Somebody else lists it.
+    // Another client lists the tools.
     bench.source.discover(&nobody()).await.unwrap();
     refused(called("version 1").await, "has changed its definition");
     assert!(matches!(called("version 2").await, Outcome::Answered(_)));
     refused(bench.call("erase", json!({})).await, "no longer offers it");
-    // A new connection is another program's word: the count begins anew, and version 2 is not what it listed.
+    // A new connection is a new process: its count begins again, and version 2 is not what it has listed.
     let exit = permit_for("exit", "version 2", json!({}));
     assert!(matches!(bench.source.call(exit, &nobody(), silent()).await, Outcome::Unknown(_)));
     refused(called("version 2").await, "has changed its definition");
 }
 
-/// A session whose agent declares this.
+/// A session whose agent declares these capabilities.
 struct Peer(SessionId, Data);
 
 #[async_trait]
@@ -420,7 +420,7 @@ impl SourceClient for Peer {
 async fn each_session_has_its_own_connection_where_it_must() {
     let bench = Bench::new("echo");
     let peer = |declared: Data| -> Arc<dyn SourceClient> { Arc::new(Peer(SessionId::new(), declared)) };
-    // Which process it is: each has its own birth.
+    // Identifies the process by its start time.
     let born = async |peer: &Arc<dyn SourceClient>| {
         let outcome = bench.source.call(permit("look", json!({})), peer, silent()).await;
         let Outcome::Answered(Answer::Result(result)) = outcome else { panic!("{outcome:?}") };
@@ -435,10 +435,14 @@ async fn each_session_has_its_own_connection_where_it_must() {
     assert_eq!(
         (born(&asked).await, born(&quiet).await),
         (first, shared),
-        "kept, and shared by those who declare nothing"
+        "kept, and shared by sessions that declare nothing"
     );
     bench.source.end_session(asked.session().unwrap());
     assert_ne!(born(&asked).await, first, "it ended with its session");
-    assert_eq!((born(&other).await, born(&plain).await), (second, shared), "the end of one session is no other's");
+    assert_eq!(
+        (born(&other).await, born(&plain).await),
+        (second, shared),
+        "the end of a session does not affect others"
+    );
     bench.source.close().await;
 }

@@ -17,7 +17,7 @@ use crate::source::Secrets;
 use crate::source::Source as _;
 use crate::source::testing::{nobody, permit, silent, supervision, text};
 
-/// A command in a folder of its own: `open` is granted to read, `drop` to write.
+/// A command with a folder of its own, in which it may read `open` and write `drop`.
 struct Bench {
     dir: tempfile::TempDir,
     source: CommandSource,
@@ -34,7 +34,7 @@ async fn load(name: &str, access: Access) -> Result<Command, PluginError> {
 fn source_of(command: Command, dir: &Path) -> CommandSource {
     let wire = Wire { limit: MAX_MESSAGE_BYTES, log: dir.join("test.log"), secrets: Secrets::new(["hunter22"]) };
     let program = Program { command, wire, started: Box::new(|| {}) };
-    // Longer than any guest lasts on a busy machine.
+    // Longer than any guest runs on a busy machine.
     CommandSource::new(supervision(Duration::from_secs(600)), program)
 }
 
@@ -63,7 +63,7 @@ impl Bench {
     }
 
     async fn call(&self, tool: &str, arguments: Data) -> Outcome {
-        // As a session does, which then calls what it was shown.
+        // The definition that the guest lists, as a session would have been shown it.
         let described = json!({ "name": tool, "inputSchema": { "type": "object" } });
         self.source.call(permit(&described, arguments), &nobody(), silent()).await
     }
@@ -72,7 +72,7 @@ impl Bench {
         text(self.call(tool, arguments).await)
     }
 
-    /// Why a call has no known outcome; the next call must work.
+    /// Calls a tool that breaks, and returns why the outcome is unknown; the next call must work.
     async fn broken(&self, tool: &str) -> String {
         let Outcome::Unknown(why) = self.call(tool, json!({})).await else { panic!("{tool} was answered") };
         assert_eq!(self.text("echo", json!({ "n": 1 })).await, r#"{"n":1}"#, "after {tool}");
@@ -136,12 +136,12 @@ async fn a_command_that_breaks_a_limit_is_ended_by_name_and_the_next_call_works(
         ("half", "plugin-trap"),
         ("exit", "exited with status 1"),
     ] {
-        // One for each: what breaks again and again is soon left alone.
+        // A new source for each tool: one that breaks repeatedly is soon left alone.
         let why = Bench::new("").await.broken(tool).await;
         assert!(why.contains(named), "{tool}: {why}");
         assert!(why.contains("guest_server.wasm"), "{tool}: {why}");
     }
-    // Its time or its line ends first.
+    // It exceeds its time or the length of a line, whichever comes first.
     let bench = Bench::new("").await;
     let why = bench.broken("flood").await;
     assert!(why.contains("without ending the line") || why.contains("over the limit"), "{why}");
@@ -182,18 +182,18 @@ async fn standard_error_is_kept_in_a_bounded_log_without_secrets() {
 }
 
 #[tokio::test]
-async fn a_command_that_is_no_server_is_told_apart() {
+async fn a_command_that_is_not_a_server_fails_with_the_reason() {
     let why = Bench::new("exit-now").await.refusal().await;
     assert!(why.contains("exited with status 1; its last words: fatal: no database"), "{why}");
     let why = Bench::new("garbage").await.refusal().await;
-    assert!(why.contains("speaks garbage on standard output"), "{why}");
+    assert!(why.contains("writes garbage to standard output"), "{why}");
     let why = Bench::new("spin").await.refusal().await;
-    // On a busy machine the handshake's own patience ends first.
+    // On a busy machine the deadline of the handshake passes first.
     assert!(why.contains("5 s of processor time") || why.contains("did not answer `initialize`"), "{why}");
 }
 
 #[tokio::test]
-async fn more_calls_do_not_keep_alive_what_hangs() {
+async fn further_calls_do_not_keep_a_hanging_command_alive() {
     let bench = Bench::new("").await;
     bench.source.discover(&nobody()).await.unwrap();
     let calls = async {
@@ -277,7 +277,7 @@ async fn a_command_reaches_what_is_granted_and_is_told_that_the_rest_is_denied()
         said.contains("ermission denied") || said.contains("access-denied") || said.contains("AccessDenied")
     };
     let before = connect(format!("127.0.0.1:{port}")).await;
-    assert!(denied(&before), "an address that nobody looked up: {before}");
+    assert!(denied(&before), "an address that was never looked up: {before}");
     assert_eq!(connect(format!("localhost:{port}")).await, "hello");
     for address in ["169.254.169.254:80", "127.0.0.1:1", "[::1]:80", "1.1.1.1:443", "localhost:1"] {
         let said = connect(address.to_owned()).await;
