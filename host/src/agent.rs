@@ -1,4 +1,4 @@
-//! The agent at the other end: what it is, and how it is reached.
+//! The agent at the other end of a connection: its description, and how to reach it.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use async_trait::async_trait;
 
 use crate::protocol::{Answer, Era, Json, Method, Notification, RpcError};
 
-/// What carries a connection, in OpenTelemetry's words for MCP (`network.transport`).
+/// The transport of a connection, in OpenTelemetry's terms for MCP (`network.transport`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TransportKind {
     /// Standard input and output.
@@ -16,7 +16,7 @@ pub enum TransportKind {
 }
 
 impl TransportKind {
-    /// The word that spans use.
+    /// Returns the name that spans use.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -29,20 +29,20 @@ impl TransportKind {
 /// An agent as it describes itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Agent {
-    /// `name/version`; may be empty.
+    /// Its name and version, as `name/version`; may be empty.
     pub name: Arc<str>,
-    /// What it speaks.
+    /// The era that it speaks.
     pub era: Era,
-    /// The revision of the protocol that was settled on, if it speaks any.
+    /// The negotiated revision of the protocol, or `None` for a program that calls in the same process.
     pub revision: Option<&'static str>,
-    /// What carries its connection, if there is one.
+    /// The transport of its connection, or `None` in the same process.
     pub transport: Option<TransportKind>,
-    /// Its `ClientCapabilities`, byte for byte; an object.
+    /// Its `ClientCapabilities`, byte for byte; always a JSON object.
     pub capabilities: Json,
 }
 
 impl Agent {
-    /// An agent in the same process, that can do nothing but call.
+    /// Returns an agent in the same process, which declares no capabilities.
     #[must_use]
     pub fn named(name: &str) -> Self {
         Self {
@@ -54,54 +54,56 @@ impl Agent {
         }
     }
 
-    /// What its sources may be told of it: all but the use of its model, where the profile does not allow that.
+    /// Returns the capabilities that sources may be told: all of them, but without `sampling` if the profile does not
+    /// allow the use of the agent's model.
     pub(crate) fn shared(&self, sampling: bool) -> Json {
         if sampling { self.capabilities.clone() } else { self.capabilities.without("sampling") }
     }
 
-    /// Whether it can open a page for a person.
+    /// Reports whether it can open a page for a person (elicitation by URL).
     pub(crate) fn opens_pages(&self) -> bool {
         let modes = self.capabilities.get("elicitation");
         modes.and_then(|modes| modes.get("url")).is_some_and(|url| url.as_bytes().starts_with(b"{"))
     }
 
-    /// Whether it declares this extension.
+    /// Reports whether it declares this extension.
     pub(crate) fn extends(&self, extension: &str) -> bool {
         self.capabilities.get("extensions").is_some_and(|all| all.get(extension).is_some())
     }
 
-    /// Whether it has this capability.
+    /// Reports whether it declares this capability.
     #[must_use]
     pub fn can(&self, capability: &str) -> bool {
         self.capabilities.get(capability).is_some_and(|value| value.as_bytes().starts_with(b"{"))
     }
 }
 
-/// How to reach the agent, and the person behind it: while one of its calls is open, or between calls.
+/// A way to reach the agent and the person behind it, while one of its calls is open or between calls.
 #[async_trait]
 pub trait AgentPeer: Send + Sync {
-    /// Passes on a notification that belongs to the call, and waits until there is room for it.
+    /// Passes on a notification that belongs to the call. Waits until there is room for it.
     async fn notify(&self, notification: Notification);
 
-    /// The id of the agent's request, as JSON, where it is one of the agent's.
+    /// Returns the id of the agent's request as JSON, or `None` if the call is not a request of an agent.
     fn request_id(&self) -> Option<Json> {
         None
     }
 
-    /// Told that a source is about to get the call, so that it may have an effect from here on.
+    /// Notes that a source is about to get the call, which may have an effect from here on.
     fn handed_over(&self) {}
 
-    /// Passes on a notification that belongs to no call. Does not wait: dropped if the agent does not read.
+    /// Passes on a notification that belongs to no call. Does not wait: the notification is dropped if the agent does
+    /// not read.
     fn offer(&self, _notification: Notification) {}
 
-    /// In which way this agent can put a question of the broker's own to a person.
+    /// Returns how this agent can put a question of the broker's own to a person.
     fn elicitation(&self) -> Elicitation;
 
-    /// Sends a request to the agent (legacy eras) and waits for its answer, which is an error if the connection is lost.
+    /// Sends a request to the agent (legacy era) and waits for its answer, which is an error if the connection is lost.
     async fn request(&self, method: &Method, params: Option<Json>) -> Answer;
 }
 
-/// No person at the agent's side, for programs that call by themselves. Progress is dropped; a question waits for an answer
+/// A peer without a person, for programs that call by themselves. It drops progress; a question waits for an answer
 /// from another terminal or from [`Inbox::answer`](crate::gate::Inbox::answer).
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoAgent;
@@ -119,12 +121,12 @@ impl AgentPeer for NoAgent {
     }
 }
 
-/// In which way an agent can put a question to a person.
+/// The way in which an agent can put a question to a person.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Elicitation {
     /// Not at all.
     None,
-    /// By a request of ours on its connection (2025-06-18, 2025-11-25).
+    /// By a request from the broker on its connection (2025-06-18, 2025-11-25).
     Request,
     /// By an `input_required` result, which the agent answers with a retry (2026-07-28).
     InputRequired,

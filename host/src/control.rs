@@ -1,7 +1,8 @@
-//! How the command line reaches brokers that run: a Unix socket for each, in the data folder.
+//! How the command line reaches running brokers: a Unix socket for each broker, in the data folder.
 //!
-//! One line of JSON each way per connection. Only processes of the same user get an answer, whatever the permissions say:
-//! whoever can approve calls here is the person, and the agent has no way to this socket (invariant 6).
+//! Each connection carries one line of JSON in each direction. Only processes of the same user get an answer, whatever
+//! the permissions of the socket: a process that can approve calls here acts as the person, and the agent has no way to
+//! this socket (invariant 6).
 
 mod client;
 mod wire;
@@ -21,81 +22,81 @@ use tokio::task::{AbortHandle, JoinHandle};
 
 pub use client::all;
 
-/// The longest line, in bytes: a thousand open asks with their reasons fit.
+/// The longest line, in bytes. A thousand open questions with their reasons fit.
 pub const MAX_LINE_BYTES: usize = 1024 * 1024;
 
 /// How long one exchange may take, on either side. Answers come from memory.
 pub const DEADLINE: Duration = Duration::from_secs(10);
 
-/// How many connections are served at a time; the next takes the place of the oldest. A person has a few terminals, and an
-/// answer takes milliseconds: what is open for longer says nothing.
+/// How many connections are served at a time; one more replaces the oldest. A person has a few terminals, and an answer
+/// takes milliseconds, so a connection that stays open for longer is an idle one.
 const MAX_CONNECTIONS: usize = 16;
 
-/// What the command line wants to know or do.
+/// A request from the command line.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase", tag = "request", deny_unknown_fields)]
 pub enum Request {
-    /// How the broker and its sources are.
+    /// Reads the state of the broker and of its sources.
     Status,
-    /// The questions that wait for a person.
+    /// Lists the questions that wait for a person.
     Asks,
-    /// The answer to one of them.
+    /// Answers one of these questions.
     Answer {
         /// The question's id.
         ask: String,
-        /// Yes or no.
+        /// True to approve the call, false to refuse it.
         approve: bool,
-        /// How far a yes reaches; once, if it does not say.
+        /// The scope of an approval; once, if absent.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         scope: Option<String>,
-        /// Who answers.
+        /// The name of the user who answers.
         by: String,
     },
     /// Ends a source and starts it again.
     Restart {
-        /// Its configured name.
+        /// The source's configured name.
         source: String,
-        /// Who wants that.
+        /// The name of the user who asks for the restart.
         by: String,
     },
 }
 
-/// The answer, or a text that says why there is none.
+/// The answer, or a message that says why there is none.
 pub type Reply = Result<serde_json::Value, String>;
 
-/// What a broker does with a request.
+/// The function by which a broker answers a request.
 pub type Handler = Arc<dyn Fn(Request) -> BoxFuture<'static, Reply> + Send + Sync>;
 
-/// Why the control socket cannot be served or reached.
+/// An error in serving or reaching a control socket.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ControlError {
-    /// The socket's file or folder.
+    /// The socket's file or folder cannot be used.
     #[error("cannot {act} {path:?}: {cause}")]
     File {
-        /// What was tried.
+        /// The action that failed, as a verb.
         act: &'static str,
-        /// On what.
+        /// The file or folder.
         path: PathBuf,
-        /// The system's words.
+        /// The system's error message.
         cause: String,
     },
-    /// The process at the other end belongs to somebody else.
+    /// The process at the other end belongs to another user.
     #[error("the process at the other end belongs to user {uid}, not to this one")]
     Stranger {
-        /// Its user.
+        /// The id of that user.
         uid: u32,
     },
-    /// Longer than [`MAX_LINE_BYTES`].
+    /// The message is longer than [`MAX_LINE_BYTES`].
     #[error("message is longer than the limit of {MAX_LINE_BYTES} bytes")]
     TooLong,
-    /// No answer within [`DEADLINE`].
+    /// No answer came within [`DEADLINE`].
     #[error("no answer within {} s", DEADLINE.as_secs())]
     Late,
-    /// The other end closed, or sent what nobody understands.
+    /// The other end closed the connection, or sent something that cannot be understood.
     #[error("{0}")]
     Broken(String),
-    /// The broker understood, and says no.
+    /// The broker understood the request and refused it.
     #[error("{0}")]
     Refused(String),
 }
@@ -106,7 +107,7 @@ impl ControlError {
     }
 }
 
-/// A served control socket. Dropping it removes the socket and ends its connections.
+/// A control socket that is being served. Dropping it removes the socket and ends its connections.
 #[derive(Debug)]
 pub struct Control {
     path: PathBuf,
@@ -114,7 +115,8 @@ pub struct Control {
 }
 
 impl Control {
-    /// Serves `<data-dir>/run/<chain>.sock` (0600, in a folder of 0700) until it is closed. Must be called on a runtime.
+    /// Serves `<data-dir>/run/<chain>.sock` (0600, in a folder of 0700) until it is closed. Must be called on a Tokio
+    /// runtime.
     ///
     /// # Errors
     /// [`ControlError::File`]
@@ -124,7 +126,7 @@ impl Control {
         let failed = |error: io::Error| ControlError::file("listen on", &path, &error);
         DirBuilder::new().recursive(true).mode(0o700).create(&folder).map_err(failed)?;
         let listener = wire::with_short_path(&path, |short| UnixListener::bind(short)).map_err(failed)?;
-        // From here on the socket goes when this does.
+        // From here on, dropping `control` removes the socket.
         let control = Self { path: path.clone(), task: Mutex::new(None) };
         fs::set_permissions(&path, Permissions::from_mode(0o600)).map_err(failed)?;
         let task = tokio::spawn(accept(listener, handler));
@@ -137,7 +139,7 @@ impl Control {
         if let Some(task) = self.task.lock().take() {
             task.abort();
         }
-        // Gone already is as good.
+        // The socket may have been removed already.
         let _ = fs::remove_file(&self.path);
     }
 }
@@ -153,7 +155,7 @@ fn folder(data_dir: &Path) -> PathBuf {
 }
 
 async fn accept(listener: UnixListener, handler: Handler) {
-    // Dropped with this task, and the connections with it.
+    // Dropped with this task, which ends the connections.
     let mut open = tokio::task::JoinSet::new();
     let mut oldest_first = VecDeque::new();
     loop {
@@ -178,7 +180,7 @@ async fn accept(listener: UnixListener, handler: Handler) {
             }
             Err(error) => {
                 tracing::warn!(%error, "control socket");
-                // Out of descriptors, most likely: leave time for some to come back.
+                // Most likely there are no descriptors left: wait for some to be freed.
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
         }

@@ -1,23 +1,24 @@
 //! Portcullis is a deny-by-default broker for the Model Context Protocol.
 //!
-//! An agent connects to one endpoint; behind it stand many tool sources that nobody has reason to trust. Every call passes
-//! a gate of WebAssembly plugins, and nothing reaches a source before the ledger has it.
+//! An agent connects to one endpoint. Behind it are many tool sources, none of which is trusted. Every call passes a
+//! gate of WebAssembly plugins, and no call reaches a source before the ledger has recorded it.
 //!
 //! # The way of a call
-//! 1. [`config`] and [`secret`] say what there is. [`broker::Broker::build`] loads the plugins and opens the ledger; it
-//!    starts no source and binds no address.
-//! 2. A [`front`] reads envelopes from an agent ([`protocol`]: the only place that knows their bytes), says who is asking,
-//!    and opens a [`session`] under a profile.
-//! 3. The session takes its [`catalog`] once: every [`source`] is discovered, every definition gets a [`digest`], filters
-//!    and trust decide what is shown. A tool is called by its exposed [`name`].
+//! 1. [`config`] and [`secret`] describe what is configured. [`broker::Broker::build`] loads the plugins and opens the
+//!    ledger; it starts no source and binds no address.
+//! 2. A [`front`] reads envelopes from an agent ([`protocol`] is the only module that knows their bytes), identifies
+//!    the caller, and opens a [`session`] under a profile.
+//! 3. The session takes its [`catalog`] once: every [`source`] is discovered, every definition gets a [`digest`], and
+//!    filters and trust decide what is shown. A tool is called by its exposed [`name`].
 //! 4. The [`gate`] asks the policies, lets transforms rewrite the arguments, asks the policies again if they did, and
-//!    settles whatever must be asked with a person. What a [`plugin`] cannot answer properly is a no.
-//! 5. The [`ledger`] makes the intent durable. Only then is there a [`gate::Permit`].
-//! 6. The source takes the permit by value: one permit, one call. What goes out to the network goes through [`egress`].
-//! 7. The outcome passes the gate too ([`gate::Gate::release`]), the ledger gets it, and the agent gets what is left of it.
+//!    puts to a person whatever has to be asked. If a [`plugin`] fails to answer properly, the call is denied.
+//! 5. The [`ledger`] makes the intent durable. Only then does a [`gate::Permit`] exist.
+//! 6. The source takes the permit by value: one permit, one call. Traffic to the network goes through [`egress`].
+//! 7. The outcome passes the gate too ([`gate::Gate::release`]) and is recorded in the ledger, and the agent gets what
+//!    the gate released.
 //!
-//! Beside the way: [`control`] is how the command line of the same user reaches a live broker, and [`visible`] makes text
-//! from elsewhere safe to show.
+//! Two modules stand beside this way: through [`control`] the command line of the same user reaches a running broker,
+//! and [`visible`] makes text from elsewhere safe to show.
 //!
 //! # Example
 //! ```
@@ -42,20 +43,22 @@
 //! # })
 //! # }
 //! ```
-//! A program that configures `command` sources calls `main_if_asked` as the first statement of its `main`: each source is
-//! launched through the program itself.
+//! A program that configures `command` sources calls `main_if_asked` as the first statement of its `main`, because each
+//! source is launched through the program itself.
 //!
 //! # Features
-//! - `compiler` (default): plugins are WebAssembly, compiled here by Cranelift, and the reference plugins are on board. Without it
-//!   plugins are what `portcullis plugin compile` made, loaded by digest: `plugin = "rules.cwasm@sha256:…"`.
-//! - `process` (default): sources with a `command`, their cells and packages. Without it nothing is started, and such a source is
-//!   an error.
-//! - `telemetry` (default): spans for a collector, by OTLP. Without it `[telemetry]` in a configuration is an error.
-//! - `pulley`: without `compiler`, code for an interpreter (`plugin compile --target pulley64`) in place of the processor's own, 25
-//!   times as slow. Where wasmtime has no code generator for the processor, it is the only way, and needs this feature too.
+//! - `compiler` (default): plugins are WebAssembly, compiled in this process by Cranelift, and the reference plugins
+//!   are embedded. Without it, plugins are files that `portcullis plugin compile` made, loaded by digest:
+//!   `plugin = "rules.cwasm@sha256:…"`.
+//! - `process` (default): sources with a `command`, their cells and packages. Without it no program is started, and
+//!   such a source is an error.
+//! - `telemetry` (default): spans for a collector, by OTLP. Without it, `[telemetry]` in a configuration is an error.
+//! - `pulley`: without `compiler`, code for an interpreter (`plugin compile --target pulley64`) instead of native code,
+//!   25 times as slow. On a processor for which wasmtime has no code generator it is the only way, and this feature is
+//!   needed there as well.
 //!
-//! On an edge host all four are off: `portcullis = { version = "…", default-features = false }`. The API is the same, but for
-//! `main_if_asked` and what is about packages and cells of processes.
+//! On an edge host all four are off: `portcullis = { version = "…", default-features = false }`. The API is the same,
+//! without `main_if_asked` and without what concerns packages and the cells of processes.
 
 pub mod cell;
 pub mod config;

@@ -1,11 +1,12 @@
 //! Text from a source, a client or a file, made safe to show to a person: nothing in it can move the cursor, colour a
-//! line, turn its direction round or hide.
+//! line, reverse its direction or hide.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-/// Whether a character acts on the terminal or on its neighbours, or cannot be seen: C0 and C1 controls, bidirectional
-/// marks, zero-width and tag characters, line separators. U+FE0F, which makes an emoji of a sign, is not among them.
+/// Reports whether a character acts on the terminal or on its neighbours, or cannot be seen: C0 and C1 controls,
+/// bidirectional marks, zero-width and tag characters, line separators. U+FE0F, which turns a symbol into an emoji, is
+/// not among them.
 #[must_use]
 pub fn is_hidden(c: char) -> bool {
     c.is_control()
@@ -16,7 +17,7 @@ pub fn is_hidden(c: char) -> bool {
             | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
 }
 
-/// The text with every hidden character written out as `\u{…}`, newlines and tabs as `\n` and `\t`.
+/// Returns the text with every hidden character written as `\u{…}`, and newlines and tabs as `\n` and `\t`.
 #[must_use]
 pub fn visible(text: &str) -> Cow<'_, str> {
     if !text.contains(is_hidden) {
@@ -35,8 +36,8 @@ pub fn visible(text: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// JSON text with every hidden character written as JSON writes it, `\uXXXX`, so that its value stays the same. White space
-/// between values stays, but for carriage returns, which would write over a line: they become spaces.
+/// Returns JSON text with every hidden character escaped as `\uXXXX`, so that its value stays the same. White space
+/// between values stays, except for carriage returns, which could overwrite a line on the terminal: they become spaces.
 #[must_use]
 pub fn visible_json(json: &str) -> Cow<'_, str> {
     let acts = |c: char| is_hidden(c) && !matches!(c, '\n' | '\t');
@@ -46,7 +47,7 @@ pub fn visible_json(json: &str) -> Cow<'_, str> {
     let mut shown = String::with_capacity(json.len() + 16);
     for c in json.chars() {
         match c {
-            // No string of JSON holds one as it is.
+            // A JSON string cannot contain a raw carriage return, so this one is white space.
             '\r' => shown.push(' '),
             c if acts(c) => {
                 for unit in c.encode_utf16(&mut [0; 2]) {

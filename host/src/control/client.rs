@@ -1,4 +1,4 @@
-//! The command line's side.
+//! The command line's side of the control sockets.
 
 use std::fs;
 use std::io;
@@ -12,11 +12,11 @@ use super::wire::{self, Envelope};
 use super::{ControlError, DEADLINE, Request, folder};
 use crate::ledger::is_live;
 
-/// Asks every live broker of a data folder at the same time: the chain of each and its answer, oldest first. Sockets that
-/// dead brokers left are removed.
+/// Sends a request to every live broker of a data folder at the same time, and returns each broker's chain and answer,
+/// oldest broker first. Sockets that dead brokers left behind are removed.
 ///
 /// # Errors
-/// [`ControlError::File`] where the folder cannot be read; none there means no broker.
+/// [`ControlError::File`] if the folder cannot be read. A missing folder means that there is no broker.
 pub async fn all(
     data_dir: &Path,
     request: &Request,
@@ -44,7 +44,7 @@ fn sockets(data_dir: &Path) -> Result<Vec<(String, PathBuf)>, ControlError> {
         if is_live(data_dir, chain) {
             sockets.push((chain.to_owned(), entry.path()));
         } else {
-            // Whoever removed it first did the same.
+            // Another process may have removed it first.
             let _ = fs::remove_file(entry.path());
         }
     }
@@ -54,7 +54,7 @@ fn sockets(data_dir: &Path) -> Result<Vec<(String, PathBuf)>, ControlError> {
 
 async fn ask(path: &Path, request: &Request) -> Result<Value, ControlError> {
     let failed = |error: io::Error| ControlError::file("connect to", path, &error);
-    // Connecting to a Unix socket does not wait.
+    // Connecting to a Unix socket does not wait for the broker to accept the connection.
     let stream = wire::with_short_path(path, |short| std::os::unix::net::UnixStream::connect(short)).map_err(failed)?;
     stream.set_nonblocking(true).map_err(failed)?;
     let mut stream = UnixStream::from_std(stream).map_err(failed)?;

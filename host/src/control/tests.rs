@@ -22,7 +22,7 @@ fn echo(name: &'static str) -> Handler {
     })
 }
 
-/// What a peer gets that sends these bytes and closes its side.
+/// Sends these bytes, closes the sending side, and returns the answer.
 async fn raw(path: &Path, bytes: Vec<u8>) -> String {
     let (mut read, mut write) = UnixStream::connect(path).await.unwrap().into_split();
     let writing = tokio::spawn(async move {
@@ -46,7 +46,7 @@ async fn a_broker_answers_however_many_connections_say_nothing() {
         silent.push(UnixStream::connect(&control.path).await.unwrap());
     }
     assert!(all(dir.path(), &Request::Status).await.unwrap()[0].1.is_ok());
-    // It was answered although others still hang.
+    // The request was answered while other connections were still open and silent.
     let last = silent.last().unwrap();
     assert_eq!(last.try_read(&mut [0]).unwrap_err().kind(), io::ErrorKind::WouldBlock);
 }
@@ -93,7 +93,7 @@ async fn bad_lines_get_an_error_and_the_socket_lives_on() {
 }
 
 #[tokio::test]
-async fn a_long_path_is_no_obstacle() {
+async fn a_data_folder_with_a_long_path_works() {
     let outer = tempfile::tempdir().unwrap();
     let dir = outer.path().join("d".repeat(150));
     let ledger = ledger(&dir).await;
@@ -105,7 +105,7 @@ async fn a_long_path_is_no_obstacle() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_too_long_is_no_answer() {
+async fn an_answer_over_the_limit_is_an_error() {
     let dir = tempfile::tempdir().unwrap();
     let ledger = ledger(dir.path()).await;
     let handler: Handler = Arc::new(|_| Box::pin(async { Ok(json!("x".repeat(MAX_LINE_BYTES))) }));

@@ -1,4 +1,4 @@
-//! Lines, peers and paths of control sockets.
+//! The lines, peers and paths of control sockets.
 
 use std::fs::File;
 use std::io;
@@ -11,7 +11,7 @@ use tokio::net::UnixStream;
 
 use super::{ControlError, MAX_LINE_BYTES, Reply};
 
-/// The longest path that a socket address holds on Linux, with the final zero left out.
+/// The longest path that fits into a socket address on Linux, in bytes, without the final zero.
 const MAX_ADDRESS_BYTES: usize = 107;
 
 /// A reply on the wire.
@@ -31,20 +31,22 @@ impl From<Reply> for Envelope {
     }
 }
 
-/// Runs `work` with a path to the same place that fits into a socket address.
+/// Calls `work` with `path`, or with another path to the same place if that is too long for a socket address.
 pub(super) fn with_short_path<T>(path: &Path, work: impl FnOnce(&Path) -> io::Result<T>) -> io::Result<T> {
     if path.as_os_str().as_bytes().len() <= MAX_ADDRESS_BYTES {
         return work(path);
     }
     let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { return work(path) };
-    // Open until `work` is done: the descriptor is the first part of the path.
+    // Stays open until `work` is done: the short path begins with this descriptor.
     let folder = File::open(folder)?;
     work(&Path::new("/proc/self/fd").join(folder.as_raw_fd().to_string()).join(name))
 }
 
-/// Refuses whoever is not the same user.
+/// Returns an error unless the process at the other end belongs to the same user.
 pub(super) fn check_peer(stream: &UnixStream) -> Result<(), ControlError> {
-    let peer = stream.peer_cred().map_err(|error| ControlError::Broken(format!("peer unknown: {error}")))?;
+    let peer = stream
+        .peer_cred()
+        .map_err(|error| ControlError::Broken(format!("cannot identify the process at the other end: {error}")))?;
     if peer.uid() == rustix::process::geteuid().as_raw() {
         Ok(())
     } else {
@@ -52,7 +54,7 @@ pub(super) fn check_peer(stream: &UnixStream) -> Result<(), ControlError> {
     }
 }
 
-/// One line, without its end.
+/// Reads one line and returns it without its line feed.
 pub(super) async fn receive(stream: &mut UnixStream) -> Result<Vec<u8>, ControlError> {
     let mut line = Vec::new();
     let limit = MAX_LINE_BYTES as u64 + 1;
