@@ -1,8 +1,8 @@
-//! What is counted, kept where it happens: calls by their outcome, decisions of plugins, how long they and the ledger take.
+//! Metrics: calls by their outcome, decisions of plugins, and how long these and the ledger take.
 //!
-//! A count is an atomic that its owner holds. Nothing is looked up by name, locked or allocated for a call, but for the first one
-//! of a tool. Names of series come from the configuration and the catalog alone, and there is a limit to those of one source, as
-//! sources choose the names of their tools.
+//! Each count is an atomic that is kept where the event happens. A call looks up no name, takes no lock and allocates
+//! nothing, except for the first call of a tool. Names of series come only from the configuration and the catalog, and
+//! the series of one source are limited in number, because sources choose the names of their tools.
 
 mod histogram;
 mod text;
@@ -19,11 +19,11 @@ use crate::limits::MAX_TOOLS_PER_SOURCE;
 use crate::protocol::Method;
 use crate::sync::{Mutex, MutexGuard};
 
-/// The value of a label for all that has no series of its own: methods that no revision of the protocol has, tools that their
-/// source has removed.
+/// The label value for what has no series of its own: methods that are not in `METHODS`, tools beyond the limit, and
+/// tools that their source has removed.
 const OTHER: &str = "_other";
 
-/// The methods with a series of their own, in each source.
+/// The methods that have a series of their own, in each source.
 const METHODS: [Method; 14] = [
     Method::ToolsCall,
     Method::PromptsGet,
@@ -41,18 +41,18 @@ const METHODS: [Method; 14] = [
     Method::RootsList,
 ];
 
-/// How a call that was admitted came out, in the words of the ledger.
+/// The ending of an admitted call, in the terms of the ledger.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ending {
-    /// Answered well.
+    /// The source answered with a result.
     Ok,
-    /// The tool says that it failed.
+    /// The tool reported that it failed.
     ToolError,
-    /// Answered with an error of the protocol.
+    /// The source answered with an error of the protocol.
     Error,
-    /// Answered, and not given to the agent.
+    /// The source answered, but the answer was not given to the agent.
     Withheld,
-    /// The source may have acted or not.
+    /// The source may or may not have acted.
     Unknown,
     /// The source cannot have acted.
     NotSent,
@@ -64,7 +64,7 @@ impl Ending {
     const ALL: [Self; 7] =
         [Self::Ok, Self::ToolError, Self::Error, Self::Withheld, Self::Unknown, Self::NotSent, Self::Sent];
 
-    /// The word that the ledger and metrics use.
+    /// Returns the word that the ledger and metrics use.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Ok => "ok",
@@ -78,7 +78,7 @@ impl Ending {
     }
 }
 
-/// The calls of one tool, or of one method of a source.
+/// The counts of the calls of one tool, or of one method of a source.
 #[derive(Debug)]
 pub(crate) struct Series {
     endings: [Histogram; Ending::ALL.len()],
@@ -92,24 +92,24 @@ impl Default for Series {
 }
 
 impl Series {
-    /// A call has come out, so long after it was handed to its source.
+    /// Counts a call that ended `took` after it was handed to its source.
     pub(crate) fn ended(&self, ending: Ending, took: Duration) {
         if let Some(histogram) = self.endings.get(ending as usize) {
             histogram.record(took);
         }
     }
 
-    /// A call was refused before its source could see it.
+    /// Counts a call that was refused before its source could see it.
     pub(crate) fn denied(&self) {
         self.denied.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How many calls were refused.
+    /// Returns how many calls were refused.
     pub(crate) fn denials(&self) -> u64 {
         self.denied.load(Ordering::Relaxed)
     }
 
-    /// Those endings that there were.
+    /// Returns the endings that occurred, with their durations.
     pub(crate) fn endings(&self) -> impl Iterator<Item = (Ending, &Histogram)> {
         Ending::ALL.into_iter().zip(&self.endings).filter(|(_, histogram)| histogram.count() > 0)
     }
@@ -120,11 +120,11 @@ impl Series {
     }
 }
 
-/// Where the calls of one tool are counted: nowhere before the first.
+/// A tool's link to its series, which is empty until the tool's first call.
 #[derive(Debug, Clone, Default)]
 pub struct Tally(OnceLock<Arc<Series>>);
 
-/// A series, and what it is of.
+/// A series, with the method and the tool that it counts.
 #[derive(Debug)]
 pub(crate) struct Counted {
     pub(crate) method: Arc<str>,
@@ -132,19 +132,20 @@ pub(crate) struct Counted {
     pub(crate) series: Arc<Series>,
 }
 
-/// All calls of one source.
+/// The counts of all calls of one source.
 #[derive(Debug, Default)]
 pub(crate) struct Traffic {
     methods: [OnceLock<Arc<Series>>; METHODS.len()],
-    /// Of methods without a series of their own.
+    /// The series of all methods without one of their own.
     other_methods: OnceLock<Arc<Series>>,
     tools: Mutex<HashMap<Arc<str>, Arc<Series>>>,
-    /// Of tools without a series of their own.
+    /// The series of all tools without one of their own.
     other_tools: OnceLock<Arc<Series>>,
 }
 
 impl Traffic {
-    /// Returns the series of a tool, by its exposed name. `tally` keeps it, so that only the first call of a tool is looked up.
+    /// Returns the series of a tool, by its exposed name. `tally` keeps it, so that only a tool's first call is looked
+    /// up.
     pub(crate) fn of_tool(&self, exposed: &Arc<str>, tally: &Tally) -> Arc<Series> {
         Arc::clone(tally.0.get_or_init(|| self.tool(exposed)))
     }
@@ -164,8 +165,8 @@ impl Traffic {
         tools.entry(Arc::clone(exposed)).or_default().clone()
     }
 
-    /// The source has other tools now. What was counted of one that is gone is counted among the others, unless a session still
-    /// has it.
+    /// Adds the counts of tools that are not among `names` to those of other tools, unless a session still has the
+    /// tool. To be called when the source has listed its tools anew.
     pub(crate) fn keep_tools<'a>(&self, names: impl Iterator<Item = &'a Arc<str>>) {
         let names: std::collections::HashSet<_> = names.collect();
         let gone = |name: &Arc<str>, series: &mut Arc<Series>| !names.contains(name) && Arc::strong_count(series) == 1;
@@ -175,7 +176,7 @@ impl Traffic {
         }
     }
 
-    /// Every series there is.
+    /// Returns every series that exists.
     pub(crate) fn series(&self) -> Vec<Counted> {
         let of_method = |(method, series): (&str, &OnceLock<Arc<Series>>)| {
             Some(Counted { method: method.into(), tool: None, series: series.get()?.clone() })
@@ -195,7 +196,7 @@ impl Traffic {
         all
     }
 
-    /// How many calls there were, by the word for how they came out.
+    /// Returns the number of calls for each ending, and of those that were denied, as a JSON object.
     pub(crate) fn totals(&self) -> serde_json::Value {
         let mut totals = serde_json::Map::new();
         let mut add = |word: &str, count: u64| {
@@ -214,7 +215,7 @@ impl Traffic {
     }
 }
 
-/// What a plugin decided.
+/// The decision of a plugin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Decided {
     Pass,
@@ -223,7 +224,7 @@ pub(crate) enum Decided {
     Keep,
     Replace,
     Remembered,
-    /// It failed, and so it denied.
+    /// The plugin failed, which denies the call.
     Failed,
 }
 
@@ -231,7 +232,7 @@ impl Decided {
     const ALL: [Self; 7] =
         [Self::Pass, Self::Ask, Self::Deny, Self::Keep, Self::Replace, Self::Remembered, Self::Failed];
 
-    /// The word that metrics use.
+    /// Returns the word that metrics use.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Pass => "pass",
@@ -245,7 +246,7 @@ impl Decided {
     }
 }
 
-/// The decisions of one plugin.
+/// The decisions of one plugin, with their durations.
 #[derive(Debug)]
 pub(crate) struct Decisions([Histogram; Decided::ALL.len()]);
 
@@ -262,7 +263,7 @@ impl Decisions {
         }
     }
 
-    /// Those that there were.
+    /// Returns the decisions that occurred, with their durations.
     pub(crate) fn all(&self) -> impl Iterator<Item = (Decided, &Histogram)> {
         Decided::ALL.into_iter().zip(&self.0).filter(|(_, histogram)| histogram.count() > 0)
     }

@@ -1,8 +1,8 @@
-//! Traces: a span for each request of an agent, and a child of it for each call of a source. Names are OpenTelemetry's for MCP.
-//! Nothing of any payload is in them, and no URI.
+//! Traces: a span for each request of an agent, and a child span for each call of a source. Names follow
+//! OpenTelemetry's conventions for MCP. Spans contain nothing of any payload, and no URI.
 //!
-//! Where no collector is configured there are no spans, and a request costs a look at an option. An agent says with `traceparent`
-//! (W3C Trace Context) of which trace its request is part, and whether that trace is wanted at all.
+//! Without a configured collector there are no spans, and a request costs one look at an `Option`. An agent says with
+//! `traceparent` (W3C Trace Context) to which trace its request belongs, and whether that trace is wanted at all.
 
 #[cfg(feature = "telemetry")]
 mod export;
@@ -23,67 +23,68 @@ use crate::secret::Secrets;
 use export::Exporter;
 use trace::Place;
 
-/// `_meta` key of the place in a trace.
+/// The `_meta` key for the place in a trace.
 const TRACEPARENT: &str = "traceparent";
 
-/// Characters of a method or a name that a span repeats: an agent can send any text as one.
+/// The most characters of a method or a name that a span repeats: an agent can send any text as either.
 const MAX_NAME: usize = 128;
 
-/// What makes spans, and hands them to the collector.
+/// The maker of spans, which hands them to the exporter.
 #[derive(Debug, Clone)]
 pub(crate) struct Telemetry(Arc<Exporter>);
 
-/// Something that takes a while. It ends when it is dropped; before it was told what came of it, as cancelled.
+/// A span that is open. It ends when it is dropped: as cancelled, unless its outcome was set before.
 #[derive(Debug)]
 pub(crate) struct Span {
     exporter: Arc<Exporter>,
     facts: Option<Facts>,
 }
 
-/// What is exported of a span.
+/// The data of a span that are exported.
 #[derive(Debug)]
-#[cfg_attr(not(feature = "telemetry"), expect(dead_code, reason = "what is not exported is not read"))]
+#[cfg_attr(not(feature = "telemetry"), expect(dead_code, reason = "without the feature nothing reads a span"))]
 struct Facts {
     place: Place,
     parent: Option<[u8; 8]>,
     side: Side,
     name: String,
     attributes: Vec<(&'static str, String)>,
-    /// `error.type`
+    /// The value of `error.type`, if the span failed.
     error: Option<String>,
-    /// Nanoseconds since the Unix epoch.
+    /// When it began, in nanoseconds since the Unix epoch, as is `ended`.
     began: u64,
     ended: u64,
 }
 
-/// How a source is spoken with.
+/// The revision and the transport in which the broker speaks with a source.
 #[derive(Debug)]
 pub(crate) struct Peer {
-    /// The revision of the protocol that was agreed on.
+    /// The negotiated revision of the protocol.
     pub(crate) revision: Option<String>,
     pub(crate) transport: Option<TransportKind>,
 }
 
-/// On whose behalf.
+/// The side on which the broker is in a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Side {
-    /// A request that an agent makes of us.
+    /// The server side: an agent makes the request.
     Server,
-    /// A request that we make of a source.
+    /// The client side: the broker makes the request to a source.
     Client,
 }
 
 impl Telemetry {
-    /// Starts to export. Connects to nothing before there is something to say.
+    /// Starts the exporter. It connects to nothing before there are spans to send.
     ///
     /// # Errors
-    /// A header's secret that is missing, an address that may not be reached, or a program without the feature.
+    /// If the secret of a header is missing, the address may not be reached, or the program was built without the
+    /// feature.
     pub(crate) fn start(config: &TelemetryConfig, secrets: &Secrets) -> Result<Self, String> {
         Ok(Self(Arc::new(Exporter::start(config, secrets)?)))
     }
 
-    /// A request of an agent begins: its span, and the parameters with this span as what their calls belong to. None where the
-    /// agent's own trace is not wanted.
+    /// Begins the span of an agent's request. Returns it with the request's parameters, in which this span becomes the
+    /// parent of the calls that follow. `None` if the agent's own trace is not wanted.
     pub(crate) fn serving(
         &self,
         method: &Method,
@@ -96,7 +97,7 @@ impl Telemetry {
             Method::PromptsGet => (ItemKind::Prompt, params.get_str("name")),
             _ => (ItemKind::Source, None),
         };
-        // A number as its digits, a text as it is.
+        // A number is written as its digits, a string without its quotes.
         let id = id.map(|id| id.read::<String>().unwrap_or_else(|_| id.as_str().to_owned()));
         let more = [
             ("mcp.session.id", Some(caller.session.as_str().to_owned())),
@@ -110,7 +111,7 @@ impl Telemetry {
         Some((span, params))
     }
 
-    /// A call is about to reach its source.
+    /// Begins the span of a call that is about to reach its source.
     pub(crate) fn calling(&self, call: &Call, peer: Peer) -> Option<Span> {
         let more = [
             ("mcp.protocol.version", peer.revision),
@@ -159,19 +160,20 @@ impl Telemetry {
         Some(Span { exporter: Arc::clone(&self.0), facts: Some(facts) })
     }
 
-    /// Sends what there is, within a bound.
+    /// Sends the spans that are left, within a time limit.
     pub(crate) async fn finish(&self) {
         self.0.finish().await;
     }
 
-    /// How many spans were taken by the collector, and how many were lost: more than it takes, or it cannot be reached.
+    /// Returns how many spans the collector took, and how many were lost: the queue was full, or the collector took
+    /// none.
     pub(crate) fn counts(&self) -> [u64; 2] {
         self.0.counts()
     }
 }
 
 impl Span {
-    /// Parameters that say that they belong to this span.
+    /// Returns the parameters with this span as their parent.
     pub(crate) fn traced(&self, params: &Json) -> Json {
         let Some(facts) = &self.facts else { return params.clone() };
         let meta = params.get("_meta").unwrap_or_else(Json::empty_object);
@@ -179,7 +181,7 @@ impl Span {
         meta.and_then(|meta| params.with("_meta", &meta)).unwrap_or_else(|| params.clone())
     }
 
-    /// What an agent is answered.
+    /// Ends the span with the outcome that an answer shows.
     pub(crate) fn answered(mut self, answer: &Answer) {
         self.came_to(match answer {
             Answer::Error(error) => {
@@ -192,7 +194,7 @@ impl Span {
         });
     }
 
-    /// How a call ended at its source.
+    /// Ends the span with the outcome of a call at its source.
     pub(crate) fn ended(self, outcome: &Outcome) {
         match outcome {
             Outcome::Answered(answer) => self.answered(answer),

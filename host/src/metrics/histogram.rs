@@ -1,4 +1,4 @@
-//! Durations, counted by how long they were.
+//! Histograms of durations.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -6,18 +6,18 @@ use std::time::Duration;
 /// Upper bounds of the buckets, in seconds.
 type Bounds = &'static [f64];
 
-/// Of calls: those of OpenTelemetry's conventions for MCP.
+/// The bounds for calls, which are those of OpenTelemetry's conventions for MCP.
 pub(crate) const OPERATION: Bounds = &[0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0];
 
-/// Of what takes microseconds where all is well: a plugin's decision, a record of the ledger.
+/// The bounds for what normally takes microseconds: a plugin's decision, a record of the ledger.
 pub(crate) const DECISION: Bounds = &[
     0.000_01, 0.000_025, 0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 2.0,
 ];
 
-/// As many as the longest list of bounds needs, and one for what is above them all.
+/// The number of buckets: as many as the longest list of bounds needs, and one for what is above all bounds.
 const BUCKETS: usize = 16;
 
-/// How many things took how long. Two atomic additions for each; a reader may see the one before the other.
+/// Counts of durations by bucket, and their sum. Recording takes two atomic additions, between which a reader may look.
 #[derive(Debug)]
 pub(crate) struct Histogram {
     bounds: Bounds,
@@ -39,23 +39,24 @@ impl Histogram {
         self.nanos.fetch_add(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
-    /// How many there were.
+    /// Returns how many durations were recorded.
     pub(crate) fn count(&self) -> u64 {
         self.buckets.iter().map(|bucket| bucket.load(Ordering::Relaxed)).sum()
     }
 
-    /// How long all took together, in seconds.
+    /// Returns the sum of all durations, in seconds.
     pub(crate) fn seconds(&self) -> f64 {
         Duration::from_nanos(self.nanos.load(Ordering::Relaxed)).as_secs_f64()
     }
 
-    /// Upper bounds with how many were between each and the one before. The last is of all that were longer.
+    /// Returns each upper bound with the number of durations between it and the one before. The last counts all longer
+    /// ones.
     pub(crate) fn buckets(&self) -> Vec<(f64, u64)> {
         let bounds = self.bounds.iter().copied().chain([f64::INFINITY]);
         bounds.zip(&self.buckets).map(|(bound, bucket)| (bound, bucket.load(Ordering::Relaxed))).collect()
     }
 
-    /// Counts what the other one has counted too. Both have the same bounds.
+    /// Adds the counts of another histogram, which must have the same bounds.
     pub(super) fn absorb(&self, other: &Self) {
         let pairs = self.buckets.iter().zip(&other.buckets).chain([(&self.nanos, &other.nanos)]);
         for (own, other) in pairs {

@@ -1,4 +1,4 @@
-//! The text that Prometheus reads (OpenMetrics 1.0).
+//! The text format of metrics that Prometheus reads (OpenMetrics 1.0).
 
 use std::fmt;
 
@@ -9,14 +9,14 @@ use prometheus_client::registry::{Registry, Unit};
 
 use super::Histogram;
 
-/// What tells the series of one metric apart.
+/// The labels that tell the series of one metric apart.
 pub(crate) type Labels<'a> = Vec<(&'static str, &'a str)>;
 
-/// Takes metrics one after the other.
+/// An encoder, which takes one metric after the other.
 pub(crate) struct Families<'a>(DescriptorEncoder<'a>);
 
 impl Families<'_> {
-    /// What only grows. Its name gets `_total`.
+    /// Adds a counter, which only grows. Its name gets `_total`.
     pub(crate) fn counter<'l>(
         &mut self,
         name: &str,
@@ -27,7 +27,7 @@ impl Families<'_> {
         each(&mut metric, values, |metric, value| metric.encode_counter::<NoLabelSet, _, f64>(&value, None))
     }
 
-    /// What is so now.
+    /// Adds a gauge, which shows a current value.
     pub(crate) fn gauge<'l>(
         &mut self,
         name: &str,
@@ -39,7 +39,7 @@ impl Families<'_> {
         each(&mut metric, values, |metric, value| metric.encode_gauge(&most(value)))
     }
 
-    /// How long things took. Its name gets `_seconds`.
+    /// Adds a histogram of durations. Its name gets `_seconds`.
     pub(crate) fn durations<'l>(
         &mut self,
         name: &str,
@@ -66,7 +66,7 @@ fn each<'l, T>(
     })
 }
 
-/// The text of all that `describe` tells.
+/// Returns the text of all metrics that `describe` adds.
 pub(crate) fn text(describe: impl Fn(&mut Families<'_>) -> fmt::Result + Send + Sync + 'static) -> String {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(Scrape(describe)));

@@ -1,7 +1,7 @@
-//! Spans on their way to a collector: OTLP over HTTP with protobuf.
+//! The export of spans to a collector: OTLP over HTTP with protobuf.
 //!
-//! A request never waits for it. Spans queue up to a limit, beyond which they are lost and counted; a batch that the collector
-//! does not take is lost too, and not sent again.
+//! A request never waits for it. Spans queue up to a limit, beyond which they are lost and counted. A batch that the
+//! collector does not take is lost too, and is not sent again.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -28,22 +28,22 @@ use crate::egress::{Egress, HttpClient, Outgoing, shown};
 use crate::secret::Secrets;
 use crate::sync::Mutex;
 
-/// Spans that wait for the collector. A second of a busy broker, and a megabyte.
+/// How many spans may wait for the collector: a second of a busy broker, and a megabyte.
 const QUEUE: usize = 2048;
 
-/// Spans of one request to the collector.
+/// The most spans in one request to the collector.
 const BATCH: usize = 512;
 
 /// How long the first span of a batch waits for others.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// How long the collector has to take a batch.
+/// How long the collector may take to accept a batch.
 const DEADLINE: Duration = Duration::from_secs(10);
 
-/// How long the last spans have when the broker ends.
+/// How long sending the last spans may take when the broker stops.
 const FLUSH: Duration = Duration::from_secs(3);
 
-/// The way to a collector.
+/// A queue of spans, and the task that sends them to a collector.
 pub(super) struct Exporter {
     queue: mpsc::Sender<Facts>,
     counts: Arc<Counts>,
@@ -66,10 +66,10 @@ impl Exporter {
             let bad = |_| {
                 format!("header `{name}` under [telemetry] cannot be sent: take control characters out of its value")
             };
-            let name = HeaderName::try_from(name.as_str()).map_err(|_| format!("`{name}` is no header"))?;
+            let name = HeaderName::try_from(name.as_str()).map_err(|_| format!("`{name}` is not a header name"))?;
             headers.insert(name, HeaderValue::try_from(value.expose_secret()).map_err(bad)?);
         }
-        // The operator named it: it may be near, and leads nowhere else.
+        // The operator chose this address, so it may be private; redirects are not followed.
         let client = Egress::new().client_at(&url).map_err(|error| error.to_string())?;
         let (queue, spans) = mpsc::channel(QUEUE);
         let (stop, stopped) = oneshot::channel();
@@ -88,7 +88,7 @@ impl Exporter {
     pub(super) async fn finish(&self) {
         let running = self.running.lock().take();
         let Some((stop, mut task)) = running else { return };
-        // It may have ended already.
+        // The task may have ended already.
         let _ = stop.send(());
         if tokio::time::timeout(FLUSH, &mut task).await.is_err() {
             task.abort();
@@ -112,7 +112,7 @@ struct Collector {
     url: Url,
     headers: HeaderMap,
     counts: Arc<Counts>,
-    /// The last batch was lost: the operator has been told.
+    /// Whether the last batch was lost, which is logged only once.
     failing: bool,
 }
 
@@ -163,7 +163,7 @@ impl Collector {
     }
 }
 
-/// Waits for spans, and for as many more as come soon. True if there will be no others.
+/// Waits for a span, then briefly for others, and adds them to the batch. Returns true if there will be no more.
 async fn gather(
     spans: &mut mpsc::Receiver<Facts>,
     stopped: &mut oneshot::Receiver<()>,
@@ -193,7 +193,7 @@ async fn gather(
     ended
 }
 
-/// `ExportTraceServiceRequest`, which has the same form as `TracesData`.
+/// Encodes an `ExportTraceServiceRequest`, which has the same form as `TracesData`.
 fn encode(batch: Vec<Facts>) -> Vec<u8> {
     let text = |key: &str, value: String| {
         let value = Some(AnyValue { value: Some(Any::StringValue(value)) });

@@ -1,4 +1,4 @@
-//! A program without the feature `telemetry` exports nothing, and says so to whoever configures it.
+//! The exporter of a program without the feature `telemetry`: it exports nothing, and configuring it is an error.
 
 use super::Facts;
 use crate::config::TelemetryConfig;

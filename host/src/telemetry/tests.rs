@@ -1,4 +1,4 @@
-//! Over a collector of our own, which reads what it gets with the messages of OpenTelemetry.
+//! Tests with a collector of our own, which decodes what it gets with OpenTelemetry's message types.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 use std::net::SocketAddr;
@@ -21,14 +21,14 @@ use crate::session::Session;
 
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 
-/// What a collector was sent.
+/// A request that the collector got.
 struct Seen {
     path: String,
     headers: HeaderMap,
     body: Vec<u8>,
 }
 
-/// A collector that answers with `status`, and tells what it was sent.
+/// Starts a collector that answers with `status`, and returns its address and the requests that it gets.
 async fn collector(status: StatusCode) -> (SocketAddr, mpsc::UnboundedReceiver<Seen>) {
     let (tell, seen) = mpsc::unbounded_channel();
     let app = Router::new().fallback(move |uri: Uri, headers: HeaderMap, body: Bytes| {
@@ -41,7 +41,7 @@ async fn collector(status: StatusCode) -> (SocketAddr, mpsc::UnboundedReceiver<S
     (address, seen)
 }
 
-/// A source with a tool, which speaks 2026-07-28.
+/// Starts a source with one tool, which speaks 2026-07-28, and returns its address.
 async fn remote() -> SocketAddr {
     let app = Router::new().fallback(async |body: Bytes| {
         let message: serde_json::Value = serde_json::from_slice(&body).unwrap();
@@ -59,7 +59,7 @@ async fn remote() -> SocketAddr {
     address
 }
 
-/// An agent's request, as a front hands it over.
+/// The peer of an agent's request with this id, as a front passes it on.
 struct Numbered(&'static str);
 
 #[async_trait::async_trait]
@@ -165,7 +165,7 @@ async fn a_request_and_its_call_are_spans_of_the_agents_trace_and_hold_no_payloa
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_span_says_by_what_and_in_which_revision_either_side_speaks() {
+async fn a_span_names_the_transport_and_the_revision_of_each_side() {
     let folder = tempfile::tempdir().unwrap();
     let (address, mut seen) = collector(StatusCode::OK).await;
     let remote = format!("[sources.far]\nurl = \"http://{}/mcp\"\ndangerous-allow-private = true\n", remote().await);
@@ -214,7 +214,7 @@ async fn a_call_that_is_given_up_ends_its_spans() {
     let (address, mut seen) = collector(StatusCode::OK).await;
     let broker = broker(folder.path(), &format!("http://{address}"), "always").await;
     let session = session(&broker).await;
-    // It waits for a person, who never comes.
+    // The call waits for a person, who never answers.
     let mut given_up = Box::pin(call(&session, "calc__add", json!({})));
     assert!(futures_util::poll!(&mut given_up).is_pending());
     drop(given_up);

@@ -1,18 +1,19 @@
-//! A place in a trace, as it is written in `traceparent` (W3C Trace Context, version 00).
+//! A span's place in a trace, as it is written in `traceparent` (W3C Trace Context, version 00).
 
 use std::fmt;
 
-/// A span of a trace.
+/// A span's place in a trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) trace: [u8; 16],
     pub(super) span: [u8; 8],
-    /// Whether whoever began the trace wants it.
+    /// Whether the trace is wanted by the program that began it.
     pub(super) sampled: bool,
 }
 
 impl Place {
-    /// Reads `00-TRACE-SPAN-FLAGS`; a later version may say more after that. None for anything else, as if nothing was said.
+    /// Reads `00-TRACE-SPAN-FLAGS`, after which a later version may have more fields. Returns `None` for anything else,
+    /// which counts as no `traceparent` at all.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let mut parts = text.split('-');
         let [version] = bytes(parts.next()?)?;
@@ -23,7 +24,8 @@ impl Place {
         (whole && place.trace != [0; 16] && place.span != [0; 8]).then_some(Self { sampled, ..place })
     }
 
-    /// A new span, of the parent's trace or of a new one. None if the system has no chance to give.
+    /// Returns the place of a new span, in the parent's trace or in a new one. `None` if the system gives no random
+    /// numbers.
     pub(super) fn after(parent: Option<Self>) -> Option<Self> {
         let mut place = Self { trace: [0; 16], span: [0; 8], sampled: true };
         getrandom::fill(&mut place.span).ok()?;
@@ -46,7 +48,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// So many bytes in lower-case hexadecimal digits, and nothing else.
+/// Reads exactly `N` bytes in lower-case hexadecimal digits.
 fn bytes<const N: usize>(text: &str) -> Option<[u8; N]> {
     let digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
     if text.len() != 2 * N || !text.bytes().all(digit) {
