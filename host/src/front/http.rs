@@ -1,7 +1,7 @@
-//! The HTTP front: streamable HTTP at `/mcp`, with sessions for the legacy eras and none for the modern one.
+//! The HTTP front: streamable HTTP at `/mcp`, with session ids in the legacy era and without them in the modern one.
 //!
-//! A request is looked at in a fixed order: `Host`, path, `Origin`, caller, method, headers, body; what fails first
-//! answers. Specification: MCP 2025-11-25 and 2026-07-28, "Streamable HTTP".
+//! A request is checked in a fixed order: `Host`, path, `Origin`, caller, method, headers, body. The first check that
+//! fails gives the answer. Specification: MCP 2025-11-25 and 2026-07-28, "Streamable HTTP".
 
 mod activity;
 mod admission;
@@ -51,67 +51,68 @@ use crate::egress::EgressError;
 use crate::name::ProfileName;
 use crate::protocol::{RpcError, header, revision};
 
-/// Where the protocol is served.
+/// The path at which the protocol is served.
 pub const MCP_PATH: &str = "/mcp";
 
-/// Where what was counted is read, with a token of its own, if one is configured.
+/// The path at which metrics are read, with a token of their own, if one is configured.
 pub const METRICS_PATH: &str = "/metrics";
 
-/// The text format that metrics are in.
+/// The media type of metrics.
 const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Answers without a token, for whoever watches the broker: `ok`, or 503 and why while calls are refused.
+/// The path of the health check, which needs no token: `ok`, or 503 with the reason while calls are refused.
 pub const HEALTH_PATH: &str = "/healthz";
 
-/// How many requests may be in progress at once, of all callers together. By the rule of [`Places`] half of them for one
-/// caller alone, who would need four sessions full of calls to meet that.
+/// How many requests may be in progress at once, of all callers together. By the rule of [`Places`] one caller alone
+/// gets half of them, and would need four sessions full of calls to reach that.
 const MAX_REQUESTS: u64 = 512;
 
-/// How many streams of events may be open at once, of all callers together: one for each agent of a large team, and their
-/// calls that report progress. Half of them for one caller alone.
+/// How many streams of events may be open at once, of all callers together: one for each agent of a large team, and
+/// their calls that report progress. One caller alone gets half of them.
 const MAX_STREAMS: u64 = 1024;
 
-/// Told of every request that is turned away before it is a call: the reason (`host`, `origin`, `token`, `profile`,
-/// `malformed`, `mismatch` of headers and body) and the peer. For the ledger; called on the connection's task, so it must not block.
+/// The callback for every request that is turned away before it becomes a call, with the reason (`host`, `origin`,
+/// `token`, `profile`, `malformed`, `mismatch` of headers and body) and the peer. It records the request in the ledger.
+/// It is called on the connection's task, so it must not block.
 pub type OnRejected = Arc<dyn Fn(&'static str, SocketAddr) + Send + Sync>;
 
-/// Why the front cannot serve.
+/// An error in starting the HTTP front.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FrontError {
-    /// Somebody else listens there.
+    /// Another program listens at the address.
     #[error("address {0} is in use by another program; stop that one, or set another `listen` under [serve]")]
     InUse(SocketAddr),
-    /// The address cannot be listened on for another reason.
+    /// The front cannot listen at the address for another reason.
     #[error("cannot listen on {address}, set as `listen` under [serve]: {error}")]
     Listen {
         /// The configured address.
         address: SocketAddr,
-        /// What the system says.
+        /// The system's error.
         error: io::Error,
     },
-    /// Neither a token nor the word that there is none.
+    /// No token is configured, nor `dangerous-no-token`.
     #[error("the HTTP front has no bearer token; set `token` under [serve], or `dangerous-no-token = true`")]
     NoToken,
-    /// Anybody on the network could call.
+    /// No token is asked for, and other machines can reach the address.
     #[error(
         "`dangerous-no-token` under [serve] is refused with `listen` at {0}, which other machines can reach; listen on \
          a loopback address, or use a token"
     )]
     Exposed(SocketAddr),
-    /// The keys of the issuer may not be asked for.
+    /// The issuer's keys cannot be requested.
     #[error("`keys` under [serve.jwt]: {0}")]
     Keys(EgressError),
 }
 
-/// An HTTP front that listens and does not serve yet.
+/// An HTTP front that listens but does not serve yet.
 pub struct HttpFront {
     listener: TcpListener,
     address: SocketAddr,
     shared: Arc<Shared>,
 }
 
-/// What every connection needs.
+/// The state that all connections share.
 pub(crate) struct Shared {
     backend: Arc<dyn Backend>,
     guard: Guard,
@@ -121,13 +122,13 @@ pub(crate) struct Shared {
     requests: Arc<Places>,
     streams: Arc<Places>,
     bodies: Bodies,
-    /// Those of the modern era. Those of the others are of a session.
+    /// The open calls of the modern era. Those of the legacy era belong to their session.
     calls: Calls,
 }
 
 impl HttpFront {
-    /// Listens at `serve.listen`. Callers for whom `serve` names no other profile get `profile`. `tokens` are what they must
-    /// bring, unless it is one of the issuer that `serve` names, or it says `dangerous-no-token`.
+    /// Listens at `serve.listen`. Callers for whom `serve` names no other profile get `profile`. A caller must bring
+    /// one of `tokens`, or a token of the issuer that `serve` names, unless `serve` says `dangerous-no-token`.
     ///
     /// # Errors
     /// See [`FrontError`].
@@ -156,7 +157,7 @@ impl HttpFront {
             }
             None
         } else {
-            // An empty token would let everybody in who sends an empty one.
+            // An empty token would admit every caller that sends an empty one.
             Some(tokens.filter(|tokens| !tokens.any_empty()).ok_or(FrontError::NoToken)?)
         };
         let mut admission = Admission::new(profile, tokens);
@@ -185,14 +186,14 @@ impl HttpFront {
         Ok(Self { listener, address, shared: Arc::new(shared) })
     }
 
-    /// Where it listens, with the port that the system chose if 0 was configured.
+    /// Returns the address at which it listens, with the port that the system chose if 0 was configured.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Serves until `shutdown` is ready. Open calls then get [`DRAIN`](super::DRAIN) to end, and those that do not are answered
-    /// with an error that says so; all sessions are closed.
+    /// Serves until `shutdown` is ready. Open calls then have [`DRAIN`](super::DRAIN) to end; those that do not are
+    /// answered with an error that says so. All sessions are closed.
     ///
     /// Dropping the future drops connections and calls, and leaves sessions open in the ledger.
     pub async fn serve(self, shutdown: impl Future<Output = ()> + Send) {

@@ -1,4 +1,4 @@
-//! What a connection is doing, so that the front knows which one to close for want of room.
+//! The activity of each connection, by which the front chooses the ones to close when there is no room for more.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use super::places::{Place, Places};
 use super::reply::Refusal;
 
-/// A clock that the accept loop moves on, so that a request reads no clock of the system. In ticks.
+/// A clock that the accept loop advances, so that a request need not read the system's clock. It counts ticks.
 #[derive(Clone, Default)]
 pub(super) struct Clock(Arc<AtomicU64>);
 
@@ -21,24 +21,24 @@ impl Clock {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Moves the clock on by one tick and returns the new time.
+    /// Advances the clock by one tick and returns the new time.
     pub(super) fn tick(&self) -> u64 {
         self.0.fetch_add(1, Ordering::Relaxed) + 1
     }
 }
 
-/// What a connection is doing.
+/// The phase that a connection is in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// The head of a request is on its way, or the first one is waited for.
+    /// The head of a request is arriving, or the first one is awaited.
     Head,
-    /// The head has come, and its sender is not known yet, or needs not be.
+    /// The head has arrived. Its sender is not identified yet, or need not be.
     Unadmitted,
     /// A request of an admitted caller is in progress, until its answer has been written.
     Serving,
     /// An answer has been written, and no further request has begun.
     Resting,
-    /// The front closes the connection.
+    /// The front is closing the connection.
     Closing,
 }
 
@@ -54,7 +54,7 @@ impl Phase {
     }
 }
 
-/// The phase of one connection and when it began, in one word.
+/// The phase of one connection and the tick at which it began, in one word.
 pub(crate) struct Activity {
     clock: Clock,
     word: AtomicU64,
@@ -67,18 +67,18 @@ impl Activity {
         Arc::new(Self { clock, word })
     }
 
-    /// The phase, and since when it lasts. A written byte begins a rest anew.
+    /// Returns the phase and the tick at which it began. Each byte that is written restarts `Resting`.
     pub(super) fn now(&self) -> (Phase, u64) {
         let word = self.word.load(Ordering::Relaxed);
         (Phase::of(word), word >> 3)
     }
 
-    /// Marks the connection as closing unless a request is in progress. Returns whether it is closing by this call.
+    /// Marks the connection as closing unless a request is in progress. Returns true if it was marked by this call.
     pub(super) fn close(&self) -> bool {
         self.change(|phase| !matches!(phase, Phase::Serving | Phase::Closing), Phase::Closing)
     }
 
-    /// A request's head has been read.
+    /// Notes that a request's head has been read.
     pub(super) fn begin(self: &Arc<Self>) -> InProgress {
         self.change(|phase| phase != Phase::Closing, Phase::Unadmitted);
         InProgress { activity: self.clone(), place: None }
@@ -107,7 +107,7 @@ fn word(phase: Phase, since: u64) -> u64 {
     since << 3 | phase as u64
 }
 
-/// A request in progress, with its place among those of its caller.
+/// A request in progress, with the place that it holds among its caller's requests.
 pub(crate) struct InProgress {
     activity: Arc<Activity>,
     place: Option<Place>,
@@ -117,7 +117,7 @@ impl InProgress {
     /// Counts the request as its caller's.
     ///
     /// # Errors
-    /// 503 if the caller has its share in progress already.
+    /// 503 if the caller already has its share in progress.
     pub(super) fn admit(&mut self, places: &Arc<Places>, principal: &Arc<str>, what: &str) -> Result<(), Refusal> {
         let place = places.try_take(principal, 1).ok_or_else(|| {
             let message = format!("this caller has its share of {what} open already; wait for one to end");
@@ -128,8 +128,8 @@ impl InProgress {
         Ok(())
     }
 
-    /// Counts the request as a stream from now on, and as a request no more. One for which there is no room among the streams
-    /// stays a request: its call is on its way.
+    /// Counts the request as a stream from now on, and no longer as a request. If there is no room among the streams it
+    /// stays a request, because its call has already begun.
     pub(super) fn streams(&mut self, places: &Arc<Places>) {
         let place = self.place.as_ref().and_then(|place| places.try_take(place.principal(), 1));
         if place.is_some() {
@@ -137,7 +137,7 @@ impl InProgress {
         }
     }
 
-    /// Returns the body, which holds the place of its request until it ends.
+    /// Returns the body, which holds the request's place until it ends.
     pub(super) fn until_end_of(self, body: Body) -> Answering {
         Answering { body, _request: self }
     }
@@ -149,7 +149,7 @@ impl Drop for InProgress {
     }
 }
 
-/// The body of an answer. Its request is in progress until it is dropped.
+/// The body of an answer. Its request is in progress until the body is dropped.
 pub(super) struct Answering {
     body: Body,
     _request: InProgress,
@@ -175,7 +175,7 @@ impl HttpBody for Answering {
     }
 }
 
-/// A connection's stream, which notes when bytes pass.
+/// A connection's byte stream, which notes when bytes pass.
 pub(super) struct Noted<S> {
     pub(super) stream: S,
     pub(super) activity: Arc<Activity>,

@@ -1,6 +1,7 @@
-//! Who calls, and under which profile: holders of a token of ours, or of one that the configured issuer gave them.
+//! Admission: who calls, and under which profile. A caller holds one of the broker's own tokens, or one that the
+//! configured issuer gave it.
 //!
-//! What a caller brings ends here. No source ever sees it.
+//! A caller's token goes no further than this. No source ever sees it.
 
 use std::sync::Arc;
 
@@ -15,49 +16,49 @@ use super::token::Tokens;
 use crate::name::ProfileName;
 use crate::protocol::RpcError;
 
-/// Where a protected resource describes itself (RFC 9728, section 3).
+/// The path at which a protected resource describes itself (RFC 9728, section 3).
 const WELL_KNOWN: &str = "/.well-known/oauth-protected-resource";
 
-/// Anybody, where no token is asked for.
+/// The principal of every caller where no token is asked for.
 const ANYBODY: &str = "anonymous";
 
-/// A caller whose word was checked. Sessions are bound to it.
+/// A caller that was admitted. Sessions are bound to its principal and profile.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Admitted {
     pub(crate) principal: Arc<str>,
     pub(crate) profile: ProfileName,
 }
 
-/// What callers must bring.
+/// The conditions under which callers are admitted.
 pub(crate) struct Admission {
-    /// Of those for whom no other is configured.
+    /// The profile of callers for whom no other is configured.
     profile: ProfileName,
-    /// None where everybody is let in.
+    /// The broker's own tokens, or `None` where every caller is admitted.
     tokens: Option<Tokens>,
     issued: Option<Issued>,
 }
 
-/// Tokens of an issuer.
+/// The tokens of an issuer: how they are verified, and what they are issued for.
 struct Issued {
     verifier: Verifier,
     issuer: String,
-    /// Under which callers know us.
+    /// The URL under which callers know this server.
     resource: Url,
 }
 
 impl Admission {
-    /// Without `tokens` everybody is let in.
+    /// Returns the conditions without an issuer. Without `tokens` every caller is admitted.
     pub(crate) fn new(profile: ProfileName, tokens: Option<Tokens>) -> Self {
         Self { profile, tokens, issued: None }
     }
 
-    /// Lets in those too whom `issuer` gave a token for `resource`.
+    /// Also admits callers to whom `issuer` gave a token for `resource`.
     pub(crate) fn issued(mut self, verifier: Verifier, issuer: String, resource: Url) -> Self {
         self.issued = Some(Issued { verifier, issuer, resource });
         self
     }
 
-    /// Who calls.
+    /// Returns the caller that the headers identify, or the refusal to answer with.
     pub(crate) async fn admit(&self, headers: &HeaderMap) -> Result<Admitted, Refusal> {
         let Some(tokens) = &self.tokens else {
             return Ok(Admitted { principal: ANYBODY.into(), profile: self.profile.clone() });
@@ -78,13 +79,15 @@ impl Admission {
                 Refusal::rejected("profile", StatusCode::FORBIDDEN, message)
             }
             Denial::NoKeys => {
-                let message = "the issuer's keys cannot be had, so that no token can be checked; its log says why";
+                let message =
+                    "the issuer's keys cannot be fetched, so no token can be checked; this server's log says why";
                 Refusal::new(StatusCode::SERVICE_UNAVAILABLE, RpcError::INTERNAL, message).because("token")
             }
         })
     }
 
-    /// Whether a caller may read metrics, where anybody may. Whoever may call tools may not: there stand those of other profiles.
+    /// Checks whether a caller may read metrics; `None` if nobody may. A token for calls does not count, because
+    /// metrics include those of other profiles.
     pub(crate) fn admit_to_metrics(&self, headers: &HeaderMap) -> Option<Result<(), Refusal>> {
         let tokens = self.tokens.as_ref()?;
         let reads = tokens.reads_metrics(bearer(headers).unwrap_or_default())?;
@@ -92,7 +95,7 @@ impl Admission {
         Some(if reads { Ok(()) } else { Err(refusal()) })
     }
 
-    /// What is served at a path about who issues tokens for us, if anything.
+    /// Returns the description of this resource and its issuer (RFC 9728), if the path is one at which it is served.
     pub(crate) fn describes(&self, path: &str) -> Option<Value> {
         let Issued { issuer, resource, .. } = self.issued.as_ref()?;
         let rest = path.strip_prefix(WELL_KNOWN)?;
@@ -116,14 +119,14 @@ impl Admission {
             format!("resource_metadata=\"{place}\"")
         }));
         let challenge = format!("Bearer {}", parameters.join(", "));
-        // A URL and words of ours always fit.
+        // A URL and fixed words always fit into a header.
         let challenge = HeaderValue::from_str(challenge.trim_end()).unwrap_or(HeaderValue::from_static("Bearer"));
         refusal.header = Some((WWW_AUTHENTICATE, challenge));
         refusal
     }
 }
 
-/// The one token that a caller brings.
+/// Returns the bearer token of a request, if the request carries exactly one.
 fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
     let mut given = headers.get_all(AUTHORIZATION).iter();
     let value = given.next().filter(|_| given.next().is_none())?;

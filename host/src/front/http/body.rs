@@ -1,4 +1,4 @@
-//! Bodies of requests, within a budget of memory for all of them together.
+//! The bodies of requests, within one memory budget for all of them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,37 +12,37 @@ use super::places::{Place, Places};
 use super::reply::Refusal;
 use crate::protocol::{MessageError, RpcError, make_room};
 
-/// How many of the largest bodies may be held at once, by all callers together: 256 MiB unless the configuration allows larger
-/// messages. By the rule of [`Places`] that is two for one caller, and room beside it for others.
+/// How many bodies of the largest size may be held at once, by all callers together: 256 MiB unless the configuration
+/// allows larger messages. By the rule of [`Places`] one caller gets two of them, and others still find room.
 const LARGEST_AT_ONCE: u64 = 4;
 
-/// From how many bytes on a body counts. Smaller ones are bounded by the number of requests, and wait for nothing.
+/// The size in bytes above which a body counts. The number of requests bounds smaller ones, which wait for nothing.
 const SMALL_BYTES: usize = 64 * 1024;
 
-/// How long a body may take to arrive. 64 MiB pass in it at 0.6 MB/s; a sender who dribbles holds its share no longer.
+/// How long a body may take to arrive. 64 MiB pass in that time at 0.6 MB/s; a slower sender holds its share no longer.
 const ARRIVAL: Duration = Duration::from_secs(120);
 
 /// How long a body may wait for room. Longer than calls take that need no person; shorter than clients wait.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How long what is left of a refused body is read, so that its sender gets to read the answer.
+/// How long the rest of a refused body is read, so that its sender gets to read the answer.
 const LEFTOVER: Duration = Duration::from_secs(30);
 
-/// The memory for the bodies of all requests.
+/// The memory budget for the bodies of all requests.
 pub(super) struct Bodies {
     room: Arc<Places>,
     /// The largest body, in bytes.
     max: usize,
 }
 
-/// Why a body was not read.
+/// The reason why a body was not read.
 enum Unread {
     TooLarge(usize),
     NoRoom,
     Broken,
 }
 
-/// A body and its part of the budget, which is given back with the memory, whoever held on to it.
+/// A body and its part of the budget, which is given back with the memory, however many slices of the body there are.
 struct Held {
     text: Vec<u8>,
     _place: Option<Place>,
@@ -60,7 +60,7 @@ impl Bodies {
         Self { room: Places::new(LARGEST_AT_ONCE.saturating_mul(max as u64)), max }
     }
 
-    /// Reads a body to its end. Waits for room first, where it is large.
+    /// Reads a body to its end. A large body waits for room first.
     ///
     /// # Errors
     /// 413 if it is too large, 503 if there is no room, 408 if it does not arrive in time, 400 if it breaks off.
@@ -72,11 +72,11 @@ impl Bodies {
                 Err(Refusal::malformed(&Bytes::new(), &MessageError::TooLarge { size, limit: self.max }))
             }
             Ok(Err(Unread::NoRoom)) => {
-                // A connection that is closed while its peer still writes takes the answer with it.
+                // If the connection were closed while its peer still writes, the peer would lose the answer.
                 let rest = async { while let Some(Ok(_)) = body.frame().await {} };
                 let _ = tokio::time::timeout(LEFTOVER, rest).await;
                 let message = format!(
-                    "there is no room for this body: the bodies of all requests together have {} bytes, and one caller a share",
+                    "no room for this body: all bodies together may have {} bytes, and one caller a part of that",
                     LARGEST_AT_ONCE.saturating_mul(self.max as u64)
                 );
                 Err(Refusal::busy(message))
@@ -110,11 +110,12 @@ impl Bodies {
                 return Err(Unread::TooLarge(size));
             }
             if size > SMALL_BYTES && place.is_none() {
-                // Nothing says how large it becomes, and what has part of its room must not wait for the rest.
+                // Its size is unknown, so it takes the room of the largest: bodies that hold a part must not wait for
+                // each other.
                 place = Some(self.room(principal, self.max).await?);
             }
             if first.is_empty() && text.is_empty() && place.is_none() {
-                // Most bodies come in one piece, and need no second one.
+                // Most bodies come in one piece, which is not copied.
                 first = data;
                 continue;
             }
@@ -172,7 +173,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn bodies_have_a_budget_together_and_what_is_over_waits_and_is_then_refused() {
+    async fn bodies_share_a_budget_and_one_that_exceeds_it_waits_and_is_then_refused() {
         let bodies = Bodies::new(MAX);
         let [one, other]: [Arc<str>; 2] = ["token:a".into(), "token:b".into()];
         let large = || Body::from(vec![b'x'; MAX]);
@@ -181,11 +182,11 @@ mod tests {
         let refused = bodies.read(large(), &one).await.unwrap_err();
         assert_eq!(refused.status, StatusCode::SERVICE_UNAVAILABLE);
         assert!(refused.header.is_some(), "it says when to come back");
-        // Nobody else is hurt, and what is small waits for nothing.
+        // Other callers are not affected, and a small body does not wait.
         assert!(bodies.read(Body::from("{}"), &one).await.is_ok());
         let theirs = bodies.read(large(), &other).await.unwrap();
         assert!(bodies.read(large(), &other).await.is_err());
-        // A part of a body keeps the memory of the whole, and so its room.
+        // A slice of a body keeps the memory of the whole, and so its room.
         let part = second.slice(..1);
         drop((second, theirs));
         assert!(bodies.read(large(), &one).await.is_err());

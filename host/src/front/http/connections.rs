@@ -1,4 +1,4 @@
-//! The open connections: which ones make room, and which ones have taken too long.
+//! The open connections: which of them are closed to make room, and which have taken too long.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -9,27 +9,27 @@ use tokio::task::{AbortHandle, Id, JoinSet};
 
 use super::activity::{Activity, Clock, Phase};
 
-/// How many connections may be open without a request in progress. A new one is always accepted: beyond this, another is
-/// closed for it. More than a machine's agents keep between their requests, and a quarter of the descriptors that many
-/// systems give a program.
+/// How many connections may be open without a request in progress. A new one is always accepted; beyond this limit,
+/// another one is closed for it. More than a machine's agents keep between their requests, and half of the 1,024
+/// descriptors that many systems give a program.
 pub(super) const MAX_WAITING: usize = 512;
 
-/// How many make room at once when the system has no descriptors left. Accepting is tried again a moment later, and other
-/// parts of the broker need some too.
+/// How many connections are closed at once when the system has no descriptors left. Accepting is tried again a moment
+/// later, and other parts of the broker need some descriptors too.
 const ROOM_AT_ONCE: usize = 16;
 
-/// How often connections are looked at.
+/// How often connections are checked.
 pub(super) const TICK: Duration = Duration::from_millis(500);
 
-/// How long the head of a request may take to arrive, from its first byte or from the beginning of the connection, in ticks
-/// (5 s). A head is one packet or two; only who means to hold the connection takes longer.
+/// How long the head of a request may take to arrive, from its first byte or from the beginning of the connection, in
+/// ticks (5 s). A head is one packet or two; only a peer that means to hold the connection takes longer.
 const HEAD_TICKS: u64 = 10;
 
-/// How long a connection may rest between two requests, in ticks (60 s). Clients that keep connections close them earlier, so
-/// that none is closed while a request is on its way.
+/// How long a connection may be idle between two requests, in ticks (60 s). Clients that keep connections close them
+/// earlier, so that none is closed while a request is on its way.
 const REST_TICKS: u64 = 120;
 
-/// The open connections. Owned by the accept loop, so that no request waits for a lock.
+/// The open connections. The accept loop owns them, so that no request waits for a lock.
 #[derive(Default)]
 pub(super) struct Connections {
     tasks: JoinSet<()>,
@@ -41,7 +41,7 @@ pub(super) struct Connections {
 struct Open {
     activity: Arc<Activity>,
     network: IpAddr,
-    /// The place in the order in which connections were accepted.
+    /// Its number in the order in which connections were accepted.
     number: u64,
     task: AbortHandle,
 }
@@ -59,12 +59,13 @@ impl Connections {
         self.open.insert(task.id(), Open { activity, network: network(peer), number: self.accepted, task });
     }
 
-    /// Closes a few connections without a request, as the system has no descriptors left. Returns how many.
+    /// Closes up to [`ROOM_AT_ONCE`] connections without a request, because the system has no descriptors left. Returns
+    /// how many.
     pub(super) fn make_room(&mut self) -> usize {
         (0..ROOM_AT_ONCE).take_while(|_| self.close_one()).count()
     }
 
-    /// Closes those that have taken too long. To be called once a [`TICK`].
+    /// Closes the connections that have taken too long. To be called once a [`TICK`].
     pub(super) fn tick(&mut self) {
         let now = self.clock.tick();
         self.close_all(|phase, since| match phase {
@@ -74,12 +75,12 @@ impl Connections {
         });
     }
 
-    /// Closes those over which no request has come, as none is taken any more.
+    /// Closes the connections over which no request has arrived yet, because no more requests are taken.
     pub(super) fn stop_waiting(&mut self) {
         self.close_all(|phase, _| phase == Phase::Head);
     }
 
-    /// Waits until a connection has ended; never if there is none. Cancellation safe.
+    /// Waits until a connection has ended, or for ever if there is none. Cancellation safe.
     pub(super) async fn ended(&mut self) {
         match self.tasks.join_next_with_id().await {
             Some(Ok((id, ()))) => drop(self.open.remove(&id)),
@@ -95,7 +96,7 @@ impl Connections {
         }
     }
 
-    /// Drops those that are open.
+    /// Drops the connections that are still open.
     pub(super) async fn shutdown(mut self) {
         self.tasks.shutdown().await;
     }
@@ -104,7 +105,7 @@ impl Connections {
         self.open.len()
     }
 
-    /// Those without a request in progress, each with when its phase began.
+    /// Returns the connections without a request in progress, each with the tick at which its phase began.
     fn waiting(&self) -> impl Iterator<Item = (u64, &Open)> {
         self.open.values().filter_map(|open| match open.activity.now() {
             (Phase::Serving | Phase::Closing, _) => None,
@@ -112,8 +113,8 @@ impl Connections {
         })
     }
 
-    /// Closes the oldest connection without a request, among those of the network that has most of them: whoever opens many
-    /// closes their own. Returns whether there was one.
+    /// Closes the oldest connection without a request, among those of the network that has the most of them, so that a
+    /// peer that opens many closes its own. Returns whether there was one.
     fn close_one(&self) -> bool {
         let mut counts: HashMap<IpAddr, usize> = HashMap::new();
         self.waiting().for_each(|(_, open)| *counts.entry(open.network).or_default() += 1);
@@ -125,7 +126,8 @@ impl Connections {
         if open.activity.close() {
             open.task.abort();
         }
-        // Where a request began at this moment, the connection counts as waiting no more, and the next is found.
+        // If a request began at this moment, the connection no longer counts as waiting, and the next try finds another
+        // one.
         true
     }
 
@@ -139,8 +141,8 @@ impl Connections {
     }
 }
 
-/// The network that a peer's connections count for: its address, or the first half of an IPv6 address, as that is what one
-/// customer of a provider has at least.
+/// Returns the network that a peer's connections count for: an IPv4 address, or the first half of an IPv6 address,
+/// because one customer of a provider has at least that much.
 fn network(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
         IpAddr::V4(address) => IpAddr::V4(address),
@@ -155,7 +157,7 @@ mod tests {
     use super::super::places::Places;
     use super::*;
 
-    /// A connection that stays open, and its activity.
+    /// Opens a connection that stays open, and returns its activity.
     fn open(connections: &mut Connections, peer: &str) -> Arc<Activity> {
         let mut kept = None;
         connections.add(peer.parse().unwrap(), |activity| {
@@ -187,7 +189,7 @@ mod tests {
         assert!(is_open(first) && !is_open(second) && is_open(third));
         connections.tick();
         drop(in_progress);
-        // What rested last goes last.
+        // The connection that became idle last is closed last.
         for _ in 1..MAX_WAITING {
             open(&mut connections, "127.0.0.1");
         }
@@ -199,7 +201,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_opens_many_connections_closes_their_own() {
+    async fn a_peer_that_opens_many_connections_loses_its_own() {
         let mut connections = Connections::default();
         let honest = open(&mut connections, "192.0.2.1");
         let others: Vec<_> =
@@ -212,7 +214,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_head_has_five_seconds_and_a_rest_a_minute() {
+    async fn a_request_head_has_five_seconds_and_an_idle_connection_a_minute() {
         let mut connections = Connections::default();
         let (silent, resting, serving) =
             (open(&mut connections, "::1"), open(&mut connections, "::1"), open(&mut connections, "::1"));

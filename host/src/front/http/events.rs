@@ -1,4 +1,4 @@
-//! Streams of events as HTTP bodies.
+//! Streams of events (SSE) as HTTP bodies.
 
 use std::convert::Infallible;
 
@@ -18,11 +18,11 @@ use crate::protocol::Message;
 /// The media type of a stream of events.
 const EVENTS: &str = "text/event-stream";
 
-/// A comment, which says that we live.
+/// An SSE comment, which shows that the stream is alive.
 const ALIVE: Bytes = Bytes::from_static(b":\n\n");
 
-/// `first`, then what comes through `said`, until nobody can say any more. `held` is dropped when the stream ends or the
-/// peer leaves.
+/// Returns a stream of `first` and then of the messages from `said`, until all senders of these are gone. `held` is
+/// dropped when the stream ends or the peer disconnects.
 pub(crate) fn plain(first: Option<Message>, said: mpsc::Receiver<Message>, held: impl Send + 'static) -> Response {
     let first = stream::iter(first.map(|message| event(None, &message)));
     let rest = stream::unfold((said, held), |(mut said, held)| async move {
@@ -35,11 +35,12 @@ pub(crate) fn plain(first: Option<Message>, said: mpsc::Receiver<Message>, held:
     response(first.chain(rest))
 }
 
-/// When an agent should come back for a stream that broke, in milliseconds.
+/// After how many milliseconds an agent should resume a stream that broke.
 const RETRY_MILLIS: u32 = 1_000;
 
-/// What a reader gets, each event with its id. `primed` streams begin with an event that has nothing but an id, and says when to
-/// come back, so that one that breaks before it said anything can be taken up too (2025-11-25). `held` as for [`plain`].
+/// Returns a stream of what a reader gets, each event with its id. `primed` streams begin with an event that has only
+/// an id and the time after which to resume, so that a stream that breaks before its first message can be resumed too
+/// (2025-11-25). `held` as for [`plain`].
 pub(crate) fn resumable(reader: Reader, primed: bool, held: impl Send + 'static) -> Response {
     let prime = primed.then(|| {
         let id = reader.position();
@@ -55,12 +56,12 @@ pub(crate) fn resumable(reader: Reader, primed: bool, held: impl Send + 'static)
     response(stream::iter(prime).chain(rest))
 }
 
-/// Whether an answer is a stream of events.
+/// Reports whether an answer is a stream of events.
 pub(crate) fn is_stream(response: &Response) -> bool {
     response.headers().get(CONTENT_TYPE).is_some_and(|kind| kind == EVENTS)
 }
 
-/// A message is one line, so one field holds it.
+/// Returns one event in pieces. A message is one line, so one `data` field holds it.
 fn event(id: Option<EventId>, message: &Message) -> Vec<Bytes> {
     let head = id.map_or_else(|| "data: ".to_owned(), |id| format!("id: {id}\ndata: "));
     let mut pieces = message.to_chunks();
@@ -78,7 +79,7 @@ fn response(events: impl futures_util::Stream<Item = Vec<Bytes>> + Send + 'stati
     for (name, value) in [
         (CONTENT_TYPE, EVENTS),
         (CACHE_CONTROL, "no-cache"),
-        // Proxies that hold events back would make progress arrive with the answer.
+        // A proxy that buffered events would deliver progress only with the answer.
         (HeaderName::from_static("x-accel-buffering"), "no"),
     ] {
         response.headers_mut().insert(name, HeaderValue::from_static(value));

@@ -1,4 +1,4 @@
-//! Which web pages may speak to us: `Host` and `Origin` against those that reach for local servers (DNS rebinding).
+//! Checks of `Host` and `Origin` against web pages that try to reach local servers (DNS rebinding).
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -10,7 +10,7 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use super::reply::Refusal;
 use crate::protocol::RpcError;
 
-/// The checks before the protocol.
+/// The checks that come before the protocol.
 pub(crate) struct Guard {
     listen: SocketAddr,
     hosts: Vec<String>,
@@ -18,15 +18,16 @@ pub(crate) struct Guard {
 }
 
 impl Guard {
-    /// `listen` is the bound address.
+    /// Returns the checks of a server that is bound to `listen`, with its further names and the origins that may call
+    /// it.
     pub(crate) fn new(listen: SocketAddr, hosts: &[String], origins: &[String]) -> Self {
         let lower =
             |texts: &[String]| texts.iter().map(|text| text.trim_end_matches('/').to_ascii_lowercase()).collect();
         Self { listen, hosts: lower(hosts), origins: lower(origins) }
     }
 
-    /// The name under which we were called must be one of ours. 403, not 421: the latter invites a client to try the same
-    /// request again on another connection.
+    /// Checks that the name under which the server was called is one of its own. The refusal is 403 and not 421, which
+    /// would invite a client to try the same request again on another connection.
     pub(crate) fn check_host(&self, parts: &Parts) -> Result<(), Refusal> {
         let named: Vec<Option<Authority>> = parts
             .headers
@@ -39,7 +40,8 @@ impl Guard {
         if !named.is_empty() && named.iter().all(ours) {
             return Ok(());
         }
-        let message = "the `Host` of this request is no name of this server; list it in `hosts` under [serve] if it is";
+        let message =
+            "the `Host` of this request is not a name of this server; list it in `hosts` under [serve] if it is";
         Err(Refusal::rejected("host", StatusCode::FORBIDDEN, message))
     }
 
@@ -49,7 +51,7 @@ impl Guard {
         }
         let host = name.host().to_ascii_lowercase();
         let port = name.port_u16();
-        // `host:` and `host:99999` are no ports.
+        // `host:` and `host:99999` have no valid port.
         if port.is_none() && name.as_str().len() != name.host().len() {
             return false;
         }
@@ -59,7 +61,7 @@ impl Guard {
         (own_port && (local || self.hosts.contains(&host))) || listed()
     }
 
-    /// A web page that calls must be listed, or be served by us.
+    /// Checks that a web page that calls is listed, or is served by this server.
     pub(crate) fn check_origin(&self, headers: &HeaderMap) -> Result<(), Refusal> {
         let allowed = |origin: &HeaderValue| {
             origin.to_str().is_ok_and(|origin| {
@@ -82,7 +84,7 @@ impl Guard {
 }
 
 impl Refusal {
-    /// Turned away before the protocol.
+    /// Returns the refusal of a request that is turned away before the protocol, with the reason for the ledger.
     pub(super) fn rejected(reason: &'static str, status: StatusCode, message: &str) -> Self {
         let mut refusal = Self::new(status, RpcError::INVALID_REQUEST, message);
         refusal.reason = Some(reason);

@@ -1,4 +1,4 @@
-//! The headers of a message: what it is, what its sender can read, and whether they agree with the body.
+//! The headers of a message: its media type, what its sender can read, and whether they agree with the body.
 
 use axum::http::header::{ACCEPT, CONTENT_TYPE};
 use axum::http::{HeaderMap, StatusCode};
@@ -10,17 +10,17 @@ use crate::protocol::{Json, Message, Method, RpcError, header, param_header, rev
 const JSON: &str = "application/json";
 const EVENTS: &str = "text/event-stream";
 
-/// The one value of a header. 400 if it stands there twice: whoever routed the request may have read the other.
+/// Returns the one value of a header. 400 if it is given twice, because a proxy may have routed by the other value.
 pub(crate) fn single<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a str>, Refusal> {
     value(headers, name).map_err(|why| Refusal::new(StatusCode::BAD_REQUEST, RpcError::INVALID_REQUEST, why))
 }
 
-/// The protocol version that the headers name.
+/// Returns the protocol version that the headers name.
 pub(crate) fn version(headers: &HeaderMap) -> Result<Option<&str>, Refusal> {
     single(headers, header::PROTOCOL_VERSION)
 }
 
-/// 415 unless the body is JSON.
+/// Refuses with 415 unless the body is JSON.
 pub(crate) fn check_content_type(headers: &HeaderMap) -> Result<(), Refusal> {
     let given = single(headers, CONTENT_TYPE.as_str())?.unwrap_or_default();
     if given.split(';').next().is_some_and(|essence| essence.trim().eq_ignore_ascii_case(JSON)) {
@@ -30,7 +30,7 @@ pub(crate) fn check_content_type(headers: &HeaderMap) -> Result<(), Refusal> {
     Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, RpcError::INVALID_REQUEST, message))
 }
 
-/// 406 unless the sender reads both forms of an answer.
+/// Refuses with 406 unless the sender accepts both forms of an answer.
 pub(crate) fn check_accept(headers: &HeaderMap) -> Result<(), Refusal> {
     if accepts(headers, JSON) && accepts(headers, EVENTS) {
         return Ok(());
@@ -39,7 +39,7 @@ pub(crate) fn check_accept(headers: &HeaderMap) -> Result<(), Refusal> {
     Err(Refusal::new(StatusCode::NOT_ACCEPTABLE, RpcError::INVALID_REQUEST, message))
 }
 
-/// 406 unless the sender reads events.
+/// Refuses with 406 unless the sender accepts a stream of events.
 pub(crate) fn check_accept_stream(headers: &HeaderMap) -> Result<(), Refusal> {
     if accepts(headers, EVENTS) {
         return Ok(());
@@ -48,7 +48,7 @@ pub(crate) fn check_accept_stream(headers: &HeaderMap) -> Result<(), Refusal> {
     Err(Refusal::new(StatusCode::NOT_ACCEPTABLE, RpcError::INVALID_REQUEST, message))
 }
 
-/// Whether a media type is accepted (RFC 9110, 12.5.1); a header that is absent accepts everything.
+/// Reports whether a media type is accepted (RFC 9110, 12.5.1); an absent header accepts everything.
 fn accepts(headers: &HeaderMap, media: &str) -> bool {
     let group = media.split('/').next().unwrap_or_default();
     let mut given = headers.get_all(ACCEPT).iter().peekable();
@@ -65,7 +65,7 @@ fn accepts(headers: &HeaderMap, media: &str) -> bool {
         })
 }
 
-/// Whether a message belongs to the stateless era. `initialize` does only if its body says so.
+/// Reports whether a message belongs to the modern era. `initialize` does only if its body says so.
 pub(crate) fn is_modern(headers: &HeaderMap, message: &Message) -> Result<bool, Refusal> {
     let by_header = version(headers)?.is_some_and(|version| version >= revision::MODERN && version.starts_with("20"));
     Ok(match message {
@@ -78,7 +78,7 @@ pub(crate) fn is_modern(headers: &HeaderMap, message: &Message) -> Result<bool, 
     })
 }
 
-/// 400 if a legacy request names a version that we do not speak.
+/// Refuses with 400 if a legacy request names a version that the broker does not speak.
 pub(crate) fn check_legacy_version(headers: &HeaderMap) -> Result<(), Refusal> {
     match version(headers)? {
         Some(version) if !revision::is_legacy(version) => {
@@ -90,7 +90,7 @@ pub(crate) fn check_legacy_version(headers: &HeaderMap) -> Result<(), Refusal> {
     }
 }
 
-/// 400 with -32020 unless the headers of a modern message say what its body says.
+/// Refuses with 400 and -32020 unless the headers of a modern message repeat what its body says.
 pub(crate) fn check_agreement(headers: &HeaderMap, message: &Message) -> Result<(), Refusal> {
     let (id, method, params) = match message {
         Message::Request(request) => (Some(&request.id), &request.method, request.params.as_ref()),
@@ -103,8 +103,8 @@ pub(crate) fn check_agreement(headers: &HeaderMap, message: &Message) -> Result<
     })
 }
 
-/// 400 with -32020 if a header of a legacy message says something else than its body. It need not be there: revisions with
-/// `initialize` have no such headers, but whoever routes by them reads them.
+/// Refuses with 400 and -32020 if a header of a legacy message contradicts its body. The headers may be absent:
+/// revisions with `initialize` do not have them, but proxies that route by them read them.
 pub(crate) fn check_contradiction(headers: &HeaderMap, message: &Message) -> Result<(), Refusal> {
     let (id, method, params) = match message {
         Message::Request(request) => (Some(&request.id), Some(&request.method), request.params.as_ref()),
@@ -136,7 +136,7 @@ fn agreement(headers: &HeaderMap, request: bool, method: &Method, params: Option
     agree("Mcp-Name", name_in(headers)?.as_deref(), &name)
 }
 
-/// The name that the headers give, decoded.
+/// Returns the name that the headers give, decoded.
 fn name_in(headers: &HeaderMap) -> Result<Option<String>, String> {
     let decoded = |raw| param_header::decode(raw).ok_or("`Mcp-Name` is not valid Base64");
     Ok(value(headers, header::NAME)?.map(decoded).transpose()?)
@@ -145,17 +145,17 @@ fn name_in(headers: &HeaderMap) -> Result<Option<String>, String> {
 fn agree(header: &str, given: Option<&str>, body: &str) -> Result<(), String> {
     match given {
         None => Err(format!("header `{header}` is missing")),
-        Some(given) if given != body => Err(format!("header `{header}` does not say what the body says")),
+        Some(given) if given != body => Err(format!("header `{header}` does not agree with the body")),
         Some(_) => Ok(()),
     }
 }
 
-/// The one value of a header.
+/// Returns the one value of a header, or an error if it is given twice or is not ASCII text.
 pub(crate) fn value<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a str>, String> {
     let mut values = headers.get_all(name).iter();
     let value = values.next().map(|value| value.to_str().map_err(|_| format!("header `{name}` is not ASCII text")));
     if values.next().is_some() {
-        return Err(format!("header `{name}` stands there twice"));
+        return Err(format!("header `{name}` is given twice"));
     }
     value.transpose()
 }
@@ -215,7 +215,7 @@ mod tests {
         twice.append(header::NAME, "x".parse().unwrap());
         assert!(agreement(&twice, true, &Method::ToolsCall, Some(&params)).is_err());
         assert!(contradiction(&twice, Some(&Method::ToolsCall), Some(&params)).is_err());
-        // What names nothing is not called by a name.
+        // A request that names nothing must not have the header with a name.
         assert!(contradiction(&headers(&[(header::NAME, "x")]), Some(&Method::ToolsList), None).is_err());
     }
 }

@@ -1,7 +1,7 @@
-//! Tokens that somebody else issues: JWTs (RFC 7519, RFC 9068) whose issuer, audience, time and signature hold.
+//! Tokens of an external issuer: JWTs (RFC 7519, RFC 9068) with a valid issuer, audience, lifetime and signature.
 //!
-//! Keys come from one configured address, through [`crate::egress`]. Algorithms are asymmetric ones and go with the key, so that
-//! a token cannot choose how it is checked (RFC 8725, section 3.1).
+//! Keys come from one configured address, through [`crate::egress`]. Algorithms are asymmetric ones and are bound to
+//! the key, so that a token cannot choose how it is checked (RFC 8725, section 3.1).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +23,7 @@ use crate::protocol::{Json, canonical};
 use crate::sync::{Mutex, MutexGuard};
 use crate::visible::is_hidden;
 
-/// What a token may be signed with. None has a secret that both sides know.
+/// The algorithms with which a token may be signed. None uses a secret that both sides know.
 const ALGORITHMS: [Algorithm; 9] = [
     Algorithm::ES256,
     Algorithm::ES384,
@@ -39,44 +39,44 @@ const ALGORITHMS: [Algorithm; 9] = [
 /// How far clocks may disagree, in seconds.
 const LEEWAY: u64 = 30;
 
-/// For how long keys are used before they are asked for again, which is how long a key that was withdrawn goes on at least.
+/// How long keys are used before they are requested again, and thus how long a withdrawn key may still be accepted.
 const FRESH: Duration = Duration::from_secs(5 * 60);
 
-/// For how long keys are used while their server does not answer.
+/// How long keys are used while their server does not answer.
 const STALE: Duration = Duration::from_secs(60 * 60);
 
-/// The least time between two requests for keys, whatever keys tokens name: anybody can name one.
+/// The least time between two requests for keys, whatever keys tokens name: any caller can name an unknown one.
 const PAUSE: Duration = Duration::from_secs(15);
 
-/// Keys that are looked at. Issuers have two or three.
+/// How many keys are read. Issuers have two or three.
 const MAX_KEYS: usize = 64;
 
 /// The longest principal, in characters.
 const MAX_PRINCIPAL: usize = 256;
 
-/// Checks tokens of one issuer.
+/// A verifier of the tokens of one issuer.
 pub(crate) struct Verifier {
     config: JwtConfig,
     web: Web,
     keys: Mutex<Keys>,
-    /// Held by who asks for keys.
+    /// Held by the task that requests keys.
     turn: tokio::sync::Mutex<()>,
 }
 
 #[derive(Default)]
 struct Keys {
     all: Arc<[(Jwk, DecodingKey)]>,
-    /// When they came, and when they were asked for last.
+    /// When they arrived; `asked` is when they were last requested.
     came: Option<Instant>,
     asked: Option<Instant>,
 }
 
-/// Why a token is none of a caller's.
+/// The reason why a token is not accepted.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Denial {
-    /// It does not hold; why, for whoever wonders.
+    /// The token is not valid; the text says why.
     Invalid(&'static str),
-    /// It holds, and its claims name no profile, or several.
+    /// The token is valid, but its claims name no profile, or several.
     NoProfile,
     /// There are no keys to check it with.
     NoKeys,
@@ -88,21 +88,22 @@ struct RawKeys {
 }
 
 impl Verifier {
-    /// Asks for nothing before the first token comes.
+    /// Returns a verifier, which requests no keys before the first token comes.
     ///
     /// # Errors
     /// If the address of the keys may not be reached, or the system has no certificates to trust.
     pub(crate) fn new(config: &JwtConfig) -> Result<Self, EgressError> {
-        // The library looks for one in its features, which other crates of a program could set.
+        // Otherwise the library chooses a provider by its features, which other crates of a program could change.
         let _ = jsonwebtoken::crypto::aws_lc::DEFAULT_PROVIDER.install_default();
         let reach = if config.dangerous_allow_private { Reach::Private } else { Reach::Public };
         let web = Web::new(&config.keys, reach)?;
         Ok(Self { config: config.clone(), web, keys: Mutex::default(), turn: tokio::sync::Mutex::default() })
     }
 
-    /// Who brings this token, and under which profile they call; `profile` is for those whom the configuration maps to none.
+    /// Verifies a token and returns its caller. The caller's profile is `profile` unless the configuration maps claims
+    /// to profiles.
     pub(crate) async fn verify(&self, token: &[u8], profile: &ProfileName) -> Result<Admitted, Denial> {
-        let header = decode_header(token).map_err(|_| Denial::Invalid("it is no JWT of a known algorithm"))?;
+        let header = decode_header(token).map_err(|_| Denial::Invalid("it is not a JWT with a known algorithm"))?;
         check_header(&header)?;
         let key = self.key(&header).await?;
         let mut validation = Validation::new(header.alg);
@@ -114,28 +115,28 @@ impl Verifier {
         let decoded = decode::<Map<String, Value>>(token, &key, &validation);
         let claims = decoded.map_err(|error| Denial::Invalid(why(&error)))?.claims;
         if !is_unambiguous(token) {
-            return Err(Denial::Invalid("one of its claims is there twice"));
+            return Err(Denial::Invalid("one of its claims is given twice"));
         }
-        // The library takes a list of issuers, too, and each of them would have to be asked whether it issued this.
+        // The library also accepts a list of issuers, which does not say which of them issued this token.
         if claims.get("iss").and_then(Value::as_str) != Some(&*self.config.issuer) {
             return Err(Denial::Invalid("it is from another issuer, or from several"));
         }
         if claims.contains_key("cnf") {
-            return Err(Denial::Invalid("it is bound to a key of its holder's, which is not asked for here"));
+            return Err(Denial::Invalid("it is bound to a key of its holder, which this server does not check"));
         }
         let principal = claims.get(&self.config.principal).and_then(Value::as_str);
         let fits = |name: &&str| (1..=MAX_PRINCIPAL).contains(&name.chars().count()) && !name.contains(is_hidden);
-        let principal = principal.filter(fits).ok_or(Denial::Invalid("it does not say whose it is"))?;
+        let principal = principal.filter(fits).ok_or(Denial::Invalid("it does not name its holder in a usable way"))?;
         let profile = self.profile(&claims, profile)?;
-        // Never the name of a principal that is none of the issuer's.
+        // The prefix keeps it apart from every principal that is not the issuer's.
         Ok(Admitted { principal: format!("jwt:{principal}").into(), profile })
     }
 
-    /// The one profile that the claims lead to.
+    /// Returns the one profile that the claims lead to.
     fn profile(&self, claims: &Map<String, Value>, default: &ProfileName) -> Result<ProfileName, Denial> {
         let Some((claim, profiles)) = &self.config.profiles else { return Ok(default.clone()) };
         let given: Vec<&str> = match claims.get(claim) {
-            // Scopes are one text.
+            // Scopes are one string with spaces.
             Some(Value::String(text)) => text.split_ascii_whitespace().collect(),
             Some(Value::Array(list)) => list.iter().filter_map(Value::as_str).collect(),
             _ => Vec::new(),
@@ -145,7 +146,7 @@ impl Verifier {
         if named.all(|other| other == first) { Ok(first.clone()) } else { Err(Denial::NoProfile) }
     }
 
-    /// The key that the header names, asked for anew if it is not known or the keys are old.
+    /// Returns the key that the header names. Requests the keys anew if it is not among them or they are old.
     async fn key(&self, header: &Header) -> Result<DecodingKey, Denial> {
         if let Some(key) = self.keys().find(header, FRESH) {
             return Ok(key);
@@ -166,12 +167,12 @@ impl Verifier {
                     (keys.all, keys.came) = (usable(raw), Some(Instant::now()));
                 }
                 Ok(None) => tracing::error!(url = %self.config.keys, "there are no keys at `keys` under [serve.jwt]"),
-                Err(error) => tracing::error!(%error, "the `keys` under [serve.jwt] cannot be had"),
+                Err(error) => tracing::error!(%error, "the `keys` under [serve.jwt] cannot be fetched"),
             }
         }
         let keys = self.keys();
         match keys.came.is_some_and(|came| came.elapsed() < STALE) {
-            true => keys.find(header, STALE).ok_or(Denial::Invalid("it names no key of its issuer's")),
+            true => keys.find(header, STALE).ok_or(Denial::Invalid("it names no key of its issuer")),
             false => Err(Denial::NoKeys),
         }
     }
@@ -182,16 +183,16 @@ impl Verifier {
 }
 
 impl Keys {
-    /// The key that a token names, if the keys are not older than `age`.
+    /// Returns the key that a token names, if the keys are not older than `age`.
     fn find(&self, header: &Header, age: Duration) -> Option<DecodingKey> {
         self.came.filter(|came| came.elapsed() < age)?;
         let fits = |(jwk, _): &&(Jwk, DecodingKey)| match &header.kid {
             Some(kid) => jwk.common.key_id.as_ref() == Some(kid),
-            // Without a name it must be clear which is meant.
+            // A token that names no key is accepted only if there is a single key.
             None => self.all.len() == 1,
         };
         let (jwk, key) = self.all.iter().find(fits)?;
-        // What the key says that it is for counts, not what the token says.
+        // The algorithm that the key declares counts, not the one that the token declares.
         let named = jwk.common.key_algorithm.map(|algorithm| algorithm.to_string());
         let agrees = named.is_none_or(|named| named == format!("{:?}", header.alg));
         (agrees && key.family() == header.alg.family()).then(|| key.clone())
@@ -204,22 +205,23 @@ fn check_header(header: &Header) -> Result<(), Denial> {
     }
     let kind = header.typ.as_deref().unwrap_or("JWT").to_ascii_lowercase();
     if !matches!(kind.strip_prefix("application/").unwrap_or(&kind), "jwt" | "at+jwt") {
-        return Err(Denial::Invalid("it is a token for something else"));
+        return Err(Denial::Invalid("its `typ` is that of another kind of token"));
     }
     if header.crit.is_some() {
-        return Err(Denial::Invalid("it wants things understood that are not"));
+        return Err(Denial::Invalid("its `crit` header asks for extensions that this server does not have"));
     }
     Ok(())
 }
 
-/// Whether every claim is there once (RFC 7519, section 4): of two, the issuer's other readers may take the other one.
+/// Reports whether every claim is given once (RFC 7519, section 4): another reader of the token may take the other
+/// value.
 fn is_unambiguous(token: &[u8]) -> bool {
     let payload = token.split(|byte| *byte == b'.').nth(1).and_then(|part| URL_SAFE_NO_PAD.decode(part).ok());
     let claims = payload.and_then(|payload| Json::parse(payload).ok());
     claims.is_some_and(|claims| canonical(&claims).is_ok())
 }
 
-/// Public keys for signatures. One that cannot be read spoils no other.
+/// Returns the public keys for signatures. A key that cannot be read does not spoil the others.
 fn usable(raw: RawKeys) -> Arc<[(Jwk, DecodingKey)]> {
     let keys = raw.keys.into_iter().take(MAX_KEYS).filter_map(|key| serde_json::from_value::<Jwk>(key).ok());
     let keys = keys.filter(|key| key.common.public_key_use.as_ref().is_none_or(|is| *is == PublicKeyUse::Signature));
@@ -233,9 +235,9 @@ fn why(error: &jsonwebtoken::errors::Error) -> &'static str {
         ErrorKind::ExpiredSignature => "it has expired",
         ErrorKind::ImmatureSignature => "it is not valid yet",
         ErrorKind::InvalidIssuer => "it is from another issuer",
-        ErrorKind::InvalidAudience => "it is for somebody else",
-        ErrorKind::Json(_) => "its claims cannot be read, or one is there twice",
+        ErrorKind::InvalidAudience => "it is for another audience",
+        ErrorKind::Json(_) => "its claims cannot be read, or one is given twice",
         ErrorKind::MissingRequiredClaim(_) => "it lacks one of `exp`, `iss` and `aud`",
-        _ => "its signature does not hold",
+        _ => "its signature is not valid",
     }
 }

@@ -1,4 +1,4 @@
-//! The accept loop: one task per connection, HTTP/1.1, a limit on each thing that a peer can hold.
+//! The accept loop: one task per connection, HTTP/1.1, and a limit on each thing that a peer can hold.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -22,15 +22,15 @@ use super::sessions::SWEEP;
 use super::{Shared, handle};
 use crate::front::{DRAIN, LAST_WORD};
 
-/// The largest head of a request, in bytes. Arguments that are repeated in headers fit; without it, connections that never
-/// bring a whole head would hold hundreds of kilobytes each.
+/// The largest head of a request, in bytes. Arguments that are repeated in headers fit. Without this limit, connections
+/// that never complete a head would hold hundreds of kilobytes each.
 const MAX_HEAD_BYTES: usize = 64 * 1024;
 
-/// The most that is read from a connection ahead of whoever takes it, in bytes: a head, and again as much of a body. A hundred
-/// connections that bring large bodies at once held 40 MiB with the 400 KiB that hyper takes by itself.
+/// The most that is read from a connection before it is consumed, in bytes: a head, and as much again of a body. With
+/// the 400 KiB that hyper takes by default, a hundred connections that send large bodies at once held 40 MiB.
 const MAX_BUFFER_BYTES: usize = 2 * MAX_HEAD_BYTES;
 
-/// How long accepting rests after it failed, which it does for want of descriptors.
+/// How long accepting pauses after it failed, which it does when no descriptors are left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 pub(crate) async fn serve(listener: TcpListener, shared: &Arc<Shared>, shutdown: impl Future<Output = ()> + Send) {
@@ -50,7 +50,7 @@ pub(crate) async fn serve(listener: TcpListener, shared: &Arc<Shared>, shutdown:
                 }),
                 Err(error) => {
                     let closed = connections.make_room();
-                    tracing::warn!(%error, closed, "cannot accept a connection; connections without a request make room");
+                    tracing::warn!(%error, closed, "cannot accept a connection; closed idle ones to make room");
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             },
@@ -86,7 +86,7 @@ async fn connection(
     activity: Arc<Activity>,
     mut stopped: watch::Receiver<()>,
 ) {
-    // Events are small writes that must not wait for an acknowledgement: 44 ms a reply without this, 0.2 with it.
+    // Events are small writes that must not wait for an acknowledgement: 44 ms a reply without this, 0.2 ms with it.
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%peer, %error, "cannot set TCP_NODELAY");
     }
@@ -95,7 +95,7 @@ async fn connection(
         async move { Ok::<_, Infallible>(handle(shared, peer, in_progress, request.map(Body::new)).await) }
     });
     let stream = Noted { stream, activity: activity.clone() };
-    // How long a head may take is known to `Connections`, which needs no timer for each request.
+    // `Connections` limits how long a head may take, without a timer for each request.
     let mut served = pin!(
         http1::Builder::new()
             .header_read_timeout(None)
@@ -105,7 +105,7 @@ async fn connection(
     );
     let ended = tokio::select! {
         ended = served.as_mut() => ended,
-        // The sender says nothing and goes when the front stops.
+        // Nothing is ever sent: the sender is dropped when the front stops.
         _ = stopped.changed() => {
             served.as_mut().graceful_shutdown();
             served.await

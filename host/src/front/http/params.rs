@@ -1,4 +1,4 @@
-//! `Mcp-Param-*` of a request: they must say what the body says (2026-07-28).
+//! The `Mcp-Param-*` headers of a request, which must agree with its body (2026-07-28).
 
 use axum::http::HeaderMap;
 use serde_json::Value;
@@ -7,17 +7,17 @@ use super::headers;
 use crate::protocol::Json;
 use crate::protocol::param_header::{self, ANNOTATION, Repeated};
 
-/// Compares the headers of a `tools/call` with its arguments, as far as the tool asks for it.
+/// Compares the headers of a `tools/call` with those arguments that the tool's schema wants repeated in headers.
 ///
 /// # Errors
-/// What disagrees, without the values: they are payload.
+/// The disagreement, without the values, which are payload.
 pub(crate) fn check(headers: &HeaderMap, tools: &[Json], params: &Json) -> Result<(), String> {
     let Some(name) = params.get_str("name") else { return Ok(()) };
     let annotated = |tool: &&Json| tool.as_str().contains(ANNOTATION) && tool.get_str("name").as_ref() == Some(&name);
     let schema = tools.iter().find(annotated).and_then(|tool| tool.get("inputSchema"));
     let Some(schema) = schema.and_then(|schema| schema.read::<Value>().ok()) else { return Ok(()) };
     let arguments = params.get("arguments").and_then(|arguments| arguments.read().ok()).unwrap_or(Value::Null);
-    // A schema that asks for what the protocol forbids asks for nothing.
+    // A schema whose annotations violate the protocol asks for no headers.
     let repeated = param_header::repeated(&schema).unwrap_or_default();
     repeated.iter().try_for_each(|repeated| agree(repeated, &arguments, headers))
 }
@@ -29,15 +29,15 @@ fn agree(repeated: &Repeated, arguments: &Value, headers: &HeaderMap) -> Result<
         .transpose()?;
     match (given, repeated.value(arguments)) {
         (None, Some(_)) => Err(format!("header `{header}` is missing, which the tool's schema asks for")),
-        (Some(_), None) => Err(format!("header `{header}` is there, and its argument is not")),
+        (Some(_), None) => Err(format!("header `{header}` is present, but its argument is missing")),
         (Some(given), Some(value)) if !same(&given, &value) => {
-            Err(format!("header `{header}` does not say what the body says"))
+            Err(format!("header `{header}` does not agree with the body"))
         }
         _ => Ok(()),
     }
 }
 
-/// Whether two texts are the same, or the same number.
+/// Reports whether two texts are the same, or the same number.
 fn same(given: &str, value: &str) -> bool {
     let number = |text: &str| text.parse::<f64>().ok();
     given == value || value.parse::<i64>().is_ok() && number(given) == number(value)

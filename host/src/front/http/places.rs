@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-/// A limit that several principals share. A principal may hold as much as is free afterwards.
+/// A limit that several principals share. A principal may hold as much as is still free afterwards.
 ///
-/// So a principal alone gets half of the limit, two get a third each, and however many there are, the next finds room.
-/// A fixed share would be too small for the one user of most brokers, or leave no room beside two greedy ones.
+/// A principal alone therefore gets half of the limit, and two get a third each; however many there are, the next one
+/// finds room. A fixed share would be too small for the only user of most brokers, or leave no room beside two greedy
+/// ones.
 pub(crate) struct Places {
     limit: u64,
     held: Mutex<Held>,
@@ -24,7 +25,7 @@ struct Held {
 }
 
 impl Places {
-    /// Returns a limit of which nothing is held.
+    /// Returns a limit of which nothing is in use.
     pub(crate) fn new(limit: u64) -> Arc<Self> {
         Arc::new(Self { limit, held: Mutex::default(), freed: Notify::new() })
     }
@@ -46,11 +47,11 @@ impl Places {
         Some(Place { places: self.clone(), principal: principal.clone(), count })
     }
 
-    /// Takes `count` for a principal, waiting for at most `patience`. Cancellation safe.
+    /// Takes `count` for a principal, or returns `None` after having waited for `patience`. Cancellation safe.
     pub(crate) async fn take(self: &Arc<Self>, principal: &Arc<str>, count: u64, patience: Duration) -> Option<Place> {
         let taken = async {
             loop {
-                // Before the attempt, so that nothing freed after it is missed.
+                // Registered before the attempt, so that nothing freed after it is missed.
                 let mut freed = std::pin::pin!(self.freed.notified());
                 freed.as_mut().enable();
                 if let Some(place) = self.try_take(principal, count) {
@@ -81,7 +82,7 @@ impl Places {
     }
 }
 
-/// A part of a limit, given back when it is dropped.
+/// A part of a limit, which is given back when it is dropped.
 pub(crate) struct Place {
     places: Arc<Places>,
     principal: Arc<str>,
@@ -97,7 +98,7 @@ impl Place {
         }
     }
 
-    /// The principal that holds it.
+    /// Returns the principal that holds it.
     pub(crate) fn principal(&self) -> &Arc<str> {
         &self.principal
     }
@@ -136,7 +137,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_given_back_goes_to_whoever_waits_and_the_wait_has_an_end() {
+    async fn a_freed_place_goes_to_a_waiting_principal_and_waiting_has_a_limit() {
         let places = Places::new(8);
         let [one, other] = principals();
         let mut held = places.try_take(&one, 4).unwrap();

@@ -1,4 +1,4 @@
-//! One message by POST, in either era.
+//! The handling of one message by POST, in either era.
 
 use std::sync::Arc;
 
@@ -42,7 +42,7 @@ async fn modern_message(
     message: Message,
 ) -> Result<Response, Refusal> {
     let message = match message {
-        // Of another revision are its headers, too.
+        // Its headers belong to another revision too, so they are not compared.
         Message::Request(request) if request.method.is_removed_from_modern() => {
             let answer = unknown(request);
             return Ok(reply::json(reply::modern_status(&answer), answer));
@@ -52,17 +52,18 @@ async fn modern_message(
     headers::check_agreement(headers, &message)?;
     match message {
         Message::Request(request) => modern_request(shared, caller, headers, request).await,
-        // Of the protocol's own none concerns us: cancelling is closing the stream in this era.
+        // None of the protocol's own notifications matters here: in this era a call is cancelled by closing its stream.
         Message::Notification(notification) if notification.method.is_reserved() => Ok(reply::accepted()),
         Message::Notification(notification) => modern_notification(shared, caller, &notification).await,
         Message::Response(_) => {
-            let message = "no response is expected: a server asks nothing by a request in this era";
+            let message = "no response is expected: in this era a server sends no requests";
             Err(Refusal::new(StatusCode::BAD_REQUEST, RpcError::INVALID_REQUEST, message))
         }
     }
 }
 
-/// Hands a notification to the session of whoever it says it is from; one that says nothing is from a client that can do nothing.
+/// Passes a notification to the session of the client that it names. One that names none counts as from a client
+/// without capabilities.
 async fn modern_notification(
     shared: &Arc<Shared>,
     caller: &Admitted,
@@ -83,7 +84,7 @@ async fn modern_notification(
     Ok(reply::accepted())
 }
 
-/// The session's handle, opened by whoever needs it first.
+/// Returns the session's handle, which is opened on first use.
 async fn handle(
     shared: &Shared,
     caller: &Admitted,
@@ -120,7 +121,7 @@ async fn modern_request(
         agree.map_err(|why| bad_request(&RpcError::new(RpcError::HEADER_MISMATCH, why)).because("mismatch"))?;
     }
     let (out, said) = mpsc::channel(OUT_QUEUE);
-    // Ids need be unique among the requests of one stream only, and this one has a stream of its own.
+    // Ids need to be unique only among the requests of one stream, and this request has a stream of its own.
     match modern::serve(&handle, &client, request, &out, &shared.calls.stream()) {
         Step::Work(work) => Ok(reply::work(work, out, said, None, session).await),
         Step::Answer(answer) => Ok(reply::json(reply::modern_status(&answer), answer)),
@@ -168,7 +169,7 @@ async fn initialize(shared: &Shared, caller: &Admitted, request: Request) -> Res
     }
 }
 
-/// A refusal of a message whose id was read says so.
+/// Adds the id of a request to its refusal.
 fn named(refusal: Refusal, message: &Message) -> Refusal {
     match message {
         Message::Request(request) => refusal.answering(request.id.clone()),

@@ -1,4 +1,4 @@
-//! Answers as HTTP: one JSON body where the answer is the first thing to say, else a stream of events.
+//! Answers as HTTP: one JSON body if the answer is the first message, otherwise a stream of events.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -24,15 +24,15 @@ use crate::front::protocol::contact::Out;
 use crate::front::protocol::{self, Work};
 use crate::protocol::{Answer, Id, Message, MessageError, Response as Answered, RpcError};
 
-/// How often a silent stream says that it lives. Proxies drop connections that are silent for 30 to 60 seconds.
+/// How often a silent stream shows that it is alive. Proxies drop connections that are silent for 30 to 60 seconds.
 pub(super) const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
-/// A request that is not served.
+/// The answer to a request that is not served.
 #[derive(Debug)]
 pub(crate) struct Refusal {
     pub(crate) status: StatusCode,
     pub(crate) header: Option<(HeaderName, HeaderValue)>,
-    /// Why it was turned away before the protocol, for the ledger.
+    /// The reason for the ledger, if the request was turned away before it became a call.
     pub(crate) reason: Option<&'static str>,
     body: Box<Answered>,
 }
@@ -42,12 +42,12 @@ impl Refusal {
         Self::of(status, None, &RpcError::new(code, message))
     }
 
-    /// The answer to a request whose id was read.
+    /// Returns the answer to a request, with the request's id if that was read.
     pub(crate) fn of(status: StatusCode, id: Option<Id>, error: &RpcError) -> Self {
         Self { status, header: None, reason: None, body: Box::new(Answered::error(id, error)) }
     }
 
-    /// As the answer to the request of that id.
+    /// Makes it the answer to the request with that id.
     pub(crate) fn answering(mut self, id: Id) -> Self {
         self.body.id = Some(id);
         self
@@ -61,13 +61,13 @@ impl Refusal {
         Self { status, header: None, reason: Some("malformed"), body: Box::new(protocol::malformed(text, error)) }
     }
 
-    /// Says why, for the ledger.
+    /// Adds the reason for the ledger.
     pub(crate) fn because(mut self, reason: &'static str) -> Self {
         self.reason = Some(reason);
         self
     }
 
-    /// There is no room for it now, and will be soon.
+    /// Returns a 503 for a request for which there is no room now, but soon will be.
     pub(crate) fn busy(message: String) -> Self {
         let mut refusal = Self::new(StatusCode::SERVICE_UNAVAILABLE, RpcError::INTERNAL, message);
         refusal.header = Some((RETRY_AFTER, HeaderValue::from_static("1")));
@@ -75,7 +75,7 @@ impl Refusal {
     }
 
     pub(crate) fn method_not_allowed(allowed: &'static str) -> Self {
-        let message = format!("this method is not served here; {allowed} are");
+        let message = format!("this method is not served here; allowed: {allowed}");
         let mut refusal = Self::new(StatusCode::METHOD_NOT_ALLOWED, RpcError::INVALID_REQUEST, message);
         refusal.header = Some((ALLOW, HeaderValue::from_static(allowed)));
         refusal
@@ -90,13 +90,13 @@ impl IntoResponse for Refusal {
     }
 }
 
-/// One message as a whole body.
+/// Returns a response whose body is one message.
 pub(crate) fn json(status: StatusCode, answer: Answered) -> Response {
     let body = Body::new(Pieces(Message::Response(answer).to_chunks().into()));
     (status, [(CONTENT_TYPE, HeaderValue::from_static("application/json"))], body).into_response()
 }
 
-/// A body of which the whole is there, in pieces.
+/// A body that is complete, in pieces.
 struct Pieces(VecDeque<Bytes>);
 
 impl HttpBody for Pieces {
@@ -116,7 +116,8 @@ impl HttpBody for Pieces {
     }
 }
 
-/// In the modern era an unknown method is 404, and what the protocol's own errors say of the request is 400.
+/// Returns the status of an answer in the modern era: 404 for an unknown method, 400 where one of the protocol's own
+/// errors blames the request, otherwise 200.
 pub(crate) fn modern_status(answer: &Answered) -> StatusCode {
     let code = match &answer.answer {
         Answer::Error(error) => error.get("code").and_then(|code| code.read::<i64>().ok()),
@@ -131,15 +132,15 @@ pub(crate) fn modern_status(answer: &Answered) -> StatusCode {
     }
 }
 
-/// A message that is taken and not answered.
+/// Returns the response to a message that is taken and not answered.
 pub(crate) fn accepted() -> Response {
     StatusCode::ACCEPTED.into_response()
 }
 
-/// Drives a call and answers with what it says, in its order. `used` is held until the call ends.
+/// Drives a call and answers with its messages, in order. `used` is held until the call ends.
 ///
-/// When the agent stops listening, a call with `streams` (2025-11-25 and earlier) goes on, and the agent may come back for
-/// what it says: leaving is no cancellation. Without (2026-07-28) it is cancelled.
+/// If the agent disconnects, a call with `streams` (2025-11-25 and earlier) goes on, and the agent may come back for
+/// its messages: disconnecting does not cancel. Without `streams` (2026-07-28) the call is cancelled.
 pub(crate) async fn work(
     work: Work,
     out: Out,
@@ -153,7 +154,7 @@ pub(crate) async fn work(
         }
         drop(used);
     };
-    // Most calls say nothing but their answer, and need no task of their own.
+    // Most calls send nothing but their answer, and need no task of their own.
     let mut call = Here { call: Some(call.boxed()), cancel: streams.is_none() };
     let first = async {
         tokio::select! {
@@ -167,15 +168,15 @@ pub(crate) async fn work(
             let over = first.is_none();
             (first, over)
         }
-        // A stream can say that we live.
+        // A stream can show that the call is alive.
         Err(_) => (None, false),
     };
-    // Where nothing was said and nothing will be, there is nothing to come back for.
+    // If the call has sent nothing and never will, there is nothing to resume.
     match (first, streams) {
         (Some(Message::Response(response)), None) => json(modern_status(&response), response),
         (Some(Message::Response(response)), Some(_)) => json(StatusCode::OK, response),
         (first, Some(resumable)) if !over => {
-            // It goes on by itself.
+            // The call goes on, whether the agent listens or not.
             drop(call.elsewhere());
             events::resumable(resumable.streams.open(first, said), resumable.primed, ())
         }
@@ -183,18 +184,19 @@ pub(crate) async fn work(
     }
 }
 
-/// How the streams of a legacy session are to be answered with.
+/// The streams of a legacy session, and how they begin.
 #[derive(Clone)]
 pub(crate) struct Resumable {
     pub(crate) streams: Arc<Streams>,
-    /// Whether the agent takes an event without data, which tells it where a stream begins.
+    /// Whether the agent accepts an event without data, which tells it the id at which a stream begins.
     pub(crate) primed: bool,
 }
 
-/// A call that is driven by the task of its connection. When the agent leaves, it goes on elsewhere if it is to be finished.
+/// A call that is driven by the task of its connection. If the agent disconnects, a call that is to be finished goes on
+/// in a task of its own.
 struct Here {
     call: Option<BoxFuture<'static, ()>>,
-    /// Whether it ends with its agent's interest.
+    /// Whether it is cancelled when its agent disconnects.
     cancel: bool,
 }
 
@@ -206,10 +208,10 @@ impl Here {
         }
     }
 
-    /// Gives the rest of the call a task of its own. What is returned is to be held as long as somebody listens.
+    /// Gives the rest of the call a task of its own. The returned guard is to be held for as long as the agent listens.
     fn elsewhere(&mut self) -> Option<AbortOnDrop> {
         let call = self.call.take()?;
-        // There is no runtime any more when it is just being dropped, and the call with it.
+        // If the runtime is just being dropped there is none to go on in, and the call is dropped with it.
         let task = Handle::try_current().ok()?.spawn(call);
         self.cancel.then(|| AbortOnDrop(task.abort_handle()))
     }

@@ -1,4 +1,4 @@
-//! The sessions of the HTTP front: legacy ones by their secret id, modern ones by who calls.
+//! The sessions of the HTTP front: legacy ones by their secret id, modern ones by caller and client.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,23 +22,24 @@ use crate::protocol::{Json, RpcError, header};
 use crate::sync::{Mutex, MutexGuard};
 
 /// How many sessions the front holds, of each era. Each costs some kilobytes; a client that loses its ids and begins
-/// anew with every request must not take the broker's memory.
+/// anew with every request must not exhaust the broker's memory.
 pub(crate) const MAX_SESSIONS: usize = 10_000;
 
-/// How many of them one principal may have, of each era, so that there is always room for another.
+/// How many of them one principal may have, of each era, so that there is always room for another principal.
 pub(crate) const MAX_OF_ONE: usize = MAX_SESSIONS / 4 * 3;
 
-/// After how long without a request a modern session ends. The next request opens another, so that nobody notices.
+/// The time without a request after which a modern session ends. The next request opens another, unnoticed by the
+/// client.
 pub(crate) const MODERN_IDLE: Duration = Duration::from_secs(10 * 60);
 
-/// After how long without a request, open call or stream a legacy session ends. Many clients take the 404 that follows
-/// for a broken server, so it outlasts a meeting and a lunch.
+/// The time without a request, open call or stream after which a legacy session ends. Many clients take the 404 that
+/// follows for a broken server, so it outlasts a meeting and a lunch.
 pub(crate) const LEGACY_IDLE: Duration = Duration::from_secs(4 * 60 * 60);
 
 /// How often idle sessions are looked for.
 pub(crate) const SWEEP: Duration = Duration::from_secs(30);
 
-/// Who calls, and the client as it names itself and with what it says that it can do. What sources show may depend on that.
+/// The caller, and the name and the capabilities that the client declares. What sources show may depend on these.
 type ModernKey = (Admitted, Arc<str>, Json);
 
 /// All sessions of the front.
@@ -57,9 +58,9 @@ impl Default for Sessions {
 }
 
 impl Sessions {
-    /// The id of a legacy session to be, if there is room for one: 256 random bits.
+    /// Returns the id of a legacy session that is about to be opened, 256 random bits, if there is room for one.
     pub(crate) fn new_id(&self, caller: &Admitted) -> Result<String, Refusal> {
-        // What is in the way goes when the session is entered: its agent may yet be refused.
+        // A session that has to make room is closed only when this one is added: its agent may still be refused.
         self.legacy.room_for(&caller.principal)?;
         let mut secret = [0; 32];
         getrandom::fill(&mut secret).map_err(|error| {
@@ -69,7 +70,7 @@ impl Sessions {
         Ok(BASE64.encode(secret))
     }
 
-    /// Enters an agent that has initialised.
+    /// Adds the session of an agent that has initialised.
     pub(crate) fn add(&self, id: String, caller: Admitted, agent: Legacy) -> Result<(), Refusal> {
         let principal = Arc::clone(&caller.principal);
         let session = LegacySession { caller, agent, streams: Arc::default(), listening: Mutex::default() };
@@ -78,13 +79,14 @@ impl Sessions {
         Ok(())
     }
 
-    /// The session that a request names. One of another caller, or of the same under another profile, is as unknown as one that never was.
+    /// Returns the session that a request names. A session of another caller, or of the same one under another profile,
+    /// is answered as if it did not exist.
     pub(crate) fn legacy(&self, caller: &Admitted, headers: &HeaderMap) -> Result<InUse<LegacySession>, Refusal> {
         let id = session_id(headers)?;
         self.legacy.get(id).filter(|session| session.caller == *caller).ok_or_else(unknown)
     }
 
-    /// The session of a modern caller, with a cell that opens it once. One whose run has failed makes room for another.
+    /// Returns the session of a modern caller, as a cell that opens it once. A session whose run has ended is replaced.
     pub(crate) fn modern(&self, caller: &Admitted, agent: &Agent) -> Result<InUse<OnceCell<SessionHandle>>, Refusal> {
         let key = (caller.clone(), agent.name.clone(), agent.capabilities.clone());
         self.modern.retire(&key, |cell| cell.get().is_some_and(SessionHandle::ended));
@@ -101,7 +103,7 @@ impl Sessions {
         Ok(())
     }
 
-    /// Ends the sessions that were idle for too long, and forgets the streams that nobody takes up.
+    /// Ends the sessions that were idle for too long, and forgets the streams that no agent resumes.
     pub(crate) async fn sweep(&self) {
         self.legacy.lock().values().for_each(|entry| entry.value.streams.sweep());
         let (legacy, modern) = (self.legacy.take_idle(), self.modern.take_idle());
@@ -126,7 +128,7 @@ impl Sessions {
     }
 }
 
-/// Ends the sessions that others needed the room of. Nobody waits for that.
+/// Ends sessions that had to make room for others, without waiting for it.
 fn close_soon(legacy: Vec<Arc<Entry<LegacySession>>>, modern: Vec<Arc<Entry<OnceCell<SessionHandle>>>>) {
     if !legacy.is_empty() || !modern.is_empty() {
         tokio::spawn(close(legacy, modern));
@@ -140,17 +142,17 @@ async fn close(legacy: Vec<Arc<Entry<LegacySession>>>, modern: Vec<Arc<Entry<Onc
     futures_util::future::join(legacy, modern).await;
 }
 
-/// One agent of a legacy era.
+/// The session of one agent of the legacy era.
 pub(crate) struct LegacySession {
     caller: Admitted,
     pub(crate) agent: Legacy,
     streams: Arc<Streams>,
-    /// The stream that the agent opened by GET last, and our end of it.
+    /// The stream that the agent opened last by GET, and the sender into it.
     listening: Mutex<Option<(EventId, Out)>>,
 }
 
 impl LegacySession {
-    /// The stream for what belongs to no request. One at a time.
+    /// Opens the stream for messages that belong to no request. A session has one at a time.
     pub(crate) fn listen(&self) -> Result<Reader, Refusal> {
         let mut listening = self.listening();
         if let Some((open, out)) = &*listening
@@ -169,7 +171,7 @@ impl LegacySession {
         Ok(reader)
     }
 
-    /// Any stream of this session, after the event that its agent got last.
+    /// Resumes any stream of this session, after the event that its agent got last.
     pub(crate) fn resume(&self, last_event: &str) -> Result<Reader, Refusal> {
         let reader = last_event.parse().ok().and_then(|id| self.streams.resume(id));
         reader.ok_or_else(|| {
@@ -178,7 +180,7 @@ impl LegacySession {
         })
     }
 
-    /// How requests of this session are answered with streams.
+    /// Returns how requests of this session are answered with streams.
     pub(crate) fn resumable(&self) -> Resumable {
         Resumable { streams: self.streams.clone(), primed: self.agent.takes_empty_events() }
     }

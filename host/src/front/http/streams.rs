@@ -1,8 +1,8 @@
-//! The event streams of one legacy session, which an agent can take up again where they broke.
+//! The event streams of one legacy session, which an agent can resume where they broke.
 //!
-//! Every event has an id of its stream and its place in it. What a stream has said last is kept, so that a GET that names
-//! the last event that arrived gets what came after it, and then what is still to come: nothing twice, nothing of another
-//! stream. Specification: MCP 2025-11-25, "Streamable HTTP: Resumability and Redelivery".
+//! The id of an event is its stream and its place in it. A stream's latest messages are kept, so that a GET that names
+//! the last event that arrived gets what came after it, and then what is still to come: no event twice, and none of
+//! another stream. Specification: MCP 2025-11-25, "Streamable HTTP: Resumability and Redelivery".
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -17,18 +17,19 @@ use tokio::time::Instant;
 use crate::protocol::Message;
 use crate::sync::{Mutex, MutexGuard};
 
-/// How much of what a stream said last is kept, in bytes and in messages. Progress and logs of a long call fit; a result
-/// that is larger than all of it cannot be had twice.
+/// How many of a stream's latest messages are kept, in bytes and in messages. Progress and logs of a long call fit; a
+/// result that is larger than all of it cannot be delivered twice.
 const MAX_KEPT_BYTES: usize = 1024 * 1024;
 const MAX_KEPT: usize = 256;
 
-/// How many streams that nobody reads are kept for one session. An agent that lost its connection lost that many calls.
+/// How many streams without a reader are kept for one session: an agent that loses its connection can resume that many.
 const MAX_LEFT: usize = 16;
 
-/// How long a stream that nobody reads can be taken up again. A laptop that changes networks is back by then.
+/// How long a stream without a reader can be resumed. A laptop that changes networks is back by then.
 pub(crate) const RESUME_PATIENCE: Duration = Duration::from_secs(2 * 60);
 
-/// The place of an event: its stream in the session, and its number there, from 1 on. 0 is before the first.
+/// The id of an event: the number of its stream in the session, and its own number in the stream, from 1 on. Number 0
+/// is the position before the first event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct EventId {
     stream: u64,
@@ -61,7 +62,7 @@ struct Open {
 }
 
 impl Streams {
-    /// Opens a stream for what comes through `said`, after `first`, with whoever reads it.
+    /// Opens a stream of `first` and then of the messages from `said`, and returns its reader.
     pub(crate) fn open(&self, first: Option<Message>, said: mpsc::Receiver<Message>) -> Reader {
         let mut open = self.lock();
         open.last += 1;
@@ -75,8 +76,8 @@ impl Streams {
         Reader::begin(stream, 1)
     }
 
-    /// Takes up a stream after an event. Whoever read it so far reads no more. None if there is no such stream any more, or
-    /// what came next is not kept.
+    /// Resumes a stream after an event, and ends its previous reader. Returns `None` if the stream is gone, or if the
+    /// event that comes next is not kept.
     pub(crate) fn resume(&self, after: EventId) -> Option<Reader> {
         let stream = self.lock().streams.get(&after.stream).cloned()?;
         let next = after.number.checked_add(1)?;
@@ -84,22 +85,22 @@ impl Streams {
         known.then(|| Reader::begin(stream, next))
     }
 
-    /// Whether somebody reads a stream.
+    /// Reports whether a stream has a reader.
     pub(crate) fn is_read(&self, id: EventId) -> bool {
         self.lock().streams.get(&id.stream).is_some_and(|stream| stream.kept().left.is_none())
     }
 
-    /// Forgets a stream, and whoever reads it reads no more.
+    /// Forgets a stream and ends its reader.
     pub(crate) fn forget(&self, id: EventId) {
         self.lock().streams.remove(&id.stream).as_deref().map(Stream::end);
     }
 
-    /// Forgets the streams that nobody has read for too long.
+    /// Forgets the streams that have been without a reader for too long.
     pub(crate) fn sweep(&self) {
         self.lock().forget_left();
     }
 
-    /// Forgets all.
+    /// Forgets all streams.
     pub(crate) fn clear(&self) {
         for stream in std::mem::take(&mut self.lock().streams).into_values() {
             stream.end();
@@ -112,7 +113,8 @@ impl Streams {
 }
 
 impl Open {
-    /// Forgets the streams that nobody has read for too long, and the oldest of those if there are too many.
+    /// Forgets the streams that have been without a reader for too long, and those without one for longest if there are
+    /// too many.
     fn forget_left(&mut self) {
         let left = self.streams.values().filter_map(|stream| Some((stream.kept().left?, stream.number)));
         let mut left: Vec<_> = left.collect();
@@ -126,23 +128,23 @@ impl Open {
     }
 }
 
-/// One stream.
+/// One stream of a session.
 struct Stream {
     number: u64,
     said: tokio::sync::Mutex<mpsc::Receiver<Message>>,
     kept: Mutex<Kept>,
-    /// How often somebody has begun to read it: whoever is not the last reads no more.
+    /// How many readers the stream has had. A reader that is not the latest one ends.
     reader: watch::Sender<u64>,
 }
 
-/// What a stream said last.
+/// The latest messages of a stream.
 #[derive(Default)]
 struct Kept {
     messages: VecDeque<Message>,
     bytes: usize,
-    /// How many are not kept any more.
+    /// How many messages are no longer kept.
     dropped: u64,
-    /// Since when nobody reads it.
+    /// Since when the stream has no reader, if it has none.
     left: Option<Instant>,
 }
 
@@ -152,7 +154,7 @@ impl Kept {
         self.messages.push_back(message);
     }
 
-    /// Drops what is too much of what comes before the event `next`.
+    /// Drops messages that exceed the limits, but none from the event `next` on.
     fn trim(&mut self, next: u64) {
         while self.bytes > MAX_KEPT_BYTES || self.messages.len() > MAX_KEPT {
             if self.dropped + 1 >= next {
@@ -169,7 +171,8 @@ impl Kept {
         }
     }
 
-    /// The event of that number for its reader, if it is there yet. None if it is not any more.
+    /// Returns the event of that number for its reader: `Some(None)` if it has not come yet, `None` if it is no longer
+    /// kept.
     fn take(&mut self, number: u64) -> Option<Option<Message>> {
         let at = number.checked_sub(self.dropped + 1)?;
         let message = self.messages.get(usize::try_from(at).ok()?).cloned();
@@ -184,14 +187,16 @@ impl Kept {
 }
 
 impl Stream {
-    /// Waits for one more message and keeps it. None at the end. Cancellation safe: what was received is kept.
+    /// Waits for one more message and keeps it. Returns `None` at the end. Cancellation safe: a message that was
+    /// received is kept.
     async fn receive(&self) -> Option<()> {
         let message = self.said.lock().await.recv().await?;
         self.kept().push(message);
         Some(())
     }
 
-    /// Whoever reads it, or keeps what it says, does so no more. Gives the number of whoever comes next.
+    /// Ends the present reader, or the task that keeps messages while there is none. Returns the number of the next
+    /// reader.
     fn end(&self) -> u64 {
         let mut turn = 0;
         self.reader.send_modify(|last| {
@@ -206,7 +211,7 @@ impl Stream {
     }
 }
 
-/// Whoever reads a stream. When it is dropped, the stream waits for another.
+/// The reader of a stream. When it is dropped, the stream waits for another.
 pub(crate) struct Reader {
     stream: Arc<Stream>,
     turn: u64,
@@ -216,7 +221,7 @@ pub(crate) struct Reader {
 impl Reader {
     fn begin(stream: Arc<Stream>, next: u64) -> Self {
         let turn = {
-            // Under one lock with the end of whoever read before.
+            // The previous reader takes this lock when it is dropped, and so cannot mark the stream as unread any more.
             let mut kept = stream.kept();
             kept.left = None;
             stream.end()
@@ -224,12 +229,12 @@ impl Reader {
         Self { stream, turn, next }
     }
 
-    /// The id from which the rest of the stream can be had.
+    /// Returns the id after which the rest of the stream can be had.
     pub(crate) fn position(&self) -> EventId {
         EventId { stream: self.stream.number, number: self.next - 1 }
     }
 
-    /// The next event. None at the end, or when somebody else reads on. Cancellation safe.
+    /// Returns the next event, or `None` at the end or when another reader has taken over. Cancellation safe.
     pub(crate) async fn next(&mut self) -> Option<(EventId, Message)> {
         loop {
             let next = self.stream.kept().take(self.next)?;
@@ -257,7 +262,7 @@ impl Drop for Reader {
             }
             kept.left = Some(Instant::now());
         }
-        // What it belongs to goes on and must not wait for a reader that may never come.
+        // The call that sends into the stream goes on, and must not wait for a reader that may never come.
         let Ok(runtime) = Handle::try_current() else { return };
         runtime.spawn(async move {
             let mut readers = stream.reader.subscribe();

@@ -1,4 +1,4 @@
-//! The entries of the front by key, of which each caller has a share.
+//! A table of the front's sessions by key, of which each caller has a share.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -14,14 +14,14 @@ use super::sessions::{MAX_OF_ONE, MAX_SESSIONS};
 use crate::protocol::RpcError;
 use crate::sync::{Mutex, MutexGuard};
 
-/// Entries that are dropped when nobody has used them for a time.
+/// A table whose entries are removed after they have not been used for a time.
 pub(super) struct Table<K, V> {
     entries: Mutex<HashMap<K, Arc<Entry<V>>>>,
     idle: Duration,
     principal: Whose<K, V>,
 }
 
-/// Tells whose an entry is.
+/// A function that returns the principal of an entry.
 type Whose<K, V> = for<'a> fn(&'a K, &'a V) -> &'a Arc<str>;
 
 pub(super) struct Entry<V> {
@@ -29,7 +29,7 @@ pub(super) struct Entry<V> {
     used: Mutex<Instant>,
 }
 
-/// An entry that is in use, and those that had to go for it.
+/// An entry in use, and the entries that were removed to make room for it.
 pub(super) type Entered<V> = (InUse<V>, Vec<Arc<Entry<V>>>);
 
 impl<K: Hash + Eq + Clone, V> Table<K, V> {
@@ -44,7 +44,8 @@ impl<K: Hash + Eq + Clone, V> Table<K, V> {
         self.lock().get(key).cloned().map(InUse)
     }
 
-    /// The entry of that key, made for this principal if there is none; and whatever had to go for it.
+    /// Returns the entry of that key, made for this principal if there is none, with the entries that were removed for
+    /// it.
     pub(super) fn entry(&self, key: K, principal: &Arc<str>, make: impl FnOnce() -> V) -> Result<Entered<V>, Refusal> {
         let mut entries = self.lock();
         if let Some(entry) = entries.get(&key) {
@@ -56,13 +57,14 @@ impl<K: Hash + Eq + Clone, V> Table<K, V> {
         Ok((InUse(entry), leaving.into_iter().collect()))
     }
 
-    /// Whether there is room for another entry of this principal, or can be made.
+    /// Checks that there is room for another entry of this principal, or that room can be made.
     pub(super) fn room_for(&self, principal: &Arc<str>) -> Result<(), Refusal> {
         self.in_the_way(&self.lock(), principal).map(drop)
     }
 
-    /// What has to go for another entry of this principal: of their own if they have their share, else of whoever has most, what
-    /// was not used for the longest time. Never what somebody uses.
+    /// Returns the entry that has to be removed for another one of this principal: the one that was not used for the
+    /// longest time, among the principal's own if it has its share, otherwise among those of the principal with the
+    /// most. An entry in use is never removed.
     fn in_the_way(&self, entries: &HashMap<K, Arc<Entry<V>>>, principal: &Arc<str>) -> Result<Option<K>, Refusal> {
         if entries.len() < MAX_OF_ONE {
             return Ok(None);
@@ -84,13 +86,13 @@ impl<K: Hash + Eq + Clone, V> Table<K, V> {
 
     fn longest_unused(&self, entries: &HashMap<K, Arc<Entry<V>>>, of: Option<&Arc<str>>) -> Option<K> {
         let may_go = |(key, entry): &(&K, &Arc<Entry<V>>)| {
-            // Users are counted under the table's lock, so that nobody can begin meanwhile.
+            // Users are counted under the table's lock, so that no use can begin meanwhile.
             Arc::strong_count(entry) == 1 && of.is_none_or(|of| *(self.principal)(key, &entry.value) == *of)
         };
         entries.iter().filter(may_go).min_by_key(|(_, entry)| entry.used()).map(|(key, _)| key.clone())
     }
 
-    /// Takes out the entry of that key if `over` says so. Whoever uses it keeps it.
+    /// Removes the entry of that key if `over` returns true for it. A user of the entry keeps it.
     pub(super) fn retire(&self, key: &K, over: impl FnOnce(&V) -> bool) {
         let mut entries = self.lock();
         if entries.get(key).is_some_and(|entry| over(&entry.value)) {
@@ -98,8 +100,8 @@ impl<K: Hash + Eq + Clone, V> Table<K, V> {
         }
     }
 
-    /// Takes out what nobody uses and nobody has used for the idle time. Users are counted under the table's lock, so that
-    /// nobody can begin meanwhile.
+    /// Removes and returns the entries that are not in use and have not been for the idle time. Users are counted under
+    /// the table's lock, so that no use can begin meanwhile.
     pub(super) fn take_idle(&self) -> Vec<Arc<Entry<V>>> {
         let now = Instant::now();
         let idle = |entry: &Arc<Entry<V>>| Arc::strong_count(entry) == 1 && now - entry.used() >= self.idle;
@@ -132,7 +134,7 @@ fn full(count: usize, whose: &str) -> Refusal {
     Refusal::new(StatusCode::SERVICE_UNAVAILABLE, RpcError::INTERNAL, message)
 }
 
-/// An entry that somebody uses; it does not age meanwhile.
+/// An entry in use, which does not age meanwhile.
 pub(crate) struct InUse<V>(Arc<Entry<V>>);
 
 impl<V> Deref for InUse<V> {
@@ -154,7 +156,7 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use super::*;
 
-    /// Each entry is its principal's name and a number.
+    /// The principal's name, and a number.
     type Key = (Arc<str>, usize);
 
     fn table(idle: Duration) -> Table<Key, ()> {
@@ -203,7 +205,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn one_caller_leaves_room_for_others_and_whoever_has_most_goes_first() {
         let table = table(Duration::ZERO);
-        // Bob's were used before all others.
+        // Bob's entries were used before all others.
         (0..MAX_SESSIONS - MAX_OF_ONE).for_each(|number| drop(enter(&table, "bob", number).unwrap()));
         tokio::time::advance(Duration::from_millis(1)).await;
         let anns: Vec<_> = (0..MAX_OF_ONE).map(|number| enter(&table, "ann", number).unwrap()).collect();

@@ -1,4 +1,4 @@
-//! Over real sockets on the loopback: raw bytes where the point is HTTP, `reqwest` and rmcp where it is the protocol.
+//! Tests over real sockets on the loopback: raw bytes where HTTP is tested, `reqwest` and rmcp where the protocol is.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 mod jwt;
@@ -21,7 +21,7 @@ const TOKEN: &str = "s3cret";
 const METRICS: &str = "scr4pe";
 const MAX_BODY: usize = 4096;
 
-/// How long a head may take, and a bit.
+/// How long a head may take, and a little more.
 const HEAD_DEADLINE: Duration = Duration::from_secs(6);
 
 /// A front that serves on the loopback.
@@ -82,7 +82,7 @@ impl Server {
         format!("http://{}{MCP_PATH}", self.address)
     }
 
-    /// A request with what every request needs.
+    /// Returns a request with the headers that every request needs.
     fn request(&self, method: reqwest::Method) -> reqwest::RequestBuilder {
         let request = self.client.request(method, self.url()).bearer_auth(TOKEN);
         request.header("accept", "application/json, text/event-stream").header("content-type", "application/json")
@@ -92,7 +92,7 @@ impl Server {
         self.request(reqwest::Method::POST).body(body)
     }
 
-    /// Initialises a legacy session.
+    /// Initialises a legacy session and returns its id.
     async fn initialize(&self, capabilities: Value) -> String {
         let params =
             json!({ "protocolVersion": "2025-11-25", "capabilities": capabilities, "clientInfo": { "name": "t" } });
@@ -115,12 +115,12 @@ fn call(id: impl Into<Value>, method: &str, params: Value) -> String {
     json!({ "jsonrpc": "2.0", "id": id.into(), "method": method, "params": params }).to_string()
 }
 
-/// The next event of a stream that says something; None at its end.
+/// Returns the next event of a stream that has data, or `None` at the stream's end.
 async fn event(response: &mut reqwest::Response, held: &mut String) -> Option<Value> {
     Some(event_with_id(response, held).await?.1)
 }
 
-/// The same with its id.
+/// Returns the next event of a stream that has data, with its id, or `None` at the stream's end.
 async fn event_with_id(response: &mut reqwest::Response, held: &mut String) -> Option<(Option<String>, Value)> {
     loop {
         if let Some(at) = held.find("\n\n") {
@@ -239,7 +239,7 @@ async fn a_head_that_dribbles_is_not_waited_for_either() {
         if !first.is_empty() {
             assert!(peer.read(&mut [0; 1024]).await.unwrap() > 0);
         }
-        // By the clock of this test, which passes when nothing else happens.
+        // Measured by the paused clock of this test, which advances when nothing else happens.
         let begun = tokio::time::Instant::now();
         while peer.write_all(b"G").await.is_ok() && begun.elapsed() < HEAD_DEADLINE * 2 {
             let mut end = [0; 1024];

@@ -1,4 +1,4 @@
-//! The bearer tokens of ours that callers of the HTTP front may bring.
+//! The broker's own bearer tokens, which callers of the HTTP front may bring.
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
@@ -15,43 +15,43 @@ use crate::name::ProfileName;
 use crate::private;
 use crate::secret::{SecretError, Secrets};
 
-/// Whoever holds the broker's own token; a named caller is this, a colon and the name.
+/// The principal of the holder of the broker's own token. A named caller's principal is this, a colon and the name.
 const TOKEN_HOLDER: &str = "token";
 
-/// Random bytes of a generated token.
+/// The number of random bytes in a generated token.
 const TOKEN_BYTES: usize = 32;
 
 /// The longest token that is read, in bytes.
 const MAX_BYTES: u64 = 4096;
 
-/// Why there is no token.
+/// An error in reading or making the tokens.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TokenError {
     /// The configuration names a secret that cannot be read.
     #[error("`token` under [serve]: {0}")]
     Secret(#[from] SecretError),
-    /// Two would be one.
+    /// Two callers have the same token, so that they could not be told apart.
     #[error("caller `{0}` under [serve] has the token of another; give each their own")]
     Shared(String),
-    /// Who may call would read them.
+    /// The token for metrics is also a caller's, so that this caller could read them.
     #[error("`metrics-token` under [serve] is the token of a caller too; give it one of its own")]
     Metrics,
-    /// The generated token cannot be kept or read.
+    /// The generated token cannot be stored or read.
     #[error("the token in {path} cannot be used: {error}; remove the file to get a new token")]
     File {
         /// The file.
         path: PathBuf,
-        /// What happened.
+        /// The cause.
         error: std::io::Error,
     },
 }
 
-/// The tokens, and whose they are.
+/// The tokens and their holders.
 #[derive(Debug)]
 pub struct Tokens {
     holders: Vec<Holder>,
-    /// What reads `/metrics`, and nothing else.
+    /// The token that reads `/metrics`, and nothing else.
     metrics: Option<SecretString>,
 }
 
@@ -63,45 +63,46 @@ struct Holder {
 }
 
 impl Tokens {
-    /// The one token of the broker, whose holder is the principal `token`.
+    /// Returns the one token of the broker, whose holder is the principal `token`.
     #[must_use]
     pub fn one(token: SecretString) -> Self {
         Self { holders: vec![Holder { token, principal: TOKEN_HOLDER.into(), profile: None }], metrics: None }
     }
 
-    /// With a token that reads `/metrics`, and nothing else.
+    /// Adds a token that reads `/metrics`, and nothing else.
     #[must_use]
     pub fn with_metrics(self, token: SecretString) -> Self {
         Self { metrics: Some(token), ..self }
     }
 
-    /// The principal that brings this token, and the profile that is theirs. In a time that tells nothing of the tokens.
+    /// Returns the principal that holds this token, and its profile if it has one. The time that this takes tells
+    /// nothing about the tokens.
     pub(super) fn holder(&self, given: &[u8]) -> Option<(Arc<str>, Option<ProfileName>)> {
         let is_it = |holder: &Holder| is(&holder.token, given);
         let found = self.holders.iter().fold(None, |found, holder| if is_it(holder) { Some(holder) } else { found })?;
         Some((found.principal.clone(), found.profile.clone()))
     }
 
-    /// Whether this token reads metrics; None if no token does.
+    /// Reports whether this token reads metrics; `None` if no token does.
     pub(super) fn reads_metrics(&self, given: &[u8]) -> Option<bool> {
         Some(is(self.metrics.as_ref()?, given))
     }
 
-    /// Whether one of them is none: it would let everybody in who sends an empty one.
+    /// Reports whether one of them is empty, which would admit every caller that sends an empty one.
     pub(super) fn any_empty(&self) -> bool {
         let holders = self.holders.iter().map(|holder| &holder.token);
         holders.chain(&self.metrics).any(|token| token.expose_secret().is_empty())
     }
 }
 
-/// Where the generated token is kept, mode 0600.
+/// Returns the path of the generated token, which has mode 0600.
 #[must_use]
 pub fn file(data_dir: &Path) -> PathBuf {
     data_dir.join("token")
 }
 
-/// The token that `[serve]` names, or else the generated one of the data folder, which is made on first use; those of the callers
-/// that are named there, and the one for metrics.
+/// Returns the tokens of a configuration: the one that `[serve]` names, or else the generated one of the data folder,
+/// which is made on first use; those of the callers that are named there; and the one for metrics.
 ///
 /// # Errors
 /// See [`TokenError`].
@@ -140,7 +141,7 @@ fn generated(path: &Path) -> std::io::Result<SecretString> {
     }
     let mut bytes = [0; TOKEN_BYTES];
     getrandom::fill(&mut bytes).map_err(std::io::Error::other)?;
-    // Whole or not at all, and never over the token of a broker that started at the same time.
+    // Written whole or not at all, and never over the token of a broker that started at the same time.
     let folder = path.parent().unwrap_or(Path::new("."));
     let mut file = tempfile::Builder::new().permissions(std::fs::Permissions::from_mode(0o600)).tempfile_in(folder)?;
     writeln!(file, "{}", URL_SAFE_NO_PAD.encode(bytes))?;
@@ -151,7 +152,7 @@ fn generated(path: &Path) -> std::io::Result<SecretString> {
     }
 }
 
-/// The file, if it is this user's alone and no link.
+/// Opens the file, if there is one, after checking that it is this user's alone and not a link.
 fn open(path: &Path) -> std::io::Result<Option<std::fs::File>> {
     private::open(path).map_err(std::io::Error::other)
 }
@@ -191,7 +192,7 @@ mod tests {
         std::os::unix::fs::symlink(&elsewhere, &path).unwrap();
         assert!(generated(&path).unwrap_err().to_string().contains("symbolic link"), "a link is not followed");
         std::fs::remove_file(&path).unwrap();
-        // Brokers that start together have one token.
+        // Brokers that start together share one token.
         let together: Vec<_> = (0..8)
             .map(|_| {
                 std::thread::spawn({

@@ -1,8 +1,8 @@
-//! Answers in the words of the agent's era. What both eras have keeps its bytes.
+//! Answers in the form of the agent's era. What both eras have in common keeps its bytes.
 
 use crate::protocol::{Answer, Era, Json, Method, RpcError, meta};
 
-/// The answer to a request of this method, for an agent of this era, from a source of either.
+/// Returns the answer to a request of this method for an agent of this era, from a source of either.
 pub(super) fn spoken(era: Era, method: &Method, answer: Answer) -> Answer {
     match (era, answer) {
         (Era::Modern, Answer::Result(result)) => Answer::Result(modern(method, result)),
@@ -12,7 +12,7 @@ pub(super) fn spoken(era: Era, method: &Method, answer: Answer) -> Answer {
     }
 }
 
-/// A modern client must be told `resultType`, and how long a result holds, which a legacy source does not say.
+/// Adds `resultType`, and how long a result may be cached: a modern client needs both, a legacy source says neither.
 fn modern(method: &Method, result: Json) -> Json {
     let (complete, zero, private) = (Json::of(&"complete"), Json::of(&0), Json::of(&"private"));
     let [kind, ttl, scope] = result.get_all(["resultType", "ttlMs", "cacheScope"]);
@@ -31,7 +31,8 @@ fn modern(method: &Method, result: Json) -> Json {
     result.edited(&missing).unwrap_or(result)
 }
 
-/// Of a resource that is not there the revision has another code. All other codes are the source's own.
+/// Returns the error with the code of the modern revision for a resource that does not exist. All other codes are the
+/// source's own.
 fn modern_error(method: &Method, error: Json) -> Json {
     let gone = method == Method::ResourcesRead
         && error.get("code").and_then(|code| code.read().ok()) == Some(RpcError::RESOURCE_NOT_FOUND);
@@ -39,7 +40,7 @@ fn modern_error(method: &Method, error: Json) -> Json {
     code.unwrap_or(error)
 }
 
-/// A legacy client is not told what only a modern source says.
+/// Removes what only a modern source says.
 fn legacy(method: &Method, result: Json) -> Json {
     let [kind, ttl, scope, meta] = result.get_all(["resultType", "ttlMs", "cacheScope", "_meta"]);
     let cached = method.is_cacheable();
@@ -75,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn each_era_is_told_what_it_knows_and_all_else_keeps_its_bytes() {
+    fn each_era_gets_its_own_fields_and_all_else_keeps_its_bytes() {
         let plain = r#"{ "content" : [1.0] }"#;
         assert_eq!(result(Era::Legacy, "tools/call", plain), plain);
         assert_eq!(result(Era::Modern, "tools/call", plain), r#"{ "content" : [1.0],"resultType":"complete"}"#);

@@ -22,7 +22,7 @@ fn id(text: &str) -> EventId {
 }
 
 #[tokio::test]
-async fn a_stream_goes_on_after_any_event_of_its_own() {
+async fn a_stream_can_be_resumed_after_any_of_its_events() {
     let streams = Streams::default();
     let (out, said) = mpsc::channel(8);
     let mut reader = streams.open(Some(message("a")), said);
@@ -48,7 +48,7 @@ async fn a_stream_goes_on_after_any_event_of_its_own() {
 }
 
 #[tokio::test]
-async fn whoever_comes_last_reads_on_alone() {
+async fn a_new_reader_ends_the_previous_one() {
     let streams = Streams::default();
     let (out, said) = mpsc::channel(8);
     let mut first = streams.open(None, said);
@@ -62,12 +62,12 @@ async fn whoever_comes_last_reads_on_alone() {
 }
 
 #[tokio::test]
-async fn a_stream_that_nobody_reads_holds_nobody_up_and_keeps_a_little() {
+async fn a_stream_without_a_reader_blocks_no_sender_and_keeps_its_latest_messages() {
     let streams = Streams::default();
     let (out, said) = mpsc::channel(1);
     drop(streams.open(None, said));
     for _ in 0..=MAX_KEPT {
-        // Room for one, so that each waits until the one before it was taken.
+        // The channel has room for one, so that each send waits until the message before it was taken.
         out.send(message("x")).await.unwrap();
     }
     out.reserve().await.unwrap();

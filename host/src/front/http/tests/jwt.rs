@@ -1,4 +1,4 @@
-//! Tokens of an issuer, and of whoever would like to be one.
+//! Tests of an issuer's tokens, and of forged ones.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,7 +13,7 @@ use super::*;
 use crate::config::JwtConfig;
 use crate::front::http::jwt::Denial;
 
-/// Nobody's: made for these tests.
+/// A private key that was made for these tests.
 const PRIVATE: &str = "MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgS/uCJRtIuu1D8qCarJbopr9zbMJb8KBUeTRgd7ww4zmhRANCAAQTdtLP7Z/fZ8usH/fJjz+EAfBUVR+oPSg3zW3yMrotBkUpmqJ6adS2pzxnoG2WvLWcZ+cXt2tn5kW5ivzcsY+T";
 const X: &str = "E3bSz-2f32fLrB_3yY8_hAHwVFUfqD0oN81t8jK6LQY";
 const Y: &str = "RSmaonpp1LanPGegbZa8tZxn5xe3a2fmRbmK_Nyxj5M";
@@ -21,7 +21,7 @@ const Y: &str = "RSmaonpp1LanPGegbZa8tZxn5xe3a2fmRbmK_Nyxj5M";
 const ISSUER: &str = "https://login.example";
 const RESOURCE: &str = "https://broker.example/mcp";
 
-/// Who publishes keys: what is published, and how often it was asked for.
+/// An issuer: the keys that it publishes, and how often they were requested.
 struct Issuer {
     address: SocketAddr,
     keys: Arc<Mutex<Value>>,
@@ -74,7 +74,7 @@ fn header(kid: &str) -> Header {
     Header { kid: Some(kid.to_owned()), ..Header::new(Algorithm::ES256) }
 }
 
-/// Claims that hold, with changes; null takes one out.
+/// Returns valid claims with changes; null removes one.
 fn claims(changes: &Value) -> Value {
     let now = get_current_timestamp();
     let mut claims = json!({ "iss": ISSUER, "aud": RESOURCE, "sub": "anna", "exp": now + 600, "nbf": now - 1 });
@@ -94,7 +94,7 @@ fn good(changes: &Value) -> String {
 }
 
 #[tokio::test]
-async fn a_token_of_the_issuer_for_us_that_holds_now_counts_and_no_other() {
+async fn only_a_valid_token_of_the_issuer_for_this_server_is_accepted() {
     let issuer = Issuer::new().await;
     let verifier = Verifier::new(&issuer.config()).unwrap();
     let verify = async |token: &str| verifier.verify(token.as_bytes(), &profile()).await;
@@ -113,12 +113,12 @@ async fn a_token_of_the_issuer_for_us_that_holds_now_counts_and_no_other() {
         (json!({ "iss": format!("{ISSUER}/") }), "another issuer"),
         (json!({ "iss": [ISSUER] }), "another issuer"),
         (json!({ "iss": null }), "lacks one of"),
-        (json!({ "aud": "https://other.example" }), "for somebody else"),
+        (json!({ "aud": "https://other.example" }), "another audience"),
         (json!({ "aud": null }), "lacks one of"),
-        (json!({ "sub": null }), "whose it is"),
-        (json!({ "sub": "" }), "whose it is"),
-        (json!({ "sub": "an\u{202e}na" }), "whose it is"),
-        (json!({ "sub": "a".repeat(257) }), "whose it is"),
+        (json!({ "sub": null }), "name its holder"),
+        (json!({ "sub": "" }), "name its holder"),
+        (json!({ "sub": "an\u{202e}na" }), "name its holder"),
+        (json!({ "sub": "a".repeat(257) }), "name its holder"),
         (json!({ "cnf": { "jkt": "x" } }), "bound to a key"),
     ] {
         let Err(Denial::Invalid(why)) = verify(&good(&changes)).await else { panic!("{changes}") };
@@ -162,9 +162,12 @@ async fn a_token_does_not_choose_how_it_is_checked() {
     let part = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
     for alg in ["none", "None", ""] {
         let head = part(&json!({ "alg": alg, "kid": "one" }));
-        assert_eq!(denied(format!("{head}.{}.", part(&claims(&json!({}))))).await, "it is no JWT of a known algorithm");
+        assert_eq!(
+            denied(format!("{head}.{}.", part(&claims(&json!({}))))).await,
+            "it is not a JWT with a known algorithm"
+        );
     }
-    // With the public key for a shared secret, or with a shared key that the issuer should not have published.
+    // Signed with the public key as a shared secret, or with a shared key that the issuer should not have published.
     let public_key = format!("{X}{Y}");
     for (kid, secret) in [("one", public_key.as_str()), ("one", X), ("shared", "s3cret")] {
         let header = Header { kid: Some(kid.to_owned()), ..Header::new(Algorithm::HS256) };
@@ -174,18 +177,18 @@ async fn a_token_does_not_choose_how_it_is_checked() {
     let body = good(&json!({}));
     let (rest, signature) = body.rsplit_once('.').unwrap();
     let forged = URL_SAFE_NO_PAD.encode([7; 64]);
-    assert_eq!(denied(format!("{rest}.{forged}")).await, "its signature does not hold");
+    assert_eq!(denied(format!("{rest}.{forged}")).await, "its signature is not valid");
     let (head, _) = rest.split_once('.').unwrap();
     let swapped = format!("{head}.{}.{signature}", part(&claims(&json!({ "sub": "root" }))));
-    assert_eq!(denied(swapped).await, "its signature does not hold");
+    assert_eq!(denied(swapped).await, "its signature is not valid");
     for (header, expected) in [
-        (Header { typ: Some("secevent+jwt".to_owned()), ..header("one") }, "for something else"),
-        (Header { crit: Some(vec!["b64".to_owned()]), ..header("one") }, "not"),
+        (Header { typ: Some("secevent+jwt".to_owned()), ..header("one") }, "another kind of token"),
+        (Header { crit: Some(vec!["b64".to_owned()]), ..header("one") }, "`crit`"),
         (Header { kid: None, ..header("one") }, ""),
     ] {
         let token = signed(&header, &json!({}));
         if header.kid.is_none() {
-            // One usable key: it is clear which is meant.
+            // There is a single usable key, so a token need not name it.
             assert!(verifier.verify(token.as_bytes(), &profile()).await.is_ok());
         } else {
             let why = denied(token).await;
@@ -214,7 +217,7 @@ async fn keys_that_change_are_found_and_unknown_ones_cost_the_issuer_nothing() {
     assert!(verify("one").await.is_err(), "it was withdrawn");
     assert_eq!(issuer.asked(), 2);
 
-    // While the issuer says nothing usable, what it said last counts, but not for ever.
+    // While the issuer publishes nothing usable, its last keys count, but not for ever.
     *issuer.keys.lock().unwrap() = json!("down");
     tokio::time::advance(Duration::from_secs(30 * 60)).await;
     verify("two").await.unwrap();
@@ -266,7 +269,7 @@ async fn whoever_has_no_token_is_told_where_to_get_one() {
     let strange = format!("http://{}/.well-known/oauth-protected-resource/other", server.address);
     assert_eq!(server.client.get(strange).send().await.unwrap().status(), 404);
 
-    // A session is the issuer's caller's, and the broker's own token goes on.
+    // A session belongs to one caller. The issuer's tokens and the broker's own work side by side.
     let params = json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": { "name": "t" } });
     let opened = server.post(call(0, "initialize", params.clone())).send().await.unwrap();
     assert_eq!(opened.status(), 200);

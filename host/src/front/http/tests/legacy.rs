@@ -1,4 +1,4 @@
-//! The eras with sessions.
+//! Tests of the legacy era, which has session ids.
 
 use super::*;
 use crate::front::http::admission::Admitted;
@@ -70,7 +70,7 @@ async fn headers_of_a_legacy_request_may_be_absent_and_never_contradict_the_body
 async fn a_session_is_bound_to_its_principal() {
     let server = Server::new().await;
     let session = server.initialize(json!({})).await;
-    // One token makes one principal, so the table is asked directly.
+    // The server has one token and so one principal; two principals are tested on the sessions directly.
     let sessions = Sessions::default();
     let (fake, _events) = Fake::new();
     let hello = crate::protocol::Json::of(&json!({ "protocolVersion": "2025-11-25" }));
@@ -109,7 +109,7 @@ async fn progress_comes_first_and_in_order() {
 }
 
 #[tokio::test]
-async fn a_stream_that_broke_goes_on_where_it_stopped() {
+async fn a_stream_that_broke_is_resumed_where_it_stopped() {
     let server = Server::new().await;
     let session = server.initialize(json!({})).await;
     let other = server.initialize(json!({})).await;
@@ -142,18 +142,18 @@ async fn a_stream_that_broke_goes_on_where_it_stopped() {
 }
 
 #[tokio::test]
-async fn an_answer_that_was_missed_is_had_later() {
+async fn a_stream_without_messages_can_be_resumed_and_stays_the_only_one() {
     let server = Server::new().await;
     let session = server.initialize(json!({})).await;
     let get = |after: Option<&str>| {
         let request = server.request(reqwest::Method::GET).header("mcp-session-id", &session);
         after.into_iter().fold(request, |request, after| request.header("last-event-id", after)).send()
     };
-    // The first event of a stream tells where it begins, so that one that says nothing yet can be taken up too.
+    // The first event of a stream gives its first id, so that a stream without messages can be resumed too.
     let mut stream = get(None).await.unwrap();
     let first = stream.chunk().await.unwrap().unwrap();
     assert_eq!(std::str::from_utf8(&first).unwrap(), "id: 1-0\nretry: 1000\ndata:\n\n");
-    // Whoever comes back takes it from whoever held it, and it stays one.
+    // The reader that resumes a stream takes it from the previous reader, and it stays the only stream.
     let resumed = get(Some("1-0")).await.unwrap();
     assert_eq!(stream.chunk().await.unwrap(), None);
     assert_eq!(get(None).await.unwrap().status(), 409);
@@ -179,7 +179,7 @@ async fn a_question_goes_out_on_the_stream_and_comes_back_by_post() {
 }
 
 #[tokio::test]
-async fn leaving_does_not_cancel_and_cancelling_does() {
+async fn disconnecting_does_not_cancel_a_legacy_call_and_a_cancellation_does() {
     let server = Server::new().await;
     let session = server.initialize(json!({})).await;
     let slow = |id: u64| {

@@ -1,4 +1,4 @@
-//! The stateless era.
+//! Tests of the modern era, which is stateless.
 
 use super::*;
 use crate::front::testing::meta;
@@ -23,7 +23,7 @@ async fn answer(request: reqwest::RequestBuilder) -> (u16, Value) {
 }
 
 #[tokio::test]
-async fn every_request_stands_for_itself() {
+async fn modern_requests_need_no_handshake_and_no_session_id() {
     let server = Server::new().await;
     let none = json!({});
     let (status, found) = answer(server.modern("server/discover", json!({}), &none)).await;
@@ -36,7 +36,7 @@ async fn every_request_stands_for_itself() {
     let forms = json!({ "elicitation": {} });
     let (_, asked) = answer(server.modern("tools/call", json!({ "name": "ask" }), &forms)).await;
     assert_eq!(asked["result"]["resultType"], "input_required");
-    // What a source shows may depend on what the client can do.
+    // A client with other capabilities gets another session: what a source shows may depend on them.
     server.events.expect("open default token test/1").await;
     let (status, unknown) = answer(server.modern("nonsense", json!({}), &none)).await;
     assert_eq!((status, &unknown["error"]["code"]), (404, &json!(-32601)));
@@ -45,7 +45,7 @@ async fn every_request_stands_for_itself() {
         let said = server.post(said).header("mcp-protocol-version", "2026-07-28").header("mcp-method", method);
         said.send().await.unwrap().status().as_u16()
     };
-    // One of the protocol's own concerns nobody; another goes to the session of whoever it says it is from.
+    // A notification of the protocol's own is ignored; any other goes to the session of the client that it names.
     assert_eq!(say("notifications/cancelled", json!({ "requestId": 1 })).await, 202);
     assert_eq!(say("notifications/x", json!({ "_meta": meta(&none) })).await, 202);
     server.events.expect("notifications/x").await;
@@ -55,12 +55,12 @@ async fn every_request_stands_for_itself() {
         let refused = server.request(method).header("mcp-protocol-version", "2026-07-28").send().await.unwrap();
         assert_eq!((refused.status().as_u16(), &refused.headers()["allow"]), (405, &"POST".parse().unwrap()));
     }
-    // All of it was one session.
+    // No request opened a session beyond these two.
     server.stop().await.expect("close").await;
 }
 
 #[tokio::test]
-async fn a_method_that_the_revision_has_no_more_is_not_found_whatever_its_headers() {
+async fn a_method_that_the_modern_revision_removed_is_not_found_whatever_its_headers() {
     let server = Server::new().await;
     for method in ["resources/subscribe", "resources/unsubscribe", "logging/setLevel", "tasks/result"] {
         let body = call(1, method, json!({ "uri": "mem://x", "_meta": meta(&json!({})) }));
@@ -109,7 +109,7 @@ async fn headers_that_disagree_with_the_body_are_refused() {
 }
 
 #[tokio::test]
-async fn leaving_cancels() {
+async fn disconnecting_cancels_a_modern_call() {
     let server = Server::new().await;
     let slow = server.modern("tools/call", json!({ "name": "slow" }), &json!({}));
     let left = tokio::spawn(slow.send());

@@ -1,4 +1,4 @@
-//! rmcp's client, in both eras.
+//! Tests with rmcp's client, in both eras.
 
 use rmcp::model::{CallToolRequestParams, ProtocolVersion};
 use rmcp::service::{ClientLifecycleMode, serve_client_with_lifecycle};
