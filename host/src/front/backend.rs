@@ -1,4 +1,4 @@
-//! What a front needs of the broker: the seam at which the protocol is tested without one.
+//! The broker as a front uses it: the interface behind which tests of the protocol put a fake.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::name::ProfileName;
 use crate::protocol::{Answer, Json, Method, Notification, RpcError};
 use crate::session::{ListPage, ServerInfo, Session};
 
-/// Opens sessions.
+/// A broker, which opens sessions.
 #[async_trait]
 pub(crate) trait Backend: Send + Sync {
     /// See [`Broker::open_session_of`].

@@ -1,4 +1,4 @@
-//! What is said on one agent's connection, in which order, and in which era. Knows no transport.
+//! The protocol on one agent's connection: which message may come when, in either era. Knows no transport.
 //!
 //! A front hands over each [`Message`] and gets a [`Step`]. Specification: MCP 2025-11-25 and 2026-07-28, "Lifecycle",
 //! "Cancellation", "Pagination", "Elicitation".
@@ -29,14 +29,14 @@ use crate::protocol::{
 };
 use crate::session::ServerInfo;
 
-/// In how many ways the client of one connection may describe itself. It has one name; what it can do may depend on what it
-/// asks for.
+/// How many descriptions of its client one connection may send, each of which gets a session. A client has one name,
+/// but may declare other capabilities for other requests.
 const MAX_DESKS: usize = 16;
 
-/// What a model should know before it uses us.
+/// The instructions for a model that is about to use the broker.
 const INSTRUCTIONS: &str = "Calls pass a policy and may be held until a person approves them.";
 
-/// That, and what the sources say.
+/// Returns these instructions, followed by those of the sources.
 fn instructions(offers: &ServerInfo) -> String {
     match &offers.instructions {
         Some(said) => format!("{INSTRUCTIONS}\n\n{said}"),
@@ -44,13 +44,13 @@ fn instructions(offers: &ServerInfo) -> String {
     }
 }
 
-/// What a message leads to.
+/// The step that a message leads to.
 pub(crate) enum Step {
     /// An answer that is ready.
     Answer(Response),
-    /// Nothing is answered.
+    /// No answer.
     Silence,
-    /// A request that takes time: the front drives it.
+    /// A request that takes time, which the front drives.
     Work(Work),
 }
 
@@ -63,11 +63,11 @@ pub(crate) struct AgentConnection {
 }
 
 enum State {
-    /// Nothing has decided the era yet.
+    /// No request has decided the era yet.
     Fresh,
     Legacy(Legacy),
     Modern {
-        /// A session for each way in which the agent describes itself.
+        /// A session for each description that the agent has sent of itself.
         handles: Vec<(agent::Agent, SessionHandle)>,
         calls: Calls,
     },
@@ -78,11 +78,12 @@ impl AgentConnection {
         Self { backend, profile, principal, state: State::Fresh }
     }
 
-    /// Takes a message. What belongs to the request goes to `out`. Not cancellation safe: a session may have been opened.
+    /// Takes a message. Messages that belong to the request go to `out`. Not cancellation safe: a session may have been
+    /// opened.
     pub(crate) async fn accept(&mut self, message: Message, out: &Out) -> Step {
         match (&self.state, message) {
             (State::Legacy(legacy), Message::Notification(said)) if said.method == Method::NotificationsInitialized => {
-                // Before it the agent expects nothing.
+                // Before this notification the agent expects no messages.
                 legacy.attach(out.clone());
                 Step::Silence
             }
@@ -100,7 +101,7 @@ impl AgentConnection {
                 Step::Silence
             }
             (State::Modern { handles, .. }, Message::Notification(notification)) => {
-                // Who says nothing of itself is the one that spoke first.
+                // A notification without a known description counts as from the client that was described first.
                 let client = ClientInfo::from_meta(notification.params.as_ref(), TransportKind::Pipe).ok();
                 let known =
                     handles.iter().find(|(agent, _)| client.as_ref().is_some_and(|client| client.agent == *agent));
@@ -168,7 +169,8 @@ impl AgentConnection {
         Ok(modern::serve(&handle, &client, request, out, calls))
     }
 
-    /// The agent sends nothing any more, so it answers no question either. What goes on for ever ends by itself.
+    /// Notes that the agent sends nothing any more: open questions fail, and modern requests without an end of their
+    /// own end.
     pub(crate) fn hang_up(&self) {
         match &self.state {
             State::Fresh => {}
@@ -198,14 +200,14 @@ impl AgentConnection {
     }
 }
 
-/// The answer to bytes that are no message, with the id if there is one to be read.
+/// Returns the answer to bytes that are not a message, with the id if one can be read.
 pub(crate) fn malformed(text: &bytes::Bytes, error: &MessageError) -> Response {
     let id = Json::parse(text.clone()).ok().filter(|json| json.get("method").is_some()).and_then(|json| json.get("id"));
     let id = id.and_then(|id| Id::from_json(id.as_str()).ok());
     Response::error(id, &RpcError::new(error.code(), error.to_string()))
 }
 
-/// The answer to a method that the agent's era does not have.
+/// Returns the answer to a method that the agent's era does not have.
 pub(crate) fn unknown(request: Request) -> Response {
     let (method, modern) = (&request.method, revision::MODERN);
     let why = format!("method {method:?} is not served here: {modern} and the revisions with `initialize` do not mix");

@@ -21,19 +21,19 @@ use crate::broker::Broker;
 use crate::name::ProfileName;
 use crate::protocol::{Message, MessageError};
 
-/// Who calls over stdio: whoever started us.
+/// The principal over stdio: the local user, who started the broker.
 const PRINCIPAL: &str = "local";
 
-/// Messages that may wait while one before them is taken in. An agent that sends more is read when that is done.
+/// How many messages are read ahead while one before them is being taken. Further ones are read when that is done.
 const MAX_AHEAD: usize = 16;
 
-/// Serves one agent until it closes `input` or `shutdown` is ready. Calls that are open then get [`DRAIN`] to end, and those that
-/// do not are answered with an error that says so; the session is closed.
+/// Serves one agent until it closes `input` or `shutdown` is ready. Open calls then have [`DRAIN`] to end; those that
+/// do not are answered with an error that says so. The session is closed.
 ///
 /// Dropping the future cancels the open calls and leaves the session open in the ledger.
 ///
 /// # Errors
-/// If `input` or `output` fails otherwise than by being closed.
+/// If `input` or `output` fails in another way than by being closed.
 pub async fn serve_stdio(
     broker: Broker,
     profile: ProfileName,
@@ -67,13 +67,13 @@ pub(crate) async fn serve(
         tracing::warn!(open = calls.len(), "calls that are still open are cut");
         agent.cut();
         let answered = async { while calls.join_next().await.is_some() {} };
-        // An agent that does not read its answers has gone.
+        // An agent that does not read its answers is not waited for.
         let _ = tokio::time::timeout(LAST_WORD, answered).await;
     }
     calls.shutdown().await;
     agent.close(DRAIN).await;
 
-    // With the last sender gone the writer ends when the queue is empty, unless the agent does not read.
+    // Without senders the writer ends when the queue is empty, unless the agent does not read.
     drop((out, agent));
     let written = tokio::time::timeout(DRAIN, writer.join_next()).await.ok().flatten();
     let written = written.and_then(Result::ok).unwrap_or(Ok(()));
@@ -83,7 +83,7 @@ pub(crate) async fn serve(
 /// An input that ends when a future is ready.
 struct Until<'a, R, F> {
     input: R,
-    /// None once it was ready.
+    /// `None` once it was ready.
     end: Option<Pin<&'a mut F>>,
 }
 
@@ -102,7 +102,7 @@ impl<R: AsyncRead + Unpin, F: Future<Output = ()>> AsyncRead for Until<'_, R, F>
     }
 }
 
-/// Takes lines until there are no more, or nobody reads the answers.
+/// Takes lines until there are no more, or the output is closed.
 async fn converse<R: AsyncRead + Unpin>(
     agent: &mut AgentConnection,
     calls: &mut JoinSet<()>,
@@ -147,8 +147,8 @@ async fn converse<R: AsyncRead + Unpin>(
     }
 }
 
-/// What the agent sends, some of it read while a message before it is taken in: `initialize` takes as long as the slowest source,
-/// and an agent that has given up is not kept waiting for.
+/// The agent's input, some of it read ahead while a message is being taken: `initialize` takes as long as the slowest
+/// source, and must not keep the front from noticing that the agent has given up.
 struct Input<R> {
     lines: Lines<R>,
     ahead: VecDeque<Line>,
@@ -156,7 +156,7 @@ struct Input<R> {
 }
 
 impl<R: AsyncRead + Unpin> Input<R> {
-    /// The next line; None at the end. Cancellation safe.
+    /// Returns the next line, or `None` at the end. Cancellation safe.
     async fn next(&mut self) -> io::Result<Option<Line>> {
         match self.ahead.pop_front() {
             None if !self.ended => self.lines.next().await,
@@ -164,8 +164,8 @@ impl<R: AsyncRead + Unpin> Input<R> {
         }
     }
 
-    /// Waits until a message is taken in. None if the agent has gone: if nobody reads the answers, or if it has sent its last and
-    /// it takes longer than [`DRAIN`] from there.
+    /// Reads ahead until a message has been taken. Returns `None` if the agent has disconnected: if the output is
+    /// closed, or if the input has ended and the message takes longer than [`DRAIN`] from then on.
     async fn meanwhile<T>(&mut self, taken_in: impl Future<Output = T>, out: &Out) -> io::Result<Option<T>> {
         let mut taken_in = pin!(taken_in);
         while !self.ended {
@@ -183,7 +183,7 @@ impl<R: AsyncRead + Unpin> Input<R> {
     }
 }
 
-/// Writes messages until nobody sends any more; flushes whenever none waits.
+/// Writes messages until all senders are gone. Flushes whenever no message waits.
 async fn write(mut queue: mpsc::Receiver<Message>, mut output: impl AsyncWrite + Unpin) -> io::Result<()> {
     while let Some(message) = queue.recv().await {
         for piece in message.to_chunks() {

@@ -1,4 +1,4 @@
-//! A broker of a few tools that tells what happens to it.
+//! A fake broker with a few tools, which reports what happens to it.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::name::ProfileName;
 use crate::protocol::{Answer, Json, Method, Notification, RpcError};
 use crate::session::{ListPage, ServerInfo};
 
-/// What the broker under test was asked, in order.
+/// The events that a fake broker reports, in order.
 pub(crate) struct Events(Mutex<mpsc::UnboundedReceiver<String>>);
 
 impl Events {
@@ -24,13 +24,14 @@ impl Events {
     }
 }
 
-/// Opens sessions with the tools `echo`, `slow`, `progress` and `ask`; for a client named `stuck`, never.
+/// A fake broker whose sessions have the tools `echo`, `slow`, `progress` and `ask`. The session of a client named
+/// `stuck` never says what it offers.
 #[derive(Clone)]
 pub(crate) struct Fake {
     events: mpsc::UnboundedSender<String>,
     /// Lets `slow` end.
     pub(crate) release: Arc<Notify>,
-    /// It never knows what it offers.
+    /// Whether it never says what it offers.
     stuck: bool,
 }
 
@@ -57,7 +58,7 @@ impl Backend for Fake {
     }
 }
 
-/// A tool as the fake shows it: with a field and a spelling that a typed model would lose.
+/// A tool as the fake lists it, with a field and a spelling that a typed model would lose.
 pub(crate) const ECHO: &str = r#"{"name":"echo", "inputSchema":{"type":"object"},"x-vendor":1E+40}"#;
 
 #[async_trait]
@@ -158,12 +159,12 @@ impl Drop for SayOnDrop {
     }
 }
 
-/// A profile.
+/// Returns the profile of the tests.
 pub(crate) fn profile() -> ProfileName {
     "default".parse().unwrap()
 }
 
-/// What a modern request carries.
+/// Returns the `_meta` of a modern request.
 pub(crate) fn meta(capabilities: &serde_json::Value) -> serde_json::Value {
     serde_json::json!({
         "io.modelcontextprotocol/protocolVersion": "2026-07-28",

@@ -11,7 +11,7 @@ use super::contact::AgentChannel;
 use crate::protocol::{Answer, Id, Json, Response, RpcError};
 use crate::sync::{Mutex, MutexGuard};
 
-/// The calls that are open, by the agent's ids and the stream within which these are unique.
+/// The calls that are open, by the agent's ids and by the stream within which these are unique.
 #[derive(Clone, Default)]
 pub(crate) struct Calls {
     shared: Arc<Shared>,
@@ -24,21 +24,21 @@ struct Shared {
     last_stream: AtomicU64,
 }
 
-/// What ends each open call: sent to, it is cut; dropped, it is cancelled. None where that has happened and the call has not
-/// ended yet.
+/// The sender that ends each open call: a message through it cuts the call, dropping it cancels the call. `None` once
+/// that has happened and until the call has ended.
 type Open = HashMap<(u64, Id), Option<oneshot::Sender<()>>>;
 
 impl Calls {
-    /// Returns the same calls for another stream, which has ids of its own.
+    /// Returns a handle to the same calls for another stream, which has ids of its own.
     pub(crate) fn stream(&self) -> Self {
         let stream = self.shared.last_stream.fetch_add(1, Ordering::Relaxed) + 1;
         Self { shared: self.shared.clone(), stream }
     }
 
-    /// Enters a call. `line` is told when a source gets it, if one does.
+    /// Adds a call. `line` is the agent's channel, which notes whether a source may have the call.
     ///
     /// # Errors
-    /// If the agent has a call of that id open already: its answers could not be told apart.
+    /// If the agent already has an open call with that id: the answers could not be told apart.
     pub(crate) fn open(
         &self,
         id: Id,
@@ -57,7 +57,7 @@ impl Calls {
         Ok(Work { future, ended, open: Entry { key, calls: self.clone() }, slot, line })
     }
 
-    /// `notifications/cancelled`: drops the call it names, if that is still open.
+    /// Cancels the call that `notifications/cancelled` names, if that is still open.
     pub(crate) fn cancel(&self, params: Option<&Json>) {
         let id = params.and_then(|params| params.get("requestId")).and_then(|id| Id::from_json(id.as_str()).ok());
         if let Some(id) = id
@@ -68,12 +68,12 @@ impl Calls {
         }
     }
 
-    /// Drops every call.
+    /// Cancels every call.
     pub(crate) fn cancel_all(&self) {
         self.lock().values_mut().for_each(|call| *call = None);
     }
 
-    /// Drops every call, of all streams, and answers each with an error that says so.
+    /// Cuts every call, of all streams: each is dropped, and answered with an error that says so.
     pub(crate) fn cut(&self) {
         for call in self.lock().values_mut() {
             // A call that has just ended needs no answer of this kind.
@@ -86,7 +86,7 @@ impl Calls {
     }
 }
 
-/// A request that takes time. The front drives it, on a task of its own; dropping it cancels.
+/// A request that takes time. The front drives it; dropping it cancels the call.
 pub(crate) struct Work {
     future: BoxFuture<'static, Answer>,
     ended: oneshot::Receiver<()>,
@@ -96,7 +96,7 @@ pub(crate) struct Work {
 }
 
 impl Work {
-    /// The response; None if the agent cancelled, and so expects none.
+    /// Runs the call and returns the response, or `None` if the agent cancelled, and so expects none.
     pub(crate) async fn run(self) -> Option<Response> {
         let Self { future, ended, open, slot, line } = self;
         let answer = tokio::select! {
@@ -110,7 +110,7 @@ impl Work {
     }
 }
 
-/// The answer to a call that did not end before the broker had to.
+/// Returns the answer to a call that had not ended when the broker stopped.
 fn cut(handed_over: bool) -> Answer {
     let (code, message) = match handed_over {
         true => {
@@ -123,7 +123,7 @@ fn cut(handed_over: bool) -> Answer {
     Answer::Error(Json::of(&error))
 }
 
-/// Leaves the table with the call, however that ends.
+/// The entry of a call in the table, which is removed however the call ends.
 struct Entry {
     key: (u64, Id),
     calls: Calls,

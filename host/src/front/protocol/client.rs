@@ -1,4 +1,4 @@
-//! What a client says about itself: once in `initialize`, or in the `_meta` of each modern request.
+//! A client's description of itself: once in `initialize`, or in the `_meta` of each modern request.
 
 use crate::agent::{Agent, Elicitation, TransportKind};
 use crate::protocol::{Era, Json, RpcError, meta, revision};
@@ -15,7 +15,7 @@ pub(crate) struct ClientInfo {
 }
 
 impl ClientInfo {
-    /// From the `params` of `initialize`, with the version that was settled on.
+    /// Reads the `params` of `initialize`, and returns the client with the negotiated version.
     pub(crate) fn from_initialize(
         params: Option<&Json>,
         transport: TransportKind,
@@ -41,7 +41,7 @@ impl ClientInfo {
         Ok((Self { agent, elicitation }, version))
     }
 
-    /// From the `_meta` of a modern request.
+    /// Reads the `_meta` of a modern request.
     ///
     /// # Errors
     /// -32602 if `_meta` lacks what every request must carry; -32022 if its version is not served.
@@ -72,12 +72,12 @@ impl ClientInfo {
     }
 }
 
-/// The protocol version that a request carries in its `_meta`.
+/// Returns the protocol version that a request carries in its `_meta`.
 pub(crate) fn meta_version(params: Option<&Json>) -> Option<String> {
     params?.get("_meta")?.get_str(meta::PROTOCOL_VERSION)
 }
 
-/// Says which versions are served to a request that asked for another.
+/// Returns the error for a request with another version, which says which versions are served.
 pub(crate) fn unsupported(requested: &str) -> RpcError {
     let requested: String = requested.chars().take(32).collect();
     RpcError::new(RpcError::UNSUPPORTED_VERSION, format!("protocol version {requested:?} is not served here"))
@@ -88,7 +88,7 @@ fn missing(key: &str) -> RpcError {
     RpcError::new(RpcError::INVALID_PARAMS, format!("request `_meta` lacks {key:?}, which every request must carry"))
 }
 
-/// Whether forms may be put to a person: `elicitation` is there and, where it lists modes, lists `form`.
+/// Reports whether forms may be put to a person: `elicitation` is there and, where it lists modes, lists `form`.
 fn elicits(capabilities: &Json) -> bool {
     capabilities.get("elicitation").is_some_and(|modes| {
         let object = modes.as_bytes().first() == Some(&b'{');

@@ -1,4 +1,4 @@
-//! Reaching the agent while one of its calls is open: progress, and questions that a person answers.
+//! The channel to an agent: progress of its calls, notifications, and questions that a person answers.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,22 +13,23 @@ use crate::sync::Mutex;
 
 use super::client::ClientInfo;
 
-/// Where messages to the agent go that belong to one request: the connection (stdio) or the response's stream (HTTP).
+/// The sender of messages to the agent that belong to one request, over the connection (stdio) or the response's stream
+/// (HTTP).
 pub(crate) type Out = mpsc::Sender<Message>;
 
-/// How many messages may wait for a slow agent before whoever writes waits too.
+/// How many messages may wait for a slow agent before their sender waits too.
 pub(crate) const OUT_QUEUE: usize = 64;
 
-/// How many questions may be open at one agent. Each holds a call open; a person answers one at a time.
+/// How many questions may be open at one agent. Each holds a call open, and a person answers one at a time.
 pub(crate) const MAX_ASKS: usize = 64;
 
-/// The agent, as one open call reaches it.
+/// The agent, as it is reached for one open call, or for messages that belong to no call.
 pub(crate) struct AgentChannel {
     out: Out,
     era: Era,
     elicitation: Elicitation,
     asks: Asks,
-    /// Of the agent's request; None for what belongs to no request.
+    /// The id of the agent's request, or `None` for messages that belong to no request.
     id: Option<Id>,
     /// Whether a source may have the call.
     handed_over: AtomicBool,
@@ -40,7 +41,7 @@ impl AgentChannel {
         Self { out, era: client.agent.era, elicitation: client.elicitation, asks, id, handed_over }
     }
 
-    /// Whether a source may have the call.
+    /// Reports whether a source may have the call.
     pub(crate) fn is_handed_over(&self) -> bool {
         self.handed_over.load(Ordering::Relaxed)
     }
@@ -49,7 +50,7 @@ impl AgentChannel {
 #[async_trait]
 impl AgentPeer for AgentChannel {
     async fn notify(&self, notification: Notification) {
-        // An agent that has gone needs no progress.
+        // An agent that has disconnected needs no progress.
         let _ = self.out.send(Message::Notification(notification)).await;
     }
 
@@ -73,7 +74,7 @@ impl AgentPeer for AgentChannel {
 
     async fn request(&self, method: &Method, params: Option<Json>) -> Answer {
         if self.era == Era::Modern {
-            return refusal("an agent of this era is asked by `input_required` alone");
+            return refusal("an agent of this era is asked only by `input_required`");
         }
         let mut ask = match self.asks.open(self.out.clone()) {
             Ok(ask) => ask,
@@ -118,8 +119,8 @@ struct Waiting {
 }
 
 impl Asks {
-    /// Takes a response of the agent to the call that waits for it. One that nobody waits for is dropped: its question
-    /// was withdrawn, or it was never asked.
+    /// Passes a response of the agent to the call that waits for it. A response that no call waits for is dropped: its
+    /// question was withdrawn, or it was never asked.
     pub(crate) fn settle(&self, response: Response) {
         let Some(number) = response.id.as_ref().and_then(Id::as_number) else { return };
         let waiting = self.lock().asks.remove(&number);
@@ -128,7 +129,7 @@ impl Asks {
         }
     }
 
-    /// Nobody will answer any more: the agent has gone.
+    /// Fails the open questions and all later ones, because the agent has disconnected.
     pub(crate) fn close(&self) {
         let mut waiting = self.lock();
         waiting.closed = true;
@@ -155,7 +156,7 @@ impl Asks {
     }
 }
 
-/// One open question. Dropped unanswered, it is withdrawn at the agent.
+/// One open question. If it is dropped without an answer, it is withdrawn at the agent.
 struct Ask {
     id: Id,
     number: u64,
@@ -173,7 +174,7 @@ impl Drop for Ask {
         self.asks.lock().asks.remove(&self.number);
         let params = Json::of(&serde_json::json!({ "requestId": self.number }));
         let withdrawn = Notification { method: Method::NotificationsCancelled.to_owned(), params: Some(params) };
-        // Best effort: an agent too slow to be told keeps a question whose answer is dropped.
+        // Best effort: an agent that is too slow to be told keeps the question, and its answer is dropped.
         let _ = self.out.try_send(Message::Notification(withdrawn));
     }
 }

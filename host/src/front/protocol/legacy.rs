@@ -1,4 +1,4 @@
-//! An agent of the eras that begin with `initialize` (2024-11-05 to 2025-11-25).
+//! An agent of the legacy era, which begins with `initialize` (2024-11-05 to 2025-11-25).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,10 +23,10 @@ pub(crate) struct Legacy {
 }
 
 impl Legacy {
-    /// Opens a session for an `initialize` request; gives the result to answer with.
+    /// Opens a session for an `initialize` request. Returns the agent and the result to answer with.
     ///
     /// # Errors
-    /// A request without a version; a session that cannot be opened.
+    /// If the request has no version, or the session cannot be opened.
     pub(crate) async fn open(
         backend: &dyn Backend,
         profile: &ProfileName,
@@ -47,7 +47,7 @@ impl Legacy {
         Ok((agent, Json::of(&result)))
     }
 
-    /// Takes a message of the agent. What belongs to the request goes to `out`.
+    /// Takes a message of the agent. Messages that belong to the request go to `out`.
     pub(crate) fn accept(&self, message: Message, out: &Out) -> Step {
         match message {
             Message::Request(request) => self.request(request, out),
@@ -65,7 +65,7 @@ impl Legacy {
     fn request(&self, request: Request, out: &Out) -> Step {
         match &request.method {
             Method::Ping => Step::Answer(Response::result(request.id, Json::empty_object())),
-            // Of the other era.
+            // A method of the modern era.
             method if method.is_modern_only() => Step::Answer(unknown(request)),
             Method::Initialize => {
                 let error = RpcError::new(RpcError::INVALID_REQUEST, "this session is initialised already");
@@ -81,23 +81,23 @@ impl Legacy {
     fn notification(&self, notification: &Notification) {
         match &notification.method {
             Method::NotificationsCancelled => self.calls.cancel(notification.params.as_ref()),
-            // Each connection to a source has its own.
+            // Each connection to a source has a notification of its own.
             Method::NotificationsInitialized => {}
             _ => self.handle.notified(notification),
         }
     }
 
-    /// Whether it takes events that have an id and no data.
+    /// Reports whether the agent accepts events that have an id and no data.
     pub(crate) fn takes_empty_events(&self) -> bool {
         revision::has_empty_events(self.version)
     }
 
-    /// What belongs to no call goes to `out` from now on.
+    /// Sends what belongs to no call to `out` from now on.
     pub(crate) fn attach(&self, out: Out) {
         self.handle.attach(Arc::new(self.line(out, None)));
     }
 
-    /// Nobody listens to what belongs to no call.
+    /// Drops what belongs to no call from now on.
     pub(crate) fn detach(&self) {
         self.handle.attach(Arc::new(NoAgent));
     }
@@ -106,7 +106,7 @@ impl Legacy {
         AgentChannel::new(out, &self.client, self.asks.clone(), id)
     }
 
-    /// The agent answers no question any more.
+    /// Fails the agent's open questions and all later ones.
     pub(crate) fn hang_up(&self) {
         self.asks.close();
     }

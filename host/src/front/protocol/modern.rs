@@ -1,4 +1,4 @@
-//! An agent of the stateless era (2026-07-28): every request says who it is from.
+//! An agent of the modern era (2026-07-28), which is stateless: every request names its client.
 
 use std::time::Duration;
 
@@ -23,8 +23,8 @@ async fn discover(handle: SessionHandle) -> Answer {
     })))
 }
 
-/// Whether an agent that begins with `server/discover` is told that there is no such method: the one source behind the front
-/// speaks the older eras alone, and an agent that can speak them finds more of it there. A session that nobody uses ends then.
+/// Reports whether `server/discover` is answered as an unknown method: the one source behind the front speaks only the
+/// legacy era, and an agent that speaks it too gets more of that source there. Ends a session that no request uses.
 pub(crate) async fn is_refused(handle: &SessionHandle, request: &Request) -> bool {
     let refused = request.method == Method::ServerDiscover && handle.offers().await.only_era == Some(Era::Legacy);
     if refused && handle.is_unused() {
@@ -33,7 +33,7 @@ pub(crate) async fn is_refused(handle: &SessionHandle, request: &Request) -> boo
     refused
 }
 
-/// What it is told.
+/// Returns the error for a `server/discover` that is refused.
 pub(crate) fn refusal() -> RpcError {
     let why = format!(
         "method {:?} is not served here: the one source behind this broker begins with `initialize`",
@@ -50,7 +50,7 @@ pub(crate) fn serve(handle: &SessionHandle, client: &ClientInfo, request: Reques
     if request.method.is_removed_from_modern() {
         return Step::Answer(unknown(request));
     }
-    // A server asks nothing by a request of its own in this era, so no answer is ever waited for.
+    // In this era a server sends no requests of its own, so no answer is ever awaited.
     let line = AgentChannel::new(out.clone(), client, Asks::default(), Some(request.id.clone()));
     handle.serve(Era::Modern, request, line, calls)
 }

@@ -1,4 +1,4 @@
-//! Lists in pages.
+//! Pages of lists.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
@@ -7,14 +7,14 @@ use crate::item::ItemKind;
 use crate::protocol::{Era, Json, RpcError};
 use crate::session::ListPage;
 
-/// How many items one page of a list holds. Beyond what most clients use, so that in practice there is one page.
+/// How many items one page of a list holds. More than most clients use, so that in practice there is one page.
 const PAGE: usize = 1_000;
 
-/// The page of a list that `params.cursor` leads to: each item with the bytes that its source gave, and what else stands in the
-/// result of the only source.
+/// Returns the page of a list that `params.cursor` leads to: each item with the bytes that its source gave, and the
+/// other members of the source's result if there is only one source.
 ///
 /// # Errors
-/// A cursor that this session did not give.
+/// If this session did not give the cursor.
 pub(super) fn page(era: Era, kind: ItemKind, list_page: &ListPage, params: &Json) -> Result<Json, RpcError> {
     let items = &*list_page.items;
     let start = match params.get("cursor").filter(|cursor| *cursor != Json::null()) {

@@ -1,4 +1,4 @@
-//! One open session as the protocol uses it: the methods that both eras have, and the limit on open calls.
+//! An open session as the protocol uses it: the methods that both eras have, and the limit on open calls.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,10 +15,10 @@ use crate::item::ItemKind;
 use crate::protocol::{Answer, Era, Id, Json, Method, Notification, Request, Response, RpcError};
 use crate::session::ServerInfo;
 
-/// How many calls one session may have open. An agent runs a handful at once; more is a loop that has run away.
+/// How many calls one session may have open. An agent runs a handful at once; more is a runaway loop.
 pub(crate) const MAX_CALLS: u32 = 64;
 
-/// An open session.
+/// A handle to an open session. Clones share the session and its limit.
 #[derive(Clone)]
 pub(crate) struct SessionHandle {
     run: Arc<dyn Run>,
@@ -30,42 +30,42 @@ impl SessionHandle {
         Self { run, slots: Arc::new(Semaphore::new(MAX_CALLS as usize)) }
     }
 
-    /// The tools of the session.
+    /// Returns the tools of the session.
     pub(crate) async fn tools(&self) -> Result<Arc<[Json]>, RpcError> {
         Ok(self.run.list(ItemKind::Tool).await?.items)
     }
 
-    /// What the session's sources can do.
+    /// Returns what the session's sources can do.
     pub(crate) async fn offers(&self) -> ServerInfo {
         self.run.offers().await
     }
 
-    /// A notification of the agent that is not for the broker itself.
+    /// Passes on a notification of the agent that is not for the broker itself.
     pub(crate) fn notified(&self, notification: &Notification) {
         self.run.notified(notification);
     }
 
-    /// The agent listens to what belongs to no call.
+    /// Sets the peer that gets what belongs to no call from now on.
     pub(crate) fn attach(&self, contact: Arc<dyn AgentPeer>) {
         self.run.attach(contact);
     }
 
-    /// Ends what goes on for ever by itself.
+    /// Ends the requests that would go on for ever, such as `subscriptions/listen`.
     pub(crate) fn quiet(&self) {
         self.run.quiet();
     }
 
-    /// Whether the run has ended, as it does when a source cannot be discovered.
+    /// Reports whether the run has ended, as it does when a source cannot be discovered.
     pub(crate) fn ended(&self) -> bool {
         self.run.ended()
     }
 
-    /// Whether no request is open.
+    /// Reports whether no request is open.
     pub(crate) fn is_unused(&self) -> bool {
         self.slots.available_permits() == MAX_CALLS as usize
     }
 
-    /// Starts a request that is for the session.
+    /// Starts a request for the session.
     pub(crate) fn serve(&self, era: Era, request: Request, line: AgentChannel, calls: &Calls) -> Step {
         let Request { id, method, params } = request;
         let (run, params) = (self.run.clone(), params.unwrap_or_else(Json::empty_object));
@@ -81,7 +81,7 @@ impl SessionHandle {
         self.work(id, future, calls, Some(line))
     }
 
-    /// Starts something that takes time. `line` is told when a source gets it, if one does.
+    /// Starts work that takes time. `line` is the agent's channel, which notes whether a source may have the call.
     pub(crate) fn work(
         &self,
         id: Id,

@@ -1,4 +1,4 @@
-//! Line framing with a cap: an endless line costs no memory and does not end the conversation.
+//! Line framing with a limit: a line without end costs no memory and does not end the connection.
 
 use std::io;
 
@@ -10,9 +10,9 @@ use crate::protocol::make_room;
 /// One line of input.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Line {
-    /// Without its line feed; never blank.
+    /// A line without its line feed; never blank.
     Text(Bytes),
-    /// Longer than the cap; skipped. The size in bytes.
+    /// A line longer than the limit, which was skipped. The size in bytes.
     TooLong(usize),
 }
 
@@ -21,7 +21,7 @@ pub(crate) struct Lines<R> {
     input: BufReader<R>,
     max: usize,
     held: Vec<u8>,
-    /// The bytes of this line that were dropped, once it was longer than `max`.
+    /// How many bytes of the current line were dropped, once it was longer than `max`.
     skipped: usize,
 }
 
@@ -30,12 +30,12 @@ impl<R: AsyncRead + Unpin> Lines<R> {
         Self { input: BufReader::with_capacity(64 * 1024, input), max, held: Vec::new(), skipped: 0 }
     }
 
-    /// The cap, in bytes.
+    /// Returns the limit, in bytes.
     pub(crate) fn max(&self) -> usize {
         self.max
     }
 
-    /// The next line that is not blank; None at the end. Cancellation safe.
+    /// Returns the next line that is not blank, or `None` at the end. Cancellation safe.
     pub(crate) async fn next(&mut self) -> io::Result<Option<Line>> {
         loop {
             let read = self.input.fill_buf().await?;
@@ -62,7 +62,7 @@ impl<R: AsyncRead + Unpin> Lines<R> {
                         }
                     }
                     0 => {
-                        // What it did not need goes back.
+                        // Gives back the capacity that the line does not need.
                         text.shrink_to_fit();
                         return Ok(Some(Line::Text(text.into())));
                     }

@@ -9,7 +9,7 @@ use tokio::task::JoinHandle;
 use super::*;
 use crate::front::testing::{ECHO, Events, Fake, meta, profile};
 
-/// The far end of a stdio front.
+/// The agent's end of a stdio front.
 struct Peer {
     input: WriteHalf<DuplexStream>,
     output: tokio::io::Lines<BufReader<ReadHalf<DuplexStream>>>,
@@ -95,7 +95,7 @@ async fn a_legacy_conversation_keeps_every_byte() {
 }
 
 #[tokio::test]
-async fn the_lifecycle_is_kept() {
+async fn requests_before_and_after_initialize_follow_the_lifecycle() {
     let mut peer = Peer::new();
     assert_eq!(peer.ask(1, "tools/list", json!({})).await["error"]["code"], -32600);
     assert_eq!(peer.ask(2, "ping", json!({})).await["result"], json!({}));
@@ -114,7 +114,7 @@ async fn the_lifecycle_is_kept() {
 }
 
 #[tokio::test]
-async fn what_is_no_message_is_answered_and_forgotten() {
+async fn what_is_not_a_message_is_answered_with_an_error_and_the_connection_goes_on() {
     let mut peer = Peer::initialized("2025-11-25", json!({})).await;
     peer.send("{nonsense").await;
     assert_eq!(
@@ -185,7 +185,7 @@ async fn a_question_reaches_the_person_and_the_answer_the_call() {
     peer.send(&answer.to_string()).await;
     assert_eq!(peer.next().await["result"]["answer"], json!({ "action": "accept" }));
 
-    // A refusal by the client, a withdrawn question, and an agent that has gone.
+    // A refusal by the client, a withdrawn question, and an agent that has disconnected.
     peer.request(2, "tools/call", json!({ "name": "ask" })).await;
     let question = peer.next().await;
     let error = json!({ "jsonrpc": "2.0", "id": question["id"], "error": { "code": -32601, "message": "no" } });
@@ -233,7 +233,7 @@ async fn a_modern_conversation_needs_no_handshake() {
     assert_eq!(peer.ask(3, "tools/call", call).await["result"]["resultType"], "complete");
     let call = json!({ "name": "ask", "_meta": meta(&json!({ "elicitation": { "form": {} } })) });
     assert_eq!(peer.ask(4, "tools/call", call).await["result"]["resultType"], "input_required");
-    // What a source shows may depend on what the client can do.
+    // A client with other capabilities gets another session: what a source shows may depend on them.
     peer.events.expect("open default local test/1").await;
     assert_eq!(peer.ask(5, "tools/list", json!({})).await["error"]["code"], -32602);
     let mut other = meta(&json!({}));
@@ -251,7 +251,7 @@ async fn a_modern_conversation_needs_no_handshake() {
 }
 
 #[tokio::test]
-async fn a_call_may_end_after_the_agent_has_said_its_last() {
+async fn a_call_may_end_after_the_agent_closed_its_input() {
     let mut peer = Peer::initialized("2025-11-25", json!({})).await;
     peer.request(1, "tools/call", json!({ "name": "slow" })).await;
     peer.events.expect("slow").await;
@@ -264,7 +264,7 @@ async fn a_call_may_end_after_the_agent_has_said_its_last() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_does_not_end_is_cut_and_told_so_and_the_session_closed() {
+async fn a_call_that_does_not_end_is_cut_with_an_error_and_the_session_closes() {
     let mut peer = Peer::initialized("2025-11-25", json!({})).await;
     peer.request(1, "tools/call", json!({ "name": "slow" })).await;
     peer.events.expect("slow").await;
@@ -284,7 +284,7 @@ async fn an_agent_that_gives_up_while_its_session_is_opened_is_noticed() {
     peer.events.expect("open default local stuck").await;
     peer.send(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#).await;
     tokio::io::AsyncWriteExt::shutdown(&mut peer.input).await.unwrap();
-    // The clock runs when all wait.
+    // The paused clock advances when all tasks wait.
     let noticed = tokio::time::timeout(DRAIN * 2, peer.events.expect("dropped")).await;
     assert!(noticed.is_ok(), "it is waited for for ever");
     peer.served.await.unwrap().unwrap();
