@@ -1,7 +1,8 @@
-//! The configuration: `portcullis.toml`, parsed strictly into types that hold every invariant.
+//! The configuration, `portcullis.toml`, parsed strictly into types that uphold every invariant.
 //!
-//! `Raw` (what is written, strict serde) becomes [`Config`] (what holds) in one step that collects every problem. Whether
-//! files, programs and hosts exist is not asked here.
+//! The `Raw` types (the file as written, read by strict serde) become a [`Config`] (validated values) in one step that
+//! collects every problem. This step does not ask whether programs and hosts exist, and looks at the disk only to point
+//! out a relative argument that would not be found.
 
 mod build;
 mod builder;
@@ -53,44 +54,44 @@ use crate::name::{ProfileName, SourceName};
 use crate::protocol::Era;
 use crate::secret::Value;
 
-/// The longest file: a thousand times an ordinary one, and parsed in milliseconds.
+/// The largest configuration file, in bytes: a thousand times an ordinary one, and still parsed in milliseconds.
 pub const MAX_FILE_BYTES: u64 = 1 << 20;
 
-/// Everything the broker is told. Paths are absolute.
+/// The complete configuration of a broker. Paths are absolute.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// The file it came from; None for a configuration made in memory.
+    /// The file it was read from, or `None` for a configuration made in memory.
     pub file: Option<PathBuf>,
-    /// Ledger, lock, packages, sockets. Created 0700.
+    /// The data folder: ledger, lock file, packages, sockets. Created with mode 0700.
     pub data_dir: PathBuf,
-    /// The state folder of the user, with compiled code. No file names it: [`Config::load`] takes [`user_state_dir`]. None means
-    /// that compiled code is kept in memory only.
+    /// The user's state folder, which keeps compiled code. No configuration key sets it: [`Config::load`] uses
+    /// [`user_state_dir`]. `None` keeps compiled code in memory only.
     pub state_dir: Option<PathBuf>,
-    /// The HTTP front.
+    /// The settings of the HTTP front.
     pub serve: ServeConfig,
-    /// Where spans go; None means that there are none.
+    /// Where spans are sent, or `None` to record none.
     pub telemetry: Option<TelemetryConfig>,
-    /// How long an ask waits for a person before it is denied.
+    /// How long an ask waits for a person before the call is denied.
     pub ask_timeout: Duration,
-    /// The largest message that is read, in bytes. A larger one fails its call, and the error names its size.
+    /// The largest message that is read, in bytes. A larger one fails its call, and the error states its size.
     pub max_message: usize,
     /// The sources, in name order.
     pub sources: BTreeMap<SourceName, SourceConfig>,
-    /// Policy plugins, in the order written.
+    /// Policy plugins, in the order of the file.
     pub policies: Vec<PluginConfig>,
-    /// Transform plugins, in the order written.
+    /// Transform plugins, in the order of the file.
     pub transforms: Vec<PluginConfig>,
-    /// Approval plugins, in the order written.
+    /// Approval plugins, in the order of the file.
     pub approvals: Vec<PluginConfig>,
-    /// Audit plugins, in the order written.
+    /// Audit plugins, in the order of the file.
     pub sinks: Vec<PluginConfig>,
-    /// The profiles; `default` is always there.
+    /// The profiles. `default` always exists.
     pub profiles: BTreeMap<ProfileName, ProfileConfig>,
 }
 
 impl Config {
     /// Reads the named file, or else `./portcullis.toml`, or else `portcullis/portcullis.toml` in `$XDG_CONFIG_HOME` or
-    /// `~/.config`. What is merely found in the working directory counts only if the user has trusted it.
+    /// `~/.config`. A file that was only found in the working directory is used only if the user has trusted it.
     ///
     /// # Errors
     /// As for [`Found::look`] and [`Found::counted`].
@@ -98,10 +99,10 @@ impl Config {
         Found::look(path)?.counted()
     }
 
-    /// Parses the text of a file. `file` is what messages name, and what paths are relative to; it is not opened.
+    /// Parses the text of a file. `file` appears in messages, and relative paths start at its folder; it is not opened.
     ///
     /// # Errors
-    /// [`ConfigError`] with every problem found: bad TOML, unknown keys, and values that could not hold.
+    /// [`ConfigError`] with every problem found: bad TOML, unknown keys, and values that are not valid.
     pub fn parse(text: &str, file: &Path) -> Result<Self, ConfigError> {
         let refuse = |faults| ConfigError::of(faults, Some(file), text);
         let raw = toml::from_str(text).map_err(|error| refuse(vec![error::Fault::of_toml(&error)]))?;
@@ -111,15 +112,15 @@ impl Config {
         build::build(&raw, Some(absolute), &base).map_err(refuse)
     }
 
-    /// The configuration of one wrapped command, without a file: everything is checked as if it were written in one.
+    /// Returns the configuration of one wrapped command, without a file: everything is checked as if it were in one.
     ///
     /// # Errors
-    /// [`ConfigError`] with every problem found, or without a home folder.
+    /// [`ConfigError`] with every problem found, or if the user has no home folder.
     pub fn for_wrap(wrap: &Wrap) -> Result<Self, ConfigError> {
         Ok(Self { state_dir: user_state_dir(), ..wrap::config(wrap)? })
     }
 
-    /// The files and folders of the broker and of its user that no source is given.
+    /// Returns the files and folders of the broker and of its user that no source may be granted.
     pub(crate) fn own_files(&self) -> Vec<PathBuf> {
         let here = [Some(self.data_dir.clone()), self.file.clone(), self.state_dir.clone()];
         let user = [user_data_dir(), user_state_dir(), user_config_dir(), others::user_configured_data_dir()];
@@ -127,7 +128,7 @@ impl Config {
     }
 }
 
-/// The JSON Schema of `portcullis.toml`, for editors.
+/// Returns the JSON Schema of `portcullis.toml`, for editors.
 #[must_use]
 pub fn schema() -> serde_json::Value {
     schemars::schema_for!(raw::RawConfig).to_value()
@@ -139,89 +140,90 @@ fn unreadable(file: &Path, error: &std::io::Error) -> ConfigError {
     ConfigError::without_place(message, "name another one with `--config FILE`")
 }
 
-/// `[serve]`
+/// The HTTP front: `[serve]`.
 #[derive(Debug, Clone)]
 pub struct ServeConfig {
-    /// Where to listen.
+    /// The address to listen on.
     pub listen: SocketAddr,
-    /// The bearer token that callers need; None means the generated one in the data folder.
+    /// The bearer token that callers need, or `None` for the generated one in the data folder.
     pub token: Option<Value>,
-    /// Host names, beside loopback and the listen address, that a request may carry in `Host`.
+    /// Host names that a request may carry in `Host`, in addition to loopback names and the listen address.
     pub hosts: Vec<String>,
-    /// Web origins that may call.
+    /// Web origins from which requests are accepted.
     pub origins: Vec<String>,
-    /// Callers with a token and a profile of their own, by name.
+    /// Callers that have a token and a profile of their own, by name.
     pub callers: BTreeMap<String, CallerConfig>,
-    /// Whose tokens count too.
+    /// The issuer whose JWTs are also accepted as bearer tokens.
     pub jwt: Option<JwtConfig>,
-    /// The bearer token that reads `/metrics`, and does nothing else; None means that there are no metrics to read.
+    /// The bearer token that reads `/metrics` and does nothing else, or `None` to serve no metrics.
     pub metrics_token: Option<Value>,
-    /// No token is asked for.
+    /// True if callers need no token.
     pub dangerous_no_token: bool,
 }
 
-/// `[sources.NAME]`
+/// One source: `[sources.NAME]`.
 #[derive(Debug, Clone)]
 pub struct SourceConfig {
-    /// The name.
+    /// The name of the source.
     pub name: SourceName,
-    /// What it is.
+    /// What the source is: a program, a URL or a component.
     pub endpoint: Endpoint,
-    /// How its tools are named for the agent.
+    /// How the source's tools are named for the agent.
     pub names: Naming,
-    /// Facts for policies.
+    /// Labels that policies can read.
     pub tags: Vec<String>,
-    /// The group under whose name its tools are offered.
+    /// The group under whose name the source's tools are offered.
     pub group: Option<Membership>,
-    /// Of the members of a group those with a higher one go first; 0 to 100.
+    /// The source's rank in its group, 0 to 100: members with a higher priority are called first.
     pub priority: u8,
-    /// Whether a session fails if this source does.
+    /// Whether a session fails if this source fails.
     pub required: bool,
-    /// Whether it starts with the broker instead of with the first session.
+    /// Whether the source starts with the broker instead of with the first session.
     pub eager: bool,
-    /// The only era of the protocol that is spoken with it; None means that of the agent, where the source speaks it.
+    /// The only era of MCP that is spoken with the source, or `None` for the era of the agent if the source speaks it.
     pub era: Option<Era>,
-    /// Whether the source's own hints may lower risk.
+    /// Whether the source's own hints may lower the risk of its tools.
     pub trust_annotations: bool,
-    /// What of the `_meta` of an agent's requests reaches it: keys, and `user_context` and `request_id` of `deps`.
+    /// The parts of an agent's `_meta` that are passed to the source: keys, and `user_context` and `request_id` of
+    /// `deps`.
     pub context: Vec<String>,
-    /// Which tools are shown, by glob over the exposed name; None means all, as far as the profile's trust goes.
+    /// Globs over the exposed names of the tools that are shown, or `None` for all that the profile's trust admits.
     pub allow: Option<Vec<String>>,
-    /// Which tools are not shown; wins over `allow`.
+    /// Globs over the exposed names of the tools that are hidden; wins over `allow`.
     pub deny: Vec<String>,
     /// What the source may touch.
     pub cell: CellConfig,
-    /// How long one call may take, waiting for its turn and all.
+    /// The timeout of one call, including the time in which it waits for its turn.
     pub timeout: Duration,
-    /// How many calls it has at once; None means as many as come.
+    /// How many calls the source handles at once, or `None` for no limit.
     pub places: Option<Places>,
-    /// Whether sessions follow its changes.
+    /// Whether sessions follow changes of the source's tools.
     pub discovery: DiscoveryMode,
     /// Whether a connection outlives a call.
     pub lifecycle: Lifecycle,
-    /// How long a connection is kept that nobody uses.
+    /// How long an unused connection is kept.
     pub idle: Duration,
     /// The largest message, in bytes: [`Config::max_message`].
     pub max_message: usize,
 }
 
-/// What a session does when a source says that its tools have changed.
+/// How a session reacts when a source announces that its tools have changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum DiscoveryMode {
-    /// It keeps the tools that it began with.
+    /// The session keeps the tools that it began with.
     #[default]
     Snapshot,
-    /// It takes them anew.
+    /// The session fetches the tools again.
     Live,
 }
 
 /// Whether a connection to a source outlives a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Lifecycle {
-    /// It is kept, and watched.
+    /// The connection is kept open and supervised.
     #[default]
     Warm,
-    /// Each call has one of its own, and a process if that is what the source is.
+    /// Each call has a connection of its own, and a process of its own if the source is a program.
     PerCall,
 }
 
@@ -232,41 +234,41 @@ pub enum Endpoint {
     Command {
         /// Program and arguments; never a shell string.
         argv: Vec<String>,
-        /// Working directory; None means a private home.
+        /// The working directory, or `None` for a private home.
         cwd: Option<PathBuf>,
-        /// Variables beside the broker's own PATH, HOME, LANG and TMPDIR.
+        /// Environment variables, in addition to the PATH, HOME, LANG and TMPDIR that the broker sets.
         env: BTreeMap<String, Value>,
     },
     /// A server that speaks streamable HTTP.
     Url {
-        /// `http` or `https`.
+        /// The address: `http` or `https`.
         url: url::Url,
-        /// Sent with every request.
+        /// Headers that are sent with every request.
         headers: BTreeMap<String, Value>,
-        /// How a person logs in to it, where it wants that.
+        /// How a person logs in to the server, if it requires that.
         oauth: OAuthConfig,
-        /// Loopback and private addresses may be reached.
+        /// Whether loopback and private addresses may be reached.
         dangerous_allow_private: bool,
-        /// How messages are carried.
+        /// The transport.
         carrier: Carrier,
     },
     /// A WebAssembly component.
     Component {
-        /// Which one.
+        /// The component: a file, a built-in one or a reference to a registry.
         component: PluginRef,
-        /// For its `configure`.
+        /// The settings that its `configure` receives.
         settings: serde_json::Value,
-        /// Capabilities it may import.
+        /// Names of the capabilities that it may import.
         grant: Vec<String>,
-        /// All the variables that it sees.
+        /// All environment variables that it sees.
         env: BTreeMap<String, Value>,
     },
 }
 
-/// How messages are carried to a `url`.
+/// The transport that carries messages to a `url`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Carrier {
-    /// Streamable HTTP, or the transport before it if the server refuses that.
+    /// Streamable HTTP, or the older HTTP with SSE if the server refuses streamable HTTP.
     #[default]
     Detect,
     /// Streamable HTTP.
@@ -278,99 +280,99 @@ pub enum Carrier {
 /// How a source's tools are named for the agent.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Naming {
-    /// `source__tool`
+    /// `source__tool`: the name of the source, then the tool's own name.
     #[default]
     Source,
-    /// `mcp__source__tool`
+    /// `mcp__source__tool`: the same with `mcp__` in front.
     Mcp,
-    /// As the source names them.
+    /// The tool's own name, as the source gives it.
     Plain,
-    /// This, then the source's name for the tool.
+    /// This prefix, then the tool's own name.
     Prefix(String),
 }
 
-/// `cell`: what a source that runs here may touch. Everything empty means nothing.
+/// What a source that runs on this machine may touch: the `cell` of a source. The default grants nothing.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct CellConfig {
-    /// Files and folders it may read.
+    /// Files and folders that it may read.
     pub read: Vec<PathBuf>,
-    /// Files and folders it may read and write.
+    /// Files and folders that it may read and write.
     pub write: Vec<PathBuf>,
-    /// `host:port` it may reach.
+    /// Hosts that it may reach, as `host:port`.
     pub network: Vec<String>,
-    /// Bytes of memory.
+    /// The memory limit, in bytes.
     pub memory: Option<u64>,
-    /// Processes and threads.
+    /// The limit on processes and threads.
     pub processes: Option<u32>,
-    /// Processors.
+    /// The limit on processor use, in processors.
     pub cpu: Option<f64>,
-    /// Open descriptors.
+    /// The limit on open file descriptors.
     pub files: Option<u32>,
-    /// Bytes under `/tmp`.
+    /// The size of `/tmp`, in bytes.
     pub tmp: Option<u64>,
-    /// Instances of a component that work at once.
+    /// How many instances of a component run at once.
     pub instances: Option<u32>,
-    /// Bytes that one call of a component may pass.
+    /// The largest input or output of one call of a component, in bytes.
     pub output: Option<u64>,
-    /// A weaker cell is accepted where the platform has no full one.
+    /// Whether a reduced cell is accepted where the platform cannot build a full one.
     pub dangerous_allow_reduced: bool,
-    /// `dangerous-allow-private` of the source: what it may reach may be on this machine or near it.
+    /// `dangerous-allow-private` of the source: whether the hosts in `network` may have loopback or private addresses.
     pub dangerous_allow_private: bool,
 }
 
 impl CellConfig {
-    /// How far what it may reach may lie.
+    /// Returns which addresses the source's `network` may lead to.
     pub(crate) fn reach(&self) -> Reach {
         if self.dangerous_allow_private { Reach::Private } else { Reach::Public }
     }
 }
 
-/// `[profiles.NAME]`
+/// One profile: `[profiles.NAME]`.
 #[derive(Debug, Clone)]
 pub struct ProfileConfig {
-    /// How far callers under it are trusted.
+    /// How far callers under this profile are trusted.
     pub trust: Trust,
-    /// Globs over source names.
+    /// Globs over the names of the sources that it sees.
     pub sources: Vec<String>,
-    /// Globs over exposed tool names; None means all, as far as trust goes.
+    /// Globs over the exposed names of the tools that it sees, or `None` for all that `trust` admits.
     pub allow: Option<Vec<String>>,
-    /// Globs over exposed tool names; wins over `allow`.
+    /// Globs over the exposed names of the tools that it does not see; wins over `allow`.
     pub deny: Vec<String>,
-    /// How an agent learns of the tools.
+    /// How an agent finds the tools.
     pub tools: Exposure,
-    /// When a person is asked.
+    /// When a person is asked although no policy asks.
     pub approve: Approve,
     /// Whether sources may use the agent's model.
     pub sampling: bool,
-    /// Whether an agent may read how its sources are.
+    /// Whether an agent may read the status of its sources.
     pub status: bool,
-    /// How much of a call the ledger keeps.
+    /// How much of each call the ledger keeps.
     pub record: Detail,
-    /// What all who call under it may spend together.
+    /// What all callers under this profile may use together.
     pub budget: Option<BudgetConfig>,
 }
 
-/// How an agent learns of the tools that it may use.
+/// How an agent finds the tools that it may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Deserialize, serde::Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Exposure {
-    /// All are listed.
+    /// All tools are listed.
     #[default]
     Listed,
-    /// It searches for them: `find_tools`, `describe_tool` and `call_tool` are listed.
+    /// The agent searches for tools: only `find_tools`, `describe_tool` and `call_tool` are listed.
     Deferred,
 }
 
-/// When a person is asked although no policy says so.
+/// When a person is asked although no policy asks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Deserialize, serde::Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Approve {
-    /// For risky calls.
+    /// A person is asked before risky calls.
     #[default]
     Risky,
-    /// For every call.
+    /// A person is asked before every call.
     Always,
-    /// For none; logged.
+    /// No person is asked, unless an accepted tool has changed. The broker logs a warning when it starts.
     Never,
 }
 
@@ -378,9 +380,9 @@ pub enum Approve {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Deserialize, serde::Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Detail {
-    /// Keyed hash and redacted shape.
+    /// A keyed hash and a redacted shape.
     #[default]
     Shape,
-    /// The bodies too, up to 1 MiB.
+    /// The bodies too, up to 1 MiB each.
     Full,
 }

@@ -1,5 +1,5 @@
-//! `portcullis.toml` as it is written: strict, and with the place of every value that can be wrong. The doc comments are
-//! the descriptions of the JSON Schema.
+//! `portcullis.toml` as written: parsed strictly, with the place of every value that can be wrong. The doc comments of
+//! these types are the descriptions in the JSON Schema.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -14,24 +14,24 @@ use crate::call::{Phase, Trust};
 
 pub(super) use super::raw_source::*;
 
-/// A value and where it stands in the file.
+/// A value and its place in the file.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct At<T>(Spanned<T>);
 
 impl<T> At<T> {
-    /// A value that stands in no file.
+    /// Wraps a value that comes from no file.
     pub(super) fn nowhere(value: T) -> Self {
         Self(Spanned::new(0..0, value))
     }
 
-    /// Byte offsets in the text.
+    /// Returns the place of the value, as byte offsets in the text.
     pub(super) fn span(&self) -> Range<usize> {
         self.0.span()
     }
 }
 
 impl At<String> {
-    /// A part of the text, at the place of the whole.
+    /// Returns a part of the text that reports the place of the whole.
     pub(super) fn part(&self, part: &str) -> Self {
         Self(Spanned::new(self.span(), part.to_owned()))
     }
@@ -69,54 +69,57 @@ impl<T: JsonSchema> JsonSchema for At<T> {
     }
 }
 
-/// The configuration of Portcullis, a deny-by-default broker for the Model Context Protocol. Relative paths are relative
-/// to this file.
+/// The configuration of Portcullis, a deny-by-default broker for the Model Context Protocol. Relative paths are
+/// relative to the folder of this file.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 #[schemars(title = "portcullis.toml", rename = "Configuration")]
 pub(super) struct RawConfig {
-    /// The broker itself.
+    /// Settings of the broker itself.
     #[serde(default)]
     pub broker: RawBroker,
     /// The HTTP front of `portcullis serve`.
     #[serde(default)]
     pub serve: RawServe,
-    /// Traces for a collector.
+    /// OpenTelemetry traces, which are sent to a collector.
     pub telemetry: Option<RawTelemetry>,
-    /// The sources by name: ASCII letters, digits, `-` and `_`, without `__`.
+    /// The tool sources, by name. A name has ASCII letters, digits, `-` and `_`, and does not contain `__`.
     #[serde(default)]
     pub sources: BTreeMap<At<String>, RawSource>,
-    /// Groups of sources that stand in for each other, by name: as for sources.
+    /// Groups of sources that stand in for each other, by name. A group's name follows the rules for a source's name.
     #[serde(default)]
     pub groups: BTreeMap<At<String>, RawGroup>,
-    /// Policy plugins. Any deny denies, else any ask asks; their order changes no verdict.
+    /// Policy plugins. If any of them denies, the call is denied; otherwise, if any asks, a person is asked. Their
+    /// order changes no verdict.
     #[serde(default)]
     pub policies: Vec<RawPolicy>,
-    /// Transform plugins, applied in the order written.
+    /// Transform plugins, applied in the order of this file.
     #[serde(default)]
     pub transforms: Vec<RawTransform>,
-    /// Approval plugins, which settle what policies ask.
+    /// Approval plugins, which remember the answers of people.
     #[serde(default)]
     pub approvals: Vec<RawApproval>,
-    /// Audit plugins, fed from the ledger.
+    /// Audit plugins, which receive the records of the ledger.
     #[serde(default)]
     pub sinks: Vec<RawSink>,
-    /// The profiles by name. `default` holds where a caller names none, and is made where it is not written.
+    /// The profiles, by name. `default` applies to callers that name no profile, and exists even if it is not written
+    /// here.
     #[serde(default)]
     pub profiles: BTreeMap<At<String>, RawProfile>,
 }
 
-/// The broker itself.
+/// Settings of the broker itself.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 #[schemars(rename = "Broker")]
 pub(super) struct RawBroker {
-    /// Ledger, lock, caches, sockets and secrets; created 0700. Default `.portcullis` beside this file.
+    /// The data folder, with ledger, lock file, caches, sockets and secrets; created with mode 0700. Default:
+    /// `.portcullis` beside this file.
     pub data_dir: Option<At<String>>,
-    /// How long an ask waits for a person before it is denied, such as "5m" (the default).
+    /// How long a question waits for a person before the call is denied, such as "5m" (the default).
     pub ask_timeout: Option<At<String>>,
-    /// The largest message that is read, from "1MiB" to "1GiB". A larger one fails its call, and the error names its size. A
-    /// result costs at most twice its size in memory. Default "64MiB".
+    /// The largest message that is read, from "1MiB" to "1GiB". A larger one fails its call, and the error states its
+    /// size. A result takes at most twice its size in memory. Default: "64MiB".
     pub max_message: Option<At<String>>,
 }
 
@@ -125,210 +128,211 @@ pub(super) struct RawBroker {
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 #[schemars(rename = "Serve")]
 pub(super) struct RawServe {
-    /// Address and port to listen on. Default "127.0.0.1:8765".
+    /// The IP address and port to listen on. Default: "127.0.0.1:8765".
     pub listen: Option<At<String>>,
-    /// The bearer token that callers need. Default: a generated one in the data folder.
+    /// The bearer token that callers need. Default: a generated token in the data folder.
     pub token: Option<At<RawValue>>,
-    /// Host names, beside loopback and the listen address, that a request may carry in `Host`.
+    /// Host names that a request may carry in `Host`, in addition to loopback names and the listen address.
     #[serde(default)]
     pub hosts: Vec<At<String>>,
-    /// Web origins that may call, such as "https://app.example.com".
+    /// Web origins from which requests are accepted, such as "https://app.example.com".
     #[serde(default)]
     pub origins: Vec<At<String>>,
-    /// Callers with a token and a profile of their own, by name.
+    /// Callers that have a token and a profile of their own, by name.
     #[serde(default)]
     pub callers: BTreeMap<At<String>, RawCaller>,
-    /// Whose tokens (JWT) count too.
+    /// The issuer whose JSON Web Tokens (JWT) are also accepted as bearer tokens.
     pub jwt: Option<At<RawJwt>>,
-    /// The bearer token with which a monitoring system reads `/metrics`, and nothing else. Metrics name all sources and tools that
-    /// were called, so no token of an agent reads them. Default: there is no `/metrics`.
+    /// The bearer token with which a monitoring system reads `/metrics` and nothing else. Metrics name all sources and
+    /// tools that were called, so no agent's token can read them. Default: `/metrics` is not served.
     pub metrics_token: Option<At<RawValue>>,
-    /// Ask callers for no token: whoever reaches the port may call.
+    /// Accept callers without a token: everyone who can reach the port may call.
     pub dangerous_no_token: Option<At<bool>>,
 }
 
-/// Traces for a collector.
+/// OpenTelemetry traces, which are sent to a collector.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 #[schemars(rename = "Telemetry")]
 pub(super) struct RawTelemetry {
-    /// The collector's address, such as "http://127.0.0.1:4318": a span for each request and each call of a source is sent to
-    /// `/v1/traces` below it, by OTLP over HTTP. No payload is in them.
+    /// The address of the collector, such as "http://127.0.0.1:4318". A span for each request and for each call of a
+    /// source is sent to `/v1/traces` below it, by OTLP over HTTP. Spans contain no payload.
     pub otlp: At<String>,
-    /// Sent with every request to it.
+    /// Headers that are sent with every request to the collector.
     #[serde(default)]
     pub headers: BTreeMap<At<String>, At<RawValue>>,
 }
 
-/// A caller with a token of their own.
+/// A caller that has a token of its own.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 #[schemars(rename = "Caller")]
 pub(super) struct RawCaller {
-    /// What the caller brings.
+    /// The bearer token of the caller.
     pub token: At<RawValue>,
-    /// Under which profile the caller calls.
+    /// The name of the profile under which the caller calls.
     pub profile: At<String>,
 }
 
-/// An issuer whose tokens count.
+/// An issuer whose JSON Web Tokens are accepted.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 #[schemars(rename = "Jwt")]
 pub(super) struct RawJwt {
-    /// Who issues them, exactly as in their `iss`.
+    /// The issuer, exactly as in the `iss` claim of its tokens.
     pub issuer: At<String>,
-    /// The address under which callers know this server, such as "https://broker.example.com/mcp". Clients that can log in are
-    /// told of it.
+    /// The address under which callers know this server, such as "https://broker.example.com/mcp". It is published for
+    /// clients that can log in.
     pub resource: At<String>,
-    /// For whom they are, as in their `aud`. Default: `resource`.
+    /// The audience that tokens must name in their `aud` claim. Default: `resource`.
     pub audience: Option<At<String>>,
-    /// Where the issuer publishes its keys (JWKS).
+    /// The address at which the issuer publishes its keys (JWKS).
     pub keys: At<String>,
-    /// The claim that says who calls. Default "sub".
+    /// The claim that identifies the caller. Default: "sub".
     pub principal_claim: Option<At<String>>,
-    /// The claim whose values `profiles` lists, such as "groups" or "scope".
+    /// The claim whose values are the keys of `profiles`, such as "groups" or "scope".
     pub profile_claim: Option<At<String>>,
-    /// Profiles by value of that claim. A caller whom it leads to none, or to several, is refused.
+    /// The profile for each value of `profile-claim`. A caller whose values lead to no profile, or to several, is
+    /// refused.
     pub profiles: Option<At<BTreeMap<At<String>, At<String>>>>,
-    /// The keys may be at a loopback or private address.
+    /// Allow a loopback or private address for `keys`. Default: false.
     pub dangerous_allow_private: Option<bool>,
 }
 
-/// Sources that offer the same tools, as `GROUP__tool`: a call goes to the best of them that is well, and to the next if it
-/// surely did not reach that one. At least one of `sources` and `tags`.
+/// Sources that offer the same tools, as `GROUP__tool`. A call goes to the best member that works, and to the next one
+/// if it certainly did not reach the first. At least one of `sources` and `tags` is required.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 #[schemars(rename = "Group")]
 pub(super) struct RawGroup {
-    /// Its members by name. Of several with the same `priority`, the first that is well is called.
+    /// The members, by name. Of members with the same `priority`, the first one that works is called.
     #[serde(default)]
     pub sources: Vec<At<String>>,
-    /// Every source with one of these tags is a member, too.
+    /// Tags: every source that has one of them is also a member.
     #[serde(default)]
     pub tags: Vec<At<String>>,
 }
 
-/// A policy plugin.
+/// A policy plugin, which decides whether a call passes, is asked about or is denied.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 #[schemars(rename = "Policy")]
 pub(super) struct RawPolicy {
-    /// "builtin:NAME" or the path of a .wasm file.
+    /// The plugin: "builtin:NAME", the path of a .wasm file, or "oci://REGISTRY/NAME@sha256:…".
     pub plugin: At<String>,
-    /// Given to the plugin when it loads.
+    /// Settings that the plugin receives when it is loaded.
     #[schemars(with = "Option<serde_json::Map<String, serde_json::Value>>")]
     pub settings: Option<At<toml::Table>>,
-    /// When the plugin is asked. Default: call.
+    /// The phases in which the plugin is asked: "call", "result", "list". Default: ["call"].
     pub on: Option<At<Vec<At<Phase>>>>,
-    /// "shadow" records verdicts without applying them. Default "enforce".
+    /// "enforce" applies the plugin's verdicts; "shadow" only records them. Default: "enforce".
     pub mode: Option<RawMode>,
-    /// Capabilities the plugin may import beside those of its world.
+    /// Capabilities that the plugin may import in addition to those of its WIT world.
     #[serde(default)]
     pub grant: Vec<At<String>>,
 }
 
-/// Whether verdicts are applied.
+/// Whether the verdicts of a policy are applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 #[schemars(rename = "Mode")]
 pub(super) enum RawMode {
-    /// Verdicts hold.
+    /// Verdicts are applied.
     Enforce,
     /// Verdicts are recorded and never applied.
     Shadow,
 }
 
-/// A transform plugin.
+/// A transform plugin, which rewrites arguments and results.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 #[schemars(rename = "Transform")]
 pub(super) struct RawTransform {
-    /// "builtin:NAME" or the path of a .wasm file.
+    /// The plugin: "builtin:NAME", the path of a .wasm file, or "oci://REGISTRY/NAME@sha256:…".
     pub plugin: At<String>,
-    /// Given to the plugin when it loads.
+    /// Settings that the plugin receives when it is loaded.
     #[schemars(with = "Option<serde_json::Map<String, serde_json::Value>>")]
     pub settings: Option<At<toml::Table>>,
-    /// When the plugin may rewrite: call, result. Default: both.
+    /// The phases in which the plugin may rewrite: "call", "result". Default: both.
     pub on: Option<At<Vec<At<Phase>>>>,
-    /// Capabilities the plugin may import beside those of its world.
+    /// Capabilities that the plugin may import in addition to those of its WIT world.
     #[serde(default)]
     pub grant: Vec<At<String>>,
 }
 
-/// An approval plugin.
+/// An approval plugin, which remembers the answers of people.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 #[schemars(rename = "Approval")]
 pub(super) struct RawApproval {
-    /// "builtin:NAME" or the path of a .wasm file.
+    /// The plugin: "builtin:NAME", the path of a .wasm file, or "oci://REGISTRY/NAME@sha256:…".
     pub plugin: At<String>,
-    /// Given to the plugin when it loads.
+    /// Settings that the plugin receives when it is loaded.
     #[schemars(with = "Option<serde_json::Map<String, serde_json::Value>>")]
     pub settings: Option<At<toml::Table>>,
-    /// Capabilities the plugin may import beside those of its world.
+    /// Capabilities that the plugin may import in addition to those of its WIT world.
     #[serde(default)]
     pub grant: Vec<At<String>>,
 }
 
-/// An audit plugin.
+/// An audit plugin, which passes the records of the ledger on.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 #[schemars(rename = "Sink")]
 pub(super) struct RawSink {
-    /// "builtin:NAME" or the path of a .wasm file.
+    /// The plugin: "builtin:NAME", the path of a .wasm file, or "oci://REGISTRY/NAME@sha256:…".
     pub plugin: At<String>,
-    /// Given to the plugin when it loads.
+    /// Settings that the plugin receives when it is loaded.
     #[schemars(with = "Option<serde_json::Map<String, serde_json::Value>>")]
     pub settings: Option<At<toml::Table>>,
-    /// Capabilities the plugin may import beside those of its world.
+    /// Capabilities that the plugin may import in addition to those of its WIT world.
     #[serde(default)]
     pub grant: Vec<At<String>>,
-    /// Where its lines go. Default: a file in the data folder.
+    /// The file to which the plugin's lines are written. Default: a file in the data folder.
     pub file: Option<At<String>>,
 }
 
-/// Who is asking.
+/// The rules under which a caller calls: which sources and tools it sees, and when a person is asked.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 #[schemars(rename = "Profile")]
 pub(super) struct RawProfile {
-    /// "sandbox" sees no source, "low" only what `allow` names, "medium" and "high" all that is not narrowed. Default
-    /// "medium".
+    /// How far callers are trusted. "sandbox" sees no source, "low" only the tools that `allow` names, "medium" and
+    /// "high" everything that is not narrowed. Default: "medium".
     pub trust: Option<Trust>,
-    /// Globs over source names. Default all.
+    /// Globs over the names of the sources that are visible. Default: all.
     pub sources: Option<Vec<At<String>>>,
-    /// Globs over exposed tool names. Default all, as far as `trust` goes.
+    /// Globs over the exposed names of the tools that are visible. Default: all that `trust` admits.
     pub allow: Option<Vec<At<String>>>,
-    /// Globs over exposed tool names; wins over `allow`.
+    /// Globs over the exposed names of the tools that are hidden; wins over `allow`.
     #[serde(default)]
     pub deny: Vec<At<String>>,
-    /// "listed": an agent is told every tool at once. "deferred": it is told `find_tools`, `describe_tool` and `call_tool`, and
-    /// searches. Default "listed".
+    /// "listed": an agent is shown every tool at once. "deferred": an agent is shown only `find_tools`, `describe_tool`
+    /// and `call_tool`, and searches for the others. Default: "listed".
     pub tools: Option<Exposure>,
-    /// When a person is asked although no policy says so. Default "risky".
+    /// When a person is asked although no policy asks. Default: "risky".
     pub approve: Option<Approve>,
-    /// Whether sources may use the agent's model (`sampling/createMessage`). Default false.
+    /// Whether sources may use the agent's model (`sampling/createMessage`). Default: false.
     pub sampling: Option<bool>,
-    /// Whether an agent may read how its sources are, as the resource `portcullis://status`: connected or not, errors, tools that it
-    /// sees. Default false.
+    /// Whether an agent may read the status of its sources as the resource `portcullis://status`: whether each is
+    /// connected, how often it failed, and how many of its tools the agent sees. Default: false.
     pub status: Option<bool>,
-    /// How much of arguments and results the ledger keeps. Default "shape".
+    /// How much of arguments and results the ledger keeps. Default: "shape".
     pub record: Option<Detail>,
-    /// What all who call under it may spend together. Default: no bound.
+    /// What all callers under this profile may use together. Default: no limit.
     pub budget: Option<At<RawBudget>>,
 }
 
-/// What all who call under a profile may spend together: an amount for each `s`, `m`, `h` or `d`, which may be spent at once and
-/// comes back at an even rate. At least one of the three.
+/// What all callers under a profile may use together: an amount for each second, minute, hour or day (`s`, `m`, `h`,
+/// `d`). The whole amount may be used at once, and is restored at an even rate. At least one of the three is required.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 #[schemars(rename = "Budget")]
 pub(super) struct RawBudget {
-    /// Calls, such as "1000/h".
+    /// The number of calls, such as "1000/h".
     pub calls: Option<At<String>>,
-    /// Bytes of arguments and results, such as "100MiB/h".
+    /// The bytes of arguments and results, such as "100MiB/h".
     pub bytes: Option<At<String>>,
-    /// Time that calls take at their sources, such as "30m/h".
+    /// The time that calls take at their sources, such as "30m/h".
     pub time: Option<At<String>>,
 }

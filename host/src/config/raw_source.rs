@@ -1,4 +1,4 @@
-//! `[sources.NAME]` as it is written.
+//! `[sources.NAME]` as written.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,107 +10,113 @@ use serde::{Deserialize, Deserializer};
 
 use super::raw::At;
 
-/// A tool source: exactly one of `command`, `url` and `component`.
+/// A tool source: has exactly one of `command`, `url` and `component`.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 #[schemars(rename = "Source", extend("oneOf" = [
     { "required": ["command"] }, { "required": ["url"] }, { "required": ["component"] }
 ]))]
 pub(super) struct RawSource {
-    /// A program that speaks MCP over stdio: program and arguments, never a shell string.
+    /// A program that speaks MCP over stdio: the program and its arguments as an array, never a shell string.
     pub command: Option<At<RawCommand>>,
-    /// A server that speaks streamable HTTP.
+    /// The address of a server that speaks MCP over streamable HTTP or SSE.
     pub url: Option<At<String>>,
-    /// A WebAssembly component: "builtin:NAME", the path of a .wasm file, which "PATH@sha256:…" pins to these very bytes, or
-    /// "oci://REGISTRY/NAME@sha256:…" from a registry.
+    /// A WebAssembly component: "builtin:NAME"; the path of a .wasm file, or "PATH@sha256:…", which pins the file's
+    /// bytes; or "oci://REGISTRY/NAME@sha256:…" from a registry.
     pub component: Option<At<String>>,
-    /// For `command` and `component`: the variables that it sees; a program beside PATH, HOME, LANG and TMPDIR, which the broker
-    /// makes.
+    /// For `command` and `component`: environment variables. A component sees only these; a program also sees PATH,
+    /// HOME, LANG and TMPDIR, which the broker sets.
     pub env: Option<At<BTreeMap<At<String>, At<RawValue>>>>,
-    /// For `command`: the working directory. Default: a private home.
+    /// For `command`: the working directory. Default: a private home folder.
     pub cwd: Option<At<String>>,
-    /// For `url`: sent with every request.
+    /// For `url`: headers that are sent with every request.
     pub headers: Option<At<BTreeMap<At<String>, At<RawValue>>>>,
-    /// For `url`: what `portcullis login` does not find out by itself.
+    /// For `url`: login settings that `portcullis login` cannot discover by itself.
     pub oauth: Option<At<RawOAuth>>,
-    /// For `url`, and for the `network` of a `command` or `component`: loopback and private addresses may be reached.
+    /// For `url`, and for `network` in the `cell` of a `command` or `component`: allow loopback and private addresses.
+    /// Default: false.
     pub dangerous_allow_private: Option<At<bool>>,
-    /// For `component`s of the `tools` world: given to it when it loads.
+    /// For a `component` of the `tools` world: settings that it receives when it is loaded.
     #[schemars(with = "Option<serde_json::Map<String, serde_json::Value>>")]
     pub settings: Option<At<toml::Table>>,
-    /// For `component`: capabilities it may import.
+    /// For `component`: names of the capabilities that it may import.
     pub grant: Option<At<Vec<At<String>>>>,
-    /// For `command` and `component`: what it may touch. What is not named does not exist for it.
+    /// For `command` and `component`: what the source may touch. What is not named here does not exist for it.
     pub cell: Option<At<RawCell>>,
-    /// How its tools are named: "source" (`source__tool`, the default), "mcp" (`mcp__source__tool`), "plain", or a prefix. Not for
-    /// a member of a group, whose tools are named after that.
+    /// How the source's tools are named: "source" (`source__tool`, the default), "mcp" (`mcp__source__tool`), "plain"
+    /// (the tool's own name), or a prefix. Not allowed for a member of a group, whose tools are named after the group.
     pub names: Option<At<RawNames>>,
-    /// Facts for policies.
+    /// Labels that policies can read and that groups can select by.
     #[serde(default)]
     pub tags: Vec<At<String>>,
-    /// Whether a session fails if this source does. Default true; never for a member of a group.
+    /// Whether a session fails if this source fails. Default: true; always false for a member of a group.
     pub required: Option<bool>,
-    /// "eager" starts it with the broker, "lazy" (the default) with the first session.
+    /// "eager" starts the source with the broker, "lazy" with the first session. Default: "lazy".
     pub start: Option<RawStart>,
-    /// For what speaks MCP: "legacy" (with `initialize`, 2025-11-25 and earlier) or "modern" (2026-07-28) is the only era that is
-    /// spoken with it. Default: the era of the agent that a connection is for, where the source speaks it.
+    /// For a source that speaks MCP: the only era of the protocol that is spoken with it, "legacy" (with `initialize`,
+    /// 2025-11-25 and earlier) or "modern" (2026-07-28). Default: the era of the agent for which a connection is made,
+    /// if the source speaks it.
     pub era: Option<RawEra>,
-    /// Whether the source's own hints may lower risk. Default false.
+    /// Whether the source's own hints may lower the risk of its tools. Default: false.
     pub trust_annotations: Option<bool>,
-    /// What of the `_meta` of an agent's requests reaches it: "user_context" and "request_id", which are members of `deps`, and
-    /// keys by their names, such as "traceparent", "tracestate", "baggage" or "com.example/tenant". Components of tools are told
-    /// nothing of it. Default none; what the protocol itself keeps there is not asked about.
+    /// The parts of the `_meta` of an agent's requests that are passed to the source: "user_context" and "request_id",
+    /// which are members of `deps`, and keys by name, such as "traceparent", "tracestate", "baggage" or
+    /// "com.example/tenant". Only a source that speaks MCP receives them. Default: none; the protocol's own keys are
+    /// passed as needed.
     #[serde(default)]
     pub context: Vec<At<String>>,
-    /// Globs over exposed tool names: which are shown. Default all, as far as the profile's trust goes.
+    /// Globs over the exposed names of the tools that are shown. Default: all that the profile's `trust` admits.
     pub allow: Option<Vec<At<String>>>,
-    /// Globs over exposed tool names: which are not shown; wins over `allow`.
+    /// Globs over the exposed names of the tools that are hidden; wins over `allow`.
     #[serde(default)]
     pub deny: Vec<At<String>>,
-    /// How long one call may take. Default "60s".
+    /// The timeout of one call, from "1s" to "1h". Default: "60s".
     pub timeout: Option<At<String>>,
-    /// How many calls it has at once, from 1 to 1024. Default: as many as come.
+    /// How many calls the source handles at once, from 1 to 1024. Default: no limit.
     #[schemars(extend("minimum" = 1, "maximum" = 1024))]
     pub concurrency: Option<At<i64>>,
-    /// With `concurrency`: how many calls wait for their turn, within their time; one more is told that the source is busy. From 0
-    /// to 1024, default 64.
+    /// With `concurrency`: how many calls wait for their turn, each until its own timeout; any further call fails
+    /// because the source is busy. From 0 to 1024. Default: 64.
     #[schemars(extend("minimum" = 0, "maximum" = 1024))]
     pub queue: Option<At<i64>>,
-    /// In a group: members with a higher one are called first, from 0 to 100. Default 50.
+    /// In a group: the rank of this source, from 0 to 100; members with a higher priority are called first. Default:
+    /// 50.
     #[schemars(extend("minimum" = 0, "maximum" = 100))]
     pub priority: Option<At<i64>>,
-    /// "warm" (the default) keeps a connection open between calls, "per-call" makes one for each; then nothing that a source says
-    /// between calls is heard.
+    /// "warm" keeps a connection open between calls; "per-call" opens one for each call, so that messages that the
+    /// source sends between calls are not received. Default: "warm".
     pub lifecycle: Option<RawLifecycle>,
-    /// How long a connection is kept that nobody uses, from "1s" to "7d". Default "10m". That of a session with a
-    /// subscription or a task there is kept, and so is the shared one of an eager source.
+    /// How long an unused connection is kept, from "1s" to "7d". Default: "10m". The connection of a session that has a
+    /// subscription or a task at the source is kept, and so is the shared connection of an eager source.
     pub idle: Option<At<String>>,
-    /// "snapshot" (the default): a session keeps the tools that it began with. "live": it takes them anew when the source says
-    /// that they have changed, and its agent is told.
+    /// "snapshot": a session keeps the tools that it began with. "live": when the source announces that its tools have
+    /// changed, the session fetches them again and its agent is notified. Default: "snapshot".
     pub discovery: Option<RawDiscovery>,
-    /// For `url`: "http" (streamable HTTP) or "sse" (the transport of 2024-11-05). Default: whichever the server has.
+    /// For `url`: the transport, "http" (streamable HTTP) or "sse" (HTTP with SSE, 2024-11-05). Default: the one that
+    /// the server supports.
     #[schemars(extend("enum" = ["http", "sse"]))]
     pub transport: Option<At<String>>,
 }
 
-/// What `portcullis login` does not find out by itself.
+/// Login settings that `portcullis login` cannot discover by itself.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 #[schemars(rename = "OAuth")]
 pub(super) struct RawOAuth {
-    /// The only authorization server that is trusted, by its issuer identifier. Default: the one that the source names.
+    /// The issuer identifier of the only authorization server that is trusted. Default: the one that the source names.
     pub issuer: Option<At<String>>,
-    /// A client that was registered there by hand; needs `issuer`.
+    /// The id of a client that was registered there by hand; requires `issuer`.
     pub client_id: Option<At<String>>,
-    /// Its secret, if it has one.
+    /// The secret of that client, if it has one.
     pub client_secret: Option<At<RawValue>>,
-    /// Where a client id metadata document is published that describes this client, with a redirect to http://127.0.0.1/callback.
+    /// The URL of a published client ID metadata document that describes this client, with a redirect to
+    /// http://127.0.0.1/callback.
     pub client_metadata: Option<At<String>>,
-    /// Asked for instead of what the source suggests.
+    /// The scopes to request instead of those that the source suggests.
     pub scopes: Option<At<Vec<At<String>>>>,
 }
 
-/// When a source starts.
+/// When a source is started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 #[schemars(rename = "Start")]
@@ -121,25 +127,25 @@ pub(super) enum RawStart {
     Eager,
 }
 
-/// Which era of the protocol is spoken with a source.
+/// The era of MCP that is spoken with a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 #[schemars(rename = "Era")]
 pub(super) enum RawEra {
-    /// With `initialize`.
+    /// The lifecycle with `initialize` (2025-11-25 and earlier).
     Legacy,
-    /// Stateless.
+    /// The stateless lifecycle (2026-07-28).
     Modern,
 }
 
-/// Whether sessions follow the changes of a source.
+/// Whether sessions follow changes of a source's tools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 #[schemars(rename = "Discovery")]
 pub(super) enum RawDiscovery {
-    /// They do not.
+    /// A session keeps the tools that it began with.
     Snapshot,
-    /// They do.
+    /// A session fetches the tools again when they change.
     Live,
 }
 
@@ -148,92 +154,93 @@ pub(super) enum RawDiscovery {
 #[serde(rename_all = "kebab-case")]
 #[schemars(rename = "Lifecycle")]
 pub(super) enum RawLifecycle {
-    /// It does.
+    /// The connection stays open between calls.
     Warm,
-    /// Each call has its own.
+    /// Each call has a connection of its own.
     PerCall,
 }
 
-/// What a source may touch. A component has `read`, `write`, `network`, `memory`, `cpu`,
-/// `instances` and `output`.
+/// What a source may touch, and the resources that it may use. For a component, only `read`, `write`, `network`,
+/// `memory`, `cpu`, `instances` and `output` are allowed.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 #[schemars(rename = "Cell")]
 pub(super) struct RawCell {
-    /// Files and folders it may read.
+    /// Files and folders that the source may read.
     #[serde(default)]
     pub read: Vec<At<String>>,
-    /// Files and folders it may read and write.
+    /// Files and folders that the source may read and write.
     #[serde(default)]
     pub write: Vec<At<String>>,
-    /// `host:port` it may reach.
+    /// Hosts that the source may reach, as `host:port`.
     #[serde(default)]
     pub network: Vec<At<String>>,
-    /// Memory, such as "512MiB".
+    /// The memory limit, such as "512MiB".
     pub memory: Option<At<String>>,
-    /// Processes and threads.
+    /// The limit on processes and threads.
     pub processes: Option<At<u32>>,
-    /// Processors, such as 1.0 or 0.5. A component has that part of one for as long as its `timeout`; without it, 5 s a call.
+    /// The limit on processor use, in processors, such as 1.0 or 0.5. A component may use up to that part of one
+    /// processor during its `timeout`; without this limit, it may use 5 s of processor time for each call.
     pub cpu: Option<At<f64>>,
-    /// Open descriptors.
+    /// The limit on open file descriptors.
     pub files: Option<At<u32>>,
-    /// What fits into its /tmp, such as "64MiB".
+    /// The size of its /tmp, such as "64MiB".
     pub tmp: Option<At<String>>,
-    /// For a component: how many instances work at once, from 1 to 256. Default 128; further calls wait. Of one that keeps state,
-    /// also how many sessions it keeps.
+    /// For a component: how many instances run at once, from 1 to 256; further calls wait. For a component that keeps
+    /// state, this also limits the sessions whose state is kept. Default: 128.
     pub instances: Option<At<u32>>,
-    /// For a component: what may pass between it and the broker in one call, from "1KiB" to "1GiB". Default "8MiB"; of a program,
-    /// what one message may have.
+    /// For a component: how much data one call may pass between the component and the broker, from "1KiB" to "1GiB";
+    /// for a component that runs as a command (`wasi:cli/run`), the largest message. Default: "8MiB".
     pub output: Option<At<String>>,
-    /// Accept a weaker cell where the platform has no full one.
+    /// Accept a reduced cell where the platform cannot build a full one. Default: false.
     pub dangerous_allow_reduced: Option<At<bool>>,
 }
 
-/// A value written down, or the name of one kept by `portcullis secret`.
+/// A value written in this file, or the name of a secret that `portcullis secret` keeps.
 #[derive(Debug, Clone, JsonSchema)]
 #[schemars(rename = "Value", untagged)]
 pub(super) enum RawValue {
-    /// As written.
+    /// The value itself.
     Plain(String),
-    /// Kept by `portcullis secret set NAME`.
+    /// A secret that was set with `portcullis secret set NAME`.
     Secret(RawSecret),
 }
 
-/// The name of a secret.
+/// A reference to a secret.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "Secret")]
 pub(super) struct RawSecret {
-    /// As given to `portcullis secret set NAME`.
+    /// The NAME that was given to `portcullis secret set NAME`.
     pub secret: String,
 }
 
-/// How tools are named.
+/// How the tools of a source are named.
 #[derive(Debug, Clone, JsonSchema)]
 #[schemars(rename = "Names", untagged)]
 pub(super) enum RawNames {
     /// One of the fixed styles.
     #[schemars(extend("enum" = ["source", "mcp", "plain"]))]
     Style(String),
-    /// A prefix of one's own.
+    /// A prefix of your own.
     Prefix(RawPrefix),
 }
 
-/// A prefix of one's own.
+/// A prefix of your own.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "Prefix")]
 pub(super) struct RawPrefix {
-    /// Put before the source's name for the tool.
+    /// The text in front of the source's own name for the tool.
     pub prefix: String,
 }
 
 /// Program and arguments.
 #[derive(Debug, Clone)]
 pub(super) enum RawCommand {
-    /// As it must be.
+    /// An array, the only form that is accepted.
     Argv(Vec<At<String>>),
-    /// One string, which is refused with the array as suggestion.
+    /// One string, which is refused; the error suggests the array.
     Line(String),
 }
 
@@ -273,7 +280,8 @@ impl<'de> Deserialize<'de> for RawCommand {
     }
 }
 
-/// A string, or a table that `T` describes. Serde's own `untagged` would lose what is wrong inside the table.
+/// Deserialises a string, or a table that is described by a type of its own. Serde's `untagged` would lose the errors
+/// inside the table.
 macro_rules! string_or_table {
     ($name:ident, $text:ident, $table:ident, $expected:literal) => {
         impl<'de> Deserialize<'de> for $name {
