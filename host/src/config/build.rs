@@ -1,4 +1,4 @@
-//! From what is written to what holds: every problem is collected, none is passed over.
+//! Turns the raw tables into a validated configuration, and collects every problem on the way.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -17,35 +17,36 @@ use crate::name::{ProfileName, SourceName};
 use crate::protocol::MAX_MESSAGE_BYTES;
 use crate::trust::DATA_FOLDER;
 
-/// Where `portcullis serve` listens unless told otherwise.
+/// The default address of `portcullis serve`.
 const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 8765);
 
-/// How long a person has, who sits in front of it, and the limits of that.
+/// The default time to answer a question, enough for a person at the terminal, and the limits of the setting.
 const ASK_TIMEOUT: Duration = Duration::from_secs(5 * 60);
 const ASK_TIMEOUT_LEAST: Duration = Duration::from_secs(1);
 const ASK_TIMEOUT_MOST: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// What the largest message may be: below it ordinary results fail, above it one result takes the machine.
+/// The possible sizes of the largest message, in bytes: below this range ordinary results fail, above it one result can
+/// exhaust the machine's memory.
 const MESSAGE_LIMITS: std::ops::RangeInclusive<u64> = 1 << 20..=1 << 30;
 
-/// How many sources a file may have: a session meets each of them.
+/// The most sources in one file: every session connects to each of them.
 const MAX_SOURCES: usize = 1024;
 
-/// How many entries of one other kind a file may have: each is loaded, or asked about every call.
+/// The most entries of any other kind in one file: each is loaded, or asked about every call.
 const MAX_ENTRIES: usize = 256;
 
-/// The problems found so far.
+/// The problems that were found so far.
 #[derive(Debug, Default)]
 pub(super) struct Faults(pub Vec<Fault>);
 
 impl Faults {
-    /// The value, or a note of why there is none.
+    /// Returns the value, or records the fault.
     pub(super) fn keep<T>(&mut self, result: Result<T, Fault>) -> Option<T> {
         result.map_err(|fault| self.0.push(fault)).ok()
     }
 }
 
-/// Notes what is not `good`, and gives it back.
+/// Records a fault if the value is not `good`, and returns `good`.
 pub(super) fn within<T: std::fmt::Debug>(good: bool, at: &At<T>, what: &str, help: &str, faults: &mut Faults) -> bool {
     if !good {
         faults.0.push(Fault::new(at.span(), format!("{what} {:?} is out of range", **at)).help(help));
@@ -53,7 +54,7 @@ pub(super) fn within<T: std::fmt::Debug>(good: bool, at: &At<T>, what: &str, hel
     good
 }
 
-/// The configuration, with its paths relative to `base`, or everything that is wrong with it.
+/// Builds the configuration, with paths relative to `base`, or returns everything that is wrong with it.
 pub(super) fn build(raw: &RawConfig, file: Option<PathBuf>, base: &Path) -> Result<Config, Vec<Fault>> {
     let mut faults = Faults::default();
     let data_dir = raw.broker.data_dir.as_ref().and_then(|at| faults.keep(value::path(at, base)));
@@ -150,7 +151,7 @@ fn serve(raw: &RawServe, profiles: &BTreeMap<ProfileName, ProfileConfig>, faults
     }
 }
 
-/// A web origin as browsers send it.
+/// Validates a web origin, in the form in which browsers send it.
 fn origin(at: &At<String>) -> Result<String, Fault> {
     let parsed = url::Url::parse(at).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
     let origin = parsed.map(|url| url.origin().ascii_serialization());
@@ -168,7 +169,7 @@ fn sources(
 ) -> BTreeMap<SourceName, SourceConfig> {
     let mut sources = BTreeMap::new();
     for (at, raw) in &raw.sources {
-        // The rest is looked at too where the name is wrong, so that all problems show at once.
+        // The rest of a source is also checked if its name is wrong, so that all problems are reported at once.
         let name = faults.keep(at.parse::<SourceName>().map_err(|error| {
             Fault::new(at.span(), format!("source {error}")).help("rename the source, such as to \"my-files\"")
         }));
@@ -218,7 +219,7 @@ fn plugin((plugin, settings, grant): Common<'_>, base: &Path, faults: &mut Fault
     Some(PluginConfig { plugin, settings: settings?, on: Vec::new(), shadow: false, grant, file: None })
 }
 
-/// Capabilities by name; which there are is known where components are loaded.
+/// Validates names of capabilities. Which capabilities exist is known only where components are loaded.
 pub(super) fn grant_list(list: &[At<String>], faults: &mut Faults) -> Vec<String> {
     let check = |at: &At<String>| {
         if !at.is_empty() && at.bytes().all(|b| b.is_ascii_graphic()) {
@@ -250,7 +251,7 @@ fn on(at: Option<&At<Vec<At<Phase>>>>, default: &[Phase], possible: &[Phase], fa
     phases
 }
 
-/// Settings as the JSON object that a plugin is given.
+/// Converts settings to the JSON object that a plugin receives.
 pub(super) fn json_settings(at: Option<&At<toml::Table>>) -> Result<serde_json::Value, Fault> {
     let Some(at) = at else { return Ok(serde_json::Value::Object(serde_json::Map::new())) };
     let json = at.iter().map(|(key, value)| Some((key.clone(), json(value)?))).collect::<Option<_>>();
@@ -259,7 +260,8 @@ pub(super) fn json_settings(at: Option<&At<toml::Table>>) -> Result<serde_json::
     })
 }
 
-/// Dates become strings; None for numbers that JSON does not have. TOML's parser has bounded the depth.
+/// Converts a TOML value to JSON. Dates become strings; `None` for numbers that JSON does not have. TOML's parser
+/// limits the depth.
 fn json(value: &toml::Value) -> Option<serde_json::Value> {
     Some(match value {
         toml::Value::String(text) => text.clone().into(),

@@ -1,4 +1,4 @@
-//! Who may call under `[serve]`, from what is written to what holds.
+//! Validates the callers and the token issuer under `[serve]`.
 
 use std::collections::BTreeMap;
 
@@ -8,40 +8,41 @@ use super::raw::{At, RawJwt, RawServe, RawValue};
 use super::{ProfileConfig, Value, oauth, value};
 use crate::name::ProfileName;
 
-/// The longest name of a caller, in bytes; it is part of what the ledger calls the principal.
+/// The longest name of a caller, in bytes. The name is part of the principal in the ledger.
 const MAX_NAME_BYTES: usize = 64;
 
-/// `[serve.callers.NAME]`
+/// One caller: `[serve.callers.NAME]`.
 #[derive(Debug, Clone)]
 pub struct CallerConfig {
-    /// What the caller brings.
+    /// The caller's bearer token.
     pub token: Value,
-    /// Under which profile the caller calls.
+    /// The profile under which the caller calls.
     pub profile: ProfileName,
 }
 
-/// `[serve.jwt]`
+/// An issuer whose JWTs are accepted: `[serve.jwt]`.
 #[derive(Debug, Clone)]
 pub struct JwtConfig {
-    /// Who issues tokens, as in their `iss`.
+    /// The issuer, as in the `iss` claim of its tokens.
     pub issuer: String,
     /// The address under which callers know `/mcp`.
     pub resource: url::Url,
-    /// For whom tokens are, as in their `aud`.
+    /// The audience that tokens must name in their `aud` claim.
     pub audience: String,
-    /// Where the issuer publishes its keys (JWKS).
+    /// The address at which the issuer publishes its keys (JWKS).
     pub keys: url::Url,
-    /// The claim that says who calls.
+    /// The claim that identifies the caller.
     pub principal: String,
-    /// The claim whose values lead to profiles; a caller whom it leads to none is refused. None means one profile for all.
+    /// The claim whose values lead to profiles, and the profile for each value; a caller whose values lead to none is
+    /// refused. `None` means one profile for all.
     pub profiles: Option<(String, BTreeMap<String, ProfileName>)>,
-    /// The keys may be at a loopback or private address.
+    /// Whether the keys may be at a loopback or private address.
     pub dangerous_allow_private: bool,
 }
 
 type Profiles = BTreeMap<ProfileName, ProfileConfig>;
 
-/// The callers that are named, and the issuer whose tokens count; everything that is wrong goes to `faults`.
+/// Validates the named callers and the issuer; every problem is added to `faults`.
 pub(super) fn callers(
     raw: &RawServe,
     profiles: &Profiles,
@@ -78,7 +79,7 @@ fn name(at: &At<String>) -> Result<String, Fault> {
     })
 }
 
-/// A bearer token. What is written is not repeated.
+/// Validates a bearer token. Messages do not repeat the token.
 pub(super) fn token(at: &At<RawValue>, help: &'static str) -> Result<Value, Fault> {
     match value::value(at)? {
         Value::Plain(text) if text.is_empty() || !text.bytes().all(|b| b.is_ascii_graphic()) => {

@@ -1,4 +1,4 @@
-//! The cell of a source: what it may touch, and what it may spend.
+//! Validates the cell of a source: what it may touch, and the resources that it may use.
 
 use std::path::{Path, PathBuf};
 
@@ -8,28 +8,29 @@ use super::raw::{At, RawCell};
 use super::{CellConfig, value};
 use crate::limits::SOURCE_INSTANCES_MOST;
 
-/// No runtime starts with less memory, and no machine of today has more.
+/// The possible sizes of memory, in bytes: no runtime starts with less, and no present machine has more.
 const MEMORY_LIMITS: std::ops::RangeInclusive<u64> = 1 << 20..=1 << 42;
 
-/// The kernel's own bound on process ids.
+/// The most processes: the kernel's own bound on process ids.
 const MAX_PROCESSES: u32 = 1 << 22;
 
-/// Under 16 descriptors no runtime starts; the kernel's default ceiling is 2^20.
+/// The possible numbers of file descriptors: no runtime starts with fewer than 16, and the kernel's default ceiling is
+/// 2^20.
 const FILES_LIMITS: std::ops::RangeInclusive<u32> = 16..=1 << 20;
 
-/// More processors than any machine has.
+/// The most processors: more than any machine has.
 const MAX_CPU: f64 = 4096.0;
 
-/// What one call of a component may pass: a line of text at least, and no more than the largest message.
+/// The bytes that one call of a component may pass: at least a line of text, at most the largest message.
 const OUTPUT_LIMITS: std::ops::RangeInclusive<u64> = 1 << 10..=1 << 30;
 
-/// The broker's own files, which no source may be given (ARCHITECTURE.md, invariant 6).
+/// The broker's own files, which may not be granted to any source (ARCHITECTURE.md, invariant 6).
 pub(super) struct Own<'a> {
     pub file: Option<&'a Path>,
     pub data_dir: &'a Path,
 }
 
-/// The cell; everything that is wrong goes to `faults`.
+/// Validates a cell; every problem is added to `faults`.
 pub(super) fn cell(raw: &RawCell, base: &Path, own: &Own<'_>, faults: &mut Faults) -> CellConfig {
     let read = paths(&raw.read, base, own, Access::Read, faults);
     let write = paths(&raw.write, base, own, Access::Write, faults);
@@ -74,7 +75,7 @@ pub(super) fn cell(raw: &RawCell, base: &Path, own: &Own<'_>, faults: &mut Fault
     }
 }
 
-/// Keys of a cell that mean nothing to a source of this kind.
+/// Returns a fault for each key of a cell that does not apply to a source of this kind.
 pub(super) fn of_another<'a>(raw: &'a RawCell, kind: &'a str) -> impl Iterator<Item = Fault> + 'a {
     let (command, component) = ("command", "component");
     let keys = [
@@ -103,7 +104,7 @@ enum Access {
     Write,
 }
 
-/// Paths of the cell, none of which opens the broker's own files.
+/// Validates the paths of a cell, and refuses those that would open the broker's own files.
 fn paths(list: &[At<String>], base: &Path, own: &Own<'_>, access: Access, faults: &mut Faults) -> Vec<PathBuf> {
     let check = |at: &At<String>| {
         let path = value::path(at, base)?;

@@ -1,4 +1,4 @@
-//! What a configuration does to the machine, for the person who decides whether to trust it.
+//! What a configuration does on the machine, for the person who decides whether to trust it.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -7,8 +7,8 @@ use super::{Approve, CellConfig, Config, Endpoint, PluginConfig, SourceConfig, V
 use crate::visible::visible;
 
 impl Config {
-    /// What it starts, reaches, reads and writes: a line for each, safe to show, in an order that depends on nothing else. No
-    /// value of a variable stands in them.
+    /// Returns what the configuration starts, reaches, reads and writes: one line each, safe to show, in an order that
+    /// depends only on the configuration. No line contains the value of a variable.
     #[must_use]
     pub fn effects(&self) -> Vec<String> {
         let mut lines = Lines::default();
@@ -122,7 +122,7 @@ impl Lines {
         self.0.push(visible(&format!("{subject}: {what}")).into_owned());
     }
 
-    /// Names with the secrets that they hold; what is written in the file is not shown.
+    /// Adds names and the secrets that they refer to. Values that are written in the file are not shown.
     fn values(&mut self, subject: &str, what: &str, values: &BTreeMap<String, Value>) {
         for (name, value) in values {
             match value {
@@ -141,7 +141,7 @@ fn granted(grant: &[String]) -> String {
     if grant.is_empty() { String::new() } else { format!(", with {}", grant.join(" ")) }
 }
 
-/// A word as a shell would want it, so that where it ends can be seen.
+/// Quotes a word as a shell would need it, so that its end is visible.
 fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@=+,%".contains(c);
     if !word.is_empty() && word.chars().all(plain) {

@@ -1,4 +1,4 @@
-//! What is wrong with a configuration: all of it at once, each with its place and the way out.
+//! Reports what is wrong with a configuration: all problems at once, each with its place and the way out.
 
 use std::fmt;
 use std::ops::Range;
@@ -9,10 +9,11 @@ use miette::{Diagnostic, LabeledSpan, NamedSource, SourceCode};
 
 use crate::visible::{is_hidden, visible};
 
-/// How many problems one error names: enough for a morning's work, and a file of garbage gets no book for an answer.
+/// The most problems that one error reports: enough to work on, and a file of garbage does not produce an endless
+/// report.
 const MAX_PROBLEMS: usize = 20;
 
-/// Why a configuration is refused. `Display` has a line for each problem, with file, line and column.
+/// Why a configuration is refused. `Display` writes a line for each problem, with file, line and column.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{}", .problems.iter().map(Problem::line).collect::<Vec<_>>().join("\n"))]
 pub struct ConfigError {
@@ -21,29 +22,29 @@ pub struct ConfigError {
 }
 
 impl ConfigError {
-    /// Each thing that is wrong, in the order of the file; at least one. To be shown with its own snippet.
+    /// Returns each problem, in the order of the file; at least one. Each can be shown with its own snippet.
     #[must_use]
     pub fn problems(&self) -> &[Problem] {
         &self.problems
     }
 
-    /// Whether there is no configuration at all, as opposed to a bad one.
+    /// Reports whether no configuration exists at all, as opposed to a bad one.
     #[must_use]
     pub fn is_missing(&self) -> bool {
         self.missing
     }
 
-    /// No configuration was found.
+    /// Returns the error for a configuration that was not found.
     pub(super) fn missing(message: impl Into<String>, help: impl Into<String>) -> Self {
         Self { missing: true, ..Self::without_place(message, help) }
     }
 
-    /// A problem that has no place in a file.
+    /// Returns an error with one problem that has no place in a file.
     pub(super) fn without_place(message: impl Into<String>, help: impl Into<String>) -> Self {
         Self { problems: vec![Fault::new(0..0, message).help(help).place(None)], missing: false }
     }
 
-    /// The faults found in a text. None means that it was made in memory.
+    /// Returns an error with the faults found in a text. `file` is `None` if the configuration was made in memory.
     pub(super) fn of(mut faults: Vec<Fault>, file: Option<&Path>, content: &str) -> Self {
         faults.sort_by_key(|fault| (fault.span.start, fault.span.end));
         faults.dedup_by(|a, b| a.span == b.span && a.message == b.message);
@@ -60,7 +61,7 @@ impl ConfigError {
     }
 }
 
-/// One thing that is wrong. A `miette` diagnostic: message, labelled snippet, help.
+/// One problem in a configuration. It is a `miette` diagnostic: message, labelled snippet, help.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{}", .fault.message)]
 pub struct Problem {
@@ -69,7 +70,7 @@ pub struct Problem {
 }
 
 impl Problem {
-    /// Line and column, counted from one, of what is wrong; None where it stands in no file.
+    /// Returns the line and column of the problem, counted from one, or `None` if it is not in a file.
     #[must_use]
     pub fn position(&self) -> Option<(usize, usize)> {
         let before = self.text.as_ref()?.inner().get(..self.fault.span.start)?;
@@ -78,7 +79,7 @@ impl Problem {
         Some((before.matches('\n').count() + 1, column + 1))
     }
 
-    /// `file:line:column: message (way out)`
+    /// Returns `file:line:column: message (way out)`.
     fn line(&self) -> String {
         let place = match (&self.text, self.position()) {
             (Some(text), Some((line, column))) => format!("{}:{line}:{column}: ", text.name()),
@@ -105,7 +106,7 @@ impl Diagnostic for Problem {
     }
 }
 
-/// A problem before it knows its file.
+/// A problem before its file is known.
 #[derive(Debug, Clone)]
 pub(super) struct Fault {
     span: Range<usize>,
@@ -116,18 +117,18 @@ pub(super) struct Fault {
 }
 
 impl Fault {
-    /// Lower case, no full stop, with the value.
+    /// Creates a fault. The message is lower case, without a full stop, and contains the value.
     pub(super) fn new(span: Range<usize>, message: impl Into<String>) -> Self {
         Self { span, message: message.into(), label: "here", help: None, hidden: false }
     }
 
-    /// The way out.
+    /// Adds the way out.
     pub(super) fn help(mut self, help: impl Into<String>) -> Self {
         self.help = Some(help.into());
         self
     }
 
-    /// What stands there may be a secret: no snippet shows it.
+    /// Hides the text at this place from snippets, as it may be a secret.
     pub(super) fn hidden_if(mut self, hidden: bool) -> Self {
         self.hidden = hidden;
         self
@@ -137,7 +138,7 @@ impl Fault {
         Problem { fault: self, text }
     }
 
-    /// What the TOML parser or serde found, in our words and with a suggestion.
+    /// Rewords an error of the TOML parser or of serde, and adds a suggestion.
     pub(super) fn of_toml(error: &toml::de::Error) -> Self {
         let span = error.span().unwrap_or(0..0);
         let message = visible(error.message()).replace('\n', ", ");
@@ -161,7 +162,7 @@ impl Fault {
     }
 }
 
-/// "did you mean", or everything there is.
+/// Returns "did you mean …?" if a known word is similar, and otherwise a list of all known words.
 pub(super) fn suggest(word: &str, known: &[&str], they_are: &str) -> String {
     let limit = (word.chars().count() / 3).max(1);
     let near = known
@@ -177,8 +178,8 @@ pub(super) fn suggest(word: &str, known: &[&str], they_are: &str) -> String {
     }
 }
 
-/// The text for a snippet on a terminal: what would act on the terminal is replaced by something of the same length, so
-/// that places stay right.
+/// Returns the text for a snippet on a terminal: each character that would act on the terminal is replaced by one of
+/// the same length, so that positions stay right.
 fn printable(text: &str) -> String {
     let shown = |c: char| match c.len_utf8() {
         _ if !is_hidden(c) || matches!(c, '\n' | '\r' | '\t') => c,

@@ -1,7 +1,7 @@
-//! Finding the configuration, and whether it counts.
+//! Finds the configuration file, and decides whether it may be used.
 //!
-//! A file counts that a person named, or that stands in the user's own configuration folder. One that merely lies in the folder
-//! where a command is run counts only as far as the user has trusted what stands in it.
+//! A file that a person named, or that is in the user's own configuration folder, may be used. A file that was only
+//! found in the folder where a command is run may be used only if the user has trusted its present content.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -14,27 +14,27 @@ use crate::digest::Digest;
 use crate::trust::{CONFIG_FILE, DataFolder, Trust, Trusted};
 use crate::visible::visible;
 
-/// A configuration that was read, before it counts.
+/// A configuration that was read, before it is known whether it may be used.
 #[derive(Debug, Clone)]
 pub struct Found {
     config: Config,
-    /// The file under the real name of its folder.
+    /// The file, under the real name of its folder.
     file: PathBuf,
     digest: Digest,
-    /// The data folder that was there then.
+    /// The data folder that existed when the file was read.
     data: Option<DataFolder>,
-    /// Neither named nor in the user's own configuration folder.
+    /// True if the file was neither named nor is in the user's own configuration folder.
     lies_here: bool,
 }
 
-/// Whether a configuration counts.
+/// Whether a configuration may be used. It "counts" if it may.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Standing {
-    /// It was named, is the user's own, or is what the user has trusted.
+    /// The file was named, is the user's own, or is as the user trusted it.
     Counts,
     /// The user has never trusted this file.
     Unknown,
-    /// It, or its data folder, is not what the user has trusted.
+    /// The file or its data folder is not the one that the user trusted.
     Changed(Trusted),
 }
 
@@ -43,7 +43,7 @@ impl Found {
     /// `~/.config`.
     ///
     /// # Errors
-    /// No file; one that cannot be read, that another user owns or may write, or that is over
+    /// No file; a file that cannot be read, that another user owns or may write, or that is larger than
     /// [`MAX_FILE_BYTES`](super::MAX_FILE_BYTES); or anything that [`Config::parse`] refuses.
     pub fn look(path: Option<&Path>) -> Result<Self, ConfigError> {
         let named = |path: &Path| Ok((path.to_owned(), false));
@@ -56,10 +56,10 @@ impl Found {
         Ok(Self { config, file, digest: Digest::of(text.as_bytes()), data, lies_here })
     }
 
-    /// Whether it counts.
+    /// Returns whether the configuration may be used.
     ///
     /// # Errors
-    /// If that cannot be found out, as no home is known or the state folder is not the user's alone.
+    /// If that cannot be determined: no home folder is known, or other users may write the state folder.
     pub fn standing(&self) -> Result<Standing, ConfigError> {
         if !self.lies_here {
             return Ok(Standing::Counts);
@@ -72,7 +72,7 @@ impl Found {
         })
     }
 
-    /// What the user has trusted of this file, whatever it holds now.
+    /// Returns the user's record of trust in this file, whatever the file contains now.
     ///
     /// # Errors
     /// As for [`Found::standing`].
@@ -80,22 +80,23 @@ impl Found {
         self.trust()?.of(&self.file).map_err(unusable)
     }
 
-    /// Says whether it is what the user has trusted, and its data folder is that of then, or not there.
+    /// Reports whether the file is as the user trusted it, and its data folder is the same one as then or does not
+    /// exist.
     #[must_use]
     pub fn is_as(&self, trusted: &Trusted) -> bool {
         trusted.digest == self.digest && !self.has_strange_data(Some(trusted))
     }
 
-    /// Says whether a data folder is there that is not the one of a configuration that the user has trusted.
+    /// Reports whether a data folder exists that is not the one that the user trusted with this configuration.
     #[must_use]
     pub fn has_strange_data(&self, trusted: Option<&Trusted>) -> bool {
         self.data.is_some() && self.data.as_ref() != trusted.and_then(|trusted| trusted.data.as_ref())
     }
 
-    /// The configuration, if it counts. The data folder of one that was found is made, if there is none.
+    /// Returns the configuration if it may be used. The data folder of a found file is created if there is none.
     ///
     /// # Errors
-    /// [`ConfigError`] that says how to look at it and trust it.
+    /// A [`ConfigError`] that says how to look at the file and trust it.
     pub fn counted(self) -> Result<Config, ConfigError> {
         let shown = visible(&self.file.to_string_lossy()).into_owned();
         let data = visible(&self.config.data_dir.to_string_lossy()).into_owned();
@@ -125,11 +126,11 @@ impl Found {
         Err(ConfigError::without_place(message, help))
     }
 
-    /// Remembers that the user trusts it as it was read, with the data folder that was there, and gives the configuration. A data
-    /// folder that was not there is made.
+    /// Records that the user trusts the file as it was read, together with the data folder that existed then, and
+    /// returns the configuration. A data folder that did not exist is created.
     ///
     /// # Errors
-    /// If that cannot be kept, or somebody has made the data folder meanwhile.
+    /// If the record cannot be written, or somebody has created the data folder in the meantime.
     pub fn accept(self) -> Result<Config, ConfigError> {
         let Self { config, file, digest, data, .. } = &self;
         let data = data.clone().map_or_else(|| DataFolder::make(&config.data_dir), Ok);
@@ -141,7 +142,7 @@ impl Found {
         Ok(self.config)
     }
 
-    /// Returns the sources of other configurations that may have written this one.
+    /// Returns the sources of other configurations that may have written this file.
     ///
     /// # Errors
     /// As for [`Found::standing`].
@@ -150,19 +151,19 @@ impl Found {
         Ok(others::writers(&self.file, &all))
     }
 
-    /// The configuration, whether it counts or not: to be shown, not to be used.
+    /// Returns the configuration, whether it may be used or not: to be shown, not to be used.
     #[must_use]
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    /// The file under the real name of its folder, as it is remembered.
+    /// Returns the path of the file under the real name of its folder, as it is recorded.
     #[must_use]
     pub fn file(&self) -> &Path {
         &self.file
     }
 
-    /// Digest of the bytes that were read.
+    /// Returns the digest of the bytes that were read.
     #[must_use]
     pub fn digest(&self) -> Digest {
         self.digest
@@ -173,10 +174,10 @@ impl Found {
     }
 }
 
-/// What the user of this program has trusted.
+/// Returns the trust records of the user who runs this program.
 ///
 /// # Errors
-/// If no home is known.
+/// If no home folder is known.
 pub fn user_trust() -> Result<Trust, ConfigError> {
     trust(search::user_state_dir().as_deref())
 }
@@ -193,7 +194,8 @@ fn unusable(error: crate::trust::TrustError) -> ConfigError {
     ConfigError::without_place(error.to_string(), "or name the file with `--config FILE`")
 }
 
-/// A file that nobody named, and whether it lies in the working directory without being the user's own.
+/// Returns the first file that exists where configurations are looked for, and whether it is another than the user's
+/// own.
 fn search_for_one() -> Result<(PathBuf, bool), ConfigError> {
     let candidates = search::candidates();
     let Some(file) = candidates.iter().find(|path| path.is_file()) else {
@@ -208,7 +210,8 @@ fn search_for_one() -> Result<(PathBuf, bool), ConfigError> {
     Ok((file.clone(), lies_here))
 }
 
-/// The absolute path of a file, with the real name of its folder: one file has one name, however it is reached.
+/// Returns the absolute path of a file, with the real name of its folder, so that a file has one name however it is
+/// reached.
 #[must_use]
 pub fn real_file(file: &Path) -> PathBuf {
     let file = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
@@ -216,7 +219,7 @@ pub fn real_file(file: &Path) -> PathBuf {
     folder.zip(file.file_name()).map_or_else(|| file.clone(), |(folder, name)| folder.join(name))
 }
 
-/// The text of a configuration that nobody but its user could have written.
+/// Reads the text of a configuration, and refuses one that another user could have written.
 pub(super) fn read(file: &Path) -> Result<String, ConfigError> {
     let mut bytes = Vec::new();
     let opened = File::open(file).map_err(|error| unreadable(file, &error))?;

@@ -1,4 +1,4 @@
-//! Groups: sources that offer the same tools under one name, and stand in for each other.
+//! Groups: sources that offer the same tools under one name and stand in for each other.
 
 use std::collections::BTreeMap;
 
@@ -11,35 +11,36 @@ use crate::name::SourceName;
 /// The most members of one group. A call may try each of them once, and waits for each that does not answer.
 const MAX_MEMBERS: usize = 16;
 
-/// That a source is a member of a group.
+/// The membership of a source in a group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Membership {
-    /// The group's name, which no source has.
+    /// The name of the group, which is not the name of any source.
     pub group: SourceName,
-    /// Where it was named: of members that are alike the one with the lower place goes first.
+    /// The position in the group's list: of members with the same priority, the one with the lower position is called
+    /// first.
     pub place: usize,
 }
 
 impl SourceConfig {
-    /// Under which name its tools are offered.
+    /// Returns the name under which the source's tools are offered.
     #[must_use]
     pub fn offered_as(&self) -> &SourceName {
         self.group.as_ref().map_or(&self.name, |member| &member.group)
     }
 
-    /// By which names a profile can mean it: its own, and that of its group.
+    /// Returns the names by which a profile can select the source: its own, and that of its group.
     pub(crate) fn names(&self) -> impl Iterator<Item = &SourceName> {
         std::iter::once(&self.name).chain(self.group.as_ref().map(|member| &member.group))
     }
 
-    /// The order of a group as long as all its members are well.
+    /// Returns the key that orders the members of a group while all of them work.
     pub(crate) fn turn(&self) -> impl Ord + use<> {
         (std::cmp::Reverse(self.priority), self.group.as_ref().map_or(0, |member| member.place))
     }
 }
 
 impl Config {
-    /// The groups with their members, in the order in which they are called as long as all are well.
+    /// Returns the groups with their members, in the order in which they are called while all of them work.
     #[must_use]
     pub fn groups(&self) -> BTreeMap<&SourceName, Vec<&SourceConfig>> {
         let mut groups: BTreeMap<_, Vec<_>> = BTreeMap::new();
@@ -52,11 +53,12 @@ impl Config {
         groups
     }
 
-    /// Lets other sources stand in for one, in the order given, whatever their priorities are: the same as a group that has the
-    /// name of the first. The tools of all are offered as `PRIMARY__tool`, and none of the sources is required any more.
+    /// Lets other sources stand in for `primary`, in the order given, whatever their priorities are: this is a group
+    /// that has the name of the first source. The tools of all are offered as `PRIMARY__tool`, and none of the sources
+    /// is required any more.
     ///
     /// # Errors
-    /// A source that there is not, that is named twice or is in a group already, or more than 16.
+    /// If a source does not exist, is named twice or is already in a group, or if there are more than 16.
     pub fn fall_back(&mut self, primary: &SourceName, fallbacks: &[SourceName]) -> Result<(), ConfigError> {
         let refuse = |message: String, help: &str| Err(ConfigError::without_place(message, help));
         let members: Vec<_> = std::iter::once(primary).chain(fallbacks).collect();
@@ -88,7 +90,7 @@ impl Config {
     }
 }
 
-/// Makes members of the sources that groups name.
+/// Makes the sources that groups name members of those groups.
 pub(super) fn build(raw: &RawConfig, sources: &mut BTreeMap<SourceName, SourceConfig>, faults: &mut Faults) {
     for (at, group) in &raw.groups {
         let name = at.parse::<SourceName>().map_err(|error| {

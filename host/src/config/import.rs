@@ -1,7 +1,8 @@
-//! `portcullis import`: the `mcpServers` JSON of other clients, turned into a `portcullis.toml`.
+//! `portcullis import`: converts the `mcpServers` JSON of other clients to a `portcullis.toml`.
 //!
-//! Read are Claude Desktop, Claude Code and Cursor (`mcpServers`), VS Code (`servers`, or `mcp.servers` in its settings,
-//! with `inputs`) and `mcp_servers.json`. What looks like a secret does not reach the new file.
+//! It reads the files of Claude Desktop, Claude Code and Cursor (`mcpServers`), of VS Code (`servers`, or `mcp.servers`
+//! in its settings, with `inputs`) and `mcp_servers.json`. Values that look like secrets are not written to the new
+//! file.
 
 mod jsonc;
 mod server;
@@ -15,20 +16,20 @@ use serde_json::{Map, Value};
 
 use server::Server;
 
-/// More than any client writes, and little enough to parse twice.
+/// The largest file, in bytes: more than any client writes, and small enough to parse twice.
 const MAX_FILE_BYTES: usize = 1 << 20;
 
 /// Why nothing could be imported.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ImportError {
-    /// Over a mebibyte.
+    /// The file is larger than 1 MiB.
     #[error("the file is longer than {MAX_FILE_BYTES} bytes: is it the right one?")]
     TooLong,
-    /// Not JSON, even with comments and trailing commas allowed.
+    /// The file is not JSON, even if comments and trailing commas are allowed.
     #[error("the file is not JSON: {0}")]
     Json(String),
-    /// No key under which clients keep their servers.
+    /// The file has no key under which clients keep their servers.
     #[error("the file has no servers: looked for `mcpServers`, `servers` and `mcp.servers`")]
     NoServers,
     /// Every server was left out.
@@ -36,27 +37,28 @@ pub enum ImportError {
     NothingLeft(Vec<String>),
 }
 
-/// What an import gives.
+/// The result of an import.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Imported {
-    /// A configuration that `Config::parse` accepts, unless a bare argument names a file that stands beside it.
+    /// A configuration that `Config::parse` accepts, unless an argument is the bare name of a file that exists beside
+    /// it.
     pub toml: String,
-    /// The secrets it names, which are to be set before it runs.
+    /// The secrets that the configuration names, which must be set before it runs.
     pub secrets: Vec<WantedSecret>,
-    /// What was changed, left out or is to be looked at, each a line for people.
+    /// Notes for people on what was changed or left out or needs a look, one line each.
     pub notes: Vec<String>,
 }
 
 /// A secret that the new configuration names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WantedSecret {
-    /// For `portcullis secret set NAME`.
+    /// The NAME for `portcullis secret set NAME`.
     pub name: String,
-    /// Where its value stands in the old file, such as "env GITHUB_TOKEN of github".
+    /// Where the value is in the old file, such as "env GITHUB_TOKEN of github".
     pub origin: String,
 }
 
-/// Turns a client's JSON into a `portcullis.toml`. Opens no file and starts nothing.
+/// Converts a client's JSON to a `portcullis.toml`. Opens no file and starts nothing.
 ///
 /// # Errors
 /// [`ImportError`]
@@ -95,7 +97,7 @@ const TAIL: &str = "
 plugin = \"builtin:approval-memory\"
 ";
 
-/// What is gathered on the way.
+/// What is collected during an import.
 #[derive(Debug, Default)]
 struct Import {
     names: BTreeSet<String>,
@@ -108,7 +110,7 @@ impl Import {
         self.notes.push(crate::visible::visible(&format!("{server}: {what}")).into_owned());
     }
 
-    /// A source name that nobody has yet.
+    /// Returns a source name that is not in use yet.
     fn source_name(&mut self, wanted: &str) -> String {
         let base = super::value::sanitised_name(wanted, "source");
         let short = |extra: &str| {
@@ -126,7 +128,7 @@ impl Import {
         name
     }
 
-    /// A secret to be set by hand; what the old file says goes no further.
+    /// Returns the name of a secret that the user sets by hand; the value in the old file is not imported.
     fn secret(&mut self, source: &str, key: &str, origin: String) -> String {
         let key: String =
             key.to_ascii_lowercase().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
@@ -140,7 +142,7 @@ impl Import {
     }
 }
 
-/// The table of servers, wherever this client keeps it.
+/// Returns the table of servers, wherever this client keeps it.
 fn servers(json: &Value) -> Option<&Map<String, Value>> {
     let direct = ["mcpServers", "servers", "mcp.servers"].iter().find_map(|key| json.get(key)?.as_object());
     let nested = || json.get("mcp")?.get("servers")?.as_object();

@@ -1,24 +1,24 @@
-//! `oauth` of a source, from what is written to what holds.
+//! Validates the `oauth` of a source.
 
 use super::build::Faults;
 use super::error::Fault;
 use super::raw::{At, RawOAuth};
 use super::{Value, value};
 
-/// `oauth` of a source with a `url`: what a login does not find out by itself.
+/// The `oauth` of a source with a `url`: the settings that a login cannot discover by itself.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct OAuthConfig {
-    /// The one authorization server that is trusted, by its issuer identifier; always there if `client` is.
+    /// The issuer identifier of the only authorization server that is trusted. Always set if `client` is.
     pub issuer: Option<String>,
-    /// A client that was registered there by hand, and its secret.
+    /// The id of a client that was registered there by hand, and its secret.
     pub client: Option<(String, Option<Value>)>,
-    /// Where a client id metadata document of ours is published; `https`, and with a path.
+    /// Where a client ID metadata document of ours is published: an `https` URL with a path.
     pub document: Option<url::Url>,
-    /// Asked for instead of what the source suggests.
+    /// The scopes to request instead of those that the source suggests.
     pub scopes: Option<Vec<String>>,
 }
 
-/// The configuration of logins, as far as it is good; everything that is wrong goes to `faults`.
+/// Validates the login settings; every problem is added to `faults`.
 pub(super) fn oauth(at: &At<RawOAuth>, has_header: bool, faults: &mut Faults) -> OAuthConfig {
     if has_header {
         faults.0.push(
@@ -51,7 +51,7 @@ pub(super) fn oauth(at: &At<RawOAuth>, has_header: bool, faults: &mut Faults) ->
     }
 }
 
-/// An issuer identifier (RFC 8414, section 2). Kept as it is written: issuers are compared as text.
+/// Validates an issuer identifier (RFC 8414, section 2). It is kept as written, since issuers are compared as text.
 pub(super) fn issuer(at: &At<String>) -> Result<String, Fault> {
     let good = url::Url::parse(at).is_ok_and(|url| {
         let bare = url.query().is_none() && url.fragment().is_none() && url.username().is_empty();
@@ -79,7 +79,7 @@ fn document(at: &At<String>) -> Result<url::Url, Fault> {
     })
 }
 
-/// RFC 6749, section 3.3.
+/// Validates a scope (RFC 6749, section 3.3).
 fn scope(at: &At<String>) -> Result<String, Fault> {
     let good = !at.is_empty() && at.bytes().all(|b| b.is_ascii_graphic() && !matches!(b, b'"' | b'\\'));
     good.then(|| at.to_string()).ok_or_else(|| {

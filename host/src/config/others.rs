@@ -1,4 +1,4 @@
-//! The other configurations that count, and what their sources may do to one that does not count yet.
+//! The user's other configurations, and what their sources may have done to a file that is not yet trusted.
 
 use std::path::{Path, PathBuf};
 
@@ -9,12 +9,12 @@ use crate::name::SourceName;
 use crate::trust::{CONFIG_FILE, Trusted};
 use crate::visible::visible;
 
-/// A source that may have written a configuration, as that lies in a folder which it may write.
+/// A source that may have written a configuration file, because the file is in a folder that the source may write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Writer {
-    /// The source.
+    /// The name of the source.
     pub source: SourceName,
-    /// The configuration that grants it the folder.
+    /// The configuration that grants the folder to the source.
     pub configuration: PathBuf,
     /// The granted folder.
     pub folder: PathBuf,
@@ -29,8 +29,9 @@ impl std::fmt::Display for Writer {
     }
 }
 
-/// Returns the sources that may have written a file, of all configurations but itself that count wherever a command is run:
-/// those that are as the user has trusted them, and the user's own. `file` has the real name of its folder.
+/// Returns the sources that may have written `file`. The sources of every other configuration that may be used without
+/// being named are examined: those that are as the user trusted them, and the user's own. `file` has the real name of
+/// its folder.
 pub(super) fn writers(file: &Path, trusted: &[Trusted]) -> Vec<Writer> {
     let trusted = trusted.iter().filter_map(|trusted| {
         let path = Path::new(&trusted.path);
@@ -52,7 +53,8 @@ pub(super) fn writers(file: &Path, trusted: &[Trusted]) -> Vec<Writer> {
     found
 }
 
-/// Returns the data folder of the user's own configuration, whatever is run now. None without one that can be read.
+/// Returns the data folder of the user's own configuration, whichever configuration is in use. `None` if there is no
+/// such configuration or it cannot be read.
 pub(super) fn user_configured_data_dir() -> Option<PathBuf> {
     users_own().map(|config| config.data_dir)
 }

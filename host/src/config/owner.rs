@@ -1,4 +1,5 @@
-//! Who could have written a configuration: it starts programs, so it counts only if nobody but its user could.
+//! Checks who could have written a configuration: it starts programs, so it may be used only if no other user could
+//! have written it.
 
 use std::fs::{File, Metadata};
 use std::os::unix::fs::MetadataExt as _;
@@ -9,24 +10,24 @@ use rustix::fs::{StatVfsMountFlags, fstatvfs, statvfs};
 use super::error::ConfigError;
 use crate::visible::visible;
 
-/// Owner of what comes with the system.
+/// The owner of files that come with the system.
 const ROOT: u32 = 0;
 
-/// Everybody may write.
+/// The mode bit that lets everybody write.
 const OTHERS_WRITE: u32 = 0o002;
 
-/// The group or everybody may write.
+/// The mode bits that let the group or everybody write.
 const ANY_OTHER_WRITES: u32 = 0o022;
 
-/// In a folder with this bit nobody removes or renames what is somebody else's.
+/// The sticky bit: in a folder that has it, users can remove or rename only what is their own.
 const STICKY: u32 = 0o1000;
 
-/// Checks that an opened configuration belongs to the user who runs this program or to root, that nobody else may write it, and
-/// that no folder on the way to it lets everybody put another file in its place. For root only root's own counts. On a file
-/// system that is mounted read-only nobody writes, whatever the modes say.
+/// Checks that an opened configuration belongs to the user who runs this program or to root, that no other user may
+/// write it, and that no folder on the way to it lets everybody replace it. For root, only root's own files pass. On a
+/// file system that is mounted read-only nobody can write, whatever the modes say.
 ///
 /// # Errors
-/// [`ConfigError`] with the command to run.
+/// A [`ConfigError`] with the command to run.
 pub(super) fn check(file: &Path, opened: &File) -> Result<(), ConfigError> {
     let about = opened.metadata().map_err(|error| super::unreadable(file, &error))?;
     let shown = visible(&file.to_string_lossy()).into_owned();
@@ -46,7 +47,7 @@ pub(super) fn check(file: &Path, opened: &File) -> Result<(), ConfigError> {
             format!("look at what it says, then run `chmod go-w '{shown}'`"),
         ));
     }
-    // What is no file, such as a pipe of the shell, lies in no folder.
+    // A pipe of the shell, for example, is in no folder.
     let Ok(real) = file.canonicalize() else { return Ok(()) };
     for folder in real.ancestors().skip(1) {
         let Ok(about) = folder.metadata() else { continue };
@@ -88,7 +89,7 @@ mod tests {
             assert!(error.contains(&format!("chmod go-w '{}'", file.display())), "{error}");
         }
         mode(&file, 0o600);
-        // Not the folder itself: one above it can be put elsewhere, too.
+        // The folder itself is private, but a folder above it can be replaced.
         let above = dir.path().join("a");
         mode(&above, 0o777);
         let error = load().unwrap_err();

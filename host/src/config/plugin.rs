@@ -1,4 +1,4 @@
-//! Which plugin or component, and what its bytes must be.
+//! References to plugins and components, and what their bytes must be.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -11,16 +11,16 @@ use crate::call::Phase;
 use crate::digest::Digest;
 use crate::oci::{Reference, ReferenceError};
 
-/// Which plugin or component. Shown as it is written, with an absolute path.
+/// A reference to a plugin or component. It is displayed as written, with an absolute path.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PluginRef {
-    /// `builtin:NAME`
+    /// A plugin or component that is built into the broker: `builtin:NAME`.
     Builtin(String),
-    /// A `.wasm` file, or a `.cwasm` that the lock pins.
+    /// A `.wasm` file, or a `.cwasm` file that the lock file pins.
     Path(PathBuf),
-    /// `PATH@sha256:…`: a file that holds these very bytes.
+    /// A file with exactly these bytes: `PATH@sha256:…`.
     Pinned(PathBuf, Digest),
-    /// `oci://REGISTRY/NAME@sha256:…`, or with a tag that the lock pins.
+    /// A component in a registry: `oci://REGISTRY/NAME@sha256:…`, or with a tag that the lock file pins.
     Oci(Reference),
 }
 
@@ -36,7 +36,7 @@ impl fmt::Display for PluginRef {
 }
 
 impl Config {
-    /// The plugins and components that it names, each once.
+    /// Returns the plugins and components that the configuration names, each once.
     #[must_use]
     pub fn plugins(&self) -> BTreeSet<&PluginRef> {
         let lists = [&self.policies, &self.transforms, &self.approvals, &self.sinks];
@@ -52,21 +52,22 @@ impl Config {
 /// One entry of `[[policies]]`, `[[transforms]]`, `[[approvals]]` or `[[sinks]]`.
 #[derive(Debug, Clone)]
 pub struct PluginConfig {
-    /// The plugin.
+    /// The reference to the plugin.
     pub plugin: PluginRef,
-    /// For its `configure`, an object.
+    /// The settings that its `configure` receives, an object.
     pub settings: serde_json::Value,
-    /// Phases in which it is asked.
+    /// The phases in which the plugin is asked.
     pub on: Vec<Phase>,
-    /// Its verdicts are recorded and never applied.
+    /// True if its verdicts are recorded and never applied.
     pub shadow: bool,
-    /// Capabilities it may import beside those of its world.
+    /// Capabilities that it may import in addition to those of its WIT world.
     pub grant: Vec<String>,
-    /// Where the lines of a sink go; None means the data folder.
+    /// The file to which a sink's lines are written, or `None` for a file in the data folder.
     pub file: Option<PathBuf>,
 }
 
-/// `builtin:NAME`, `oci://…`, or the path of a `.wasm` or `.cwasm`, which may say what the file must hold.
+/// Parses `builtin:NAME`, `oci://…`, or the path of a `.wasm` or `.cwasm` file with or without the digest of its
+/// content.
 pub(super) fn parse(at: &At<String>, base: &Path) -> Result<PluginRef, Fault> {
     let refuse = |help: String| Fault::new(at.span(), format!("{:?} names no plugin", at.as_str())).help(help);
     if at.starts_with("oci:") {

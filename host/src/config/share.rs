@@ -1,4 +1,4 @@
-//! What a source and a profile may have of what all share: places, calls, bytes, time.
+//! The limits on what sources and profiles share: concurrent calls, and budgets of calls, bytes and time.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -8,45 +8,46 @@ use super::error::Fault;
 use super::raw::{At, RawBudget, RawSource};
 use super::value;
 
-/// What a source can be given: no more calls than its table of pending ones holds.
+/// The largest number of calls for a source: its table of pending calls holds no more.
 const MOST: i64 = 1024;
 
-/// What a member of a group has that says nothing.
+/// The default priority of a group's member.
 const PRIORITY: u8 = 50;
 
-/// How many calls wait for a source that is busy, where nothing is said: a burst, and less than would take their time to wait.
+/// How many calls wait for a busy source by default: enough for a burst, and few enough that calls do not spend their
+/// whole timeout in the queue.
 const QUEUE: usize = 64;
 
-/// How many calls a source has at once, and how many wait for it.
+/// How many calls a source handles at once, and how many wait for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Places {
-    /// Calls at once, 1 to 1,024.
+    /// The number of concurrent calls, 1 to 1,024.
     pub concurrency: usize,
-    /// Calls that wait for one of those to end, 0 to 1,024.
+    /// The number of calls that may wait for one of those to end, 0 to 1,024.
     pub queue: usize,
 }
 
-/// `budget` of a profile: what all who call under it may spend together. What is None is not bounded.
+/// The `budget` of a profile: what all its callers may use together. `None` means no limit.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct BudgetConfig {
-    /// Calls.
+    /// The number of calls.
     pub calls: Option<Rate>,
-    /// Bytes of arguments and results.
+    /// The bytes of arguments and results.
     pub bytes: Option<Rate>,
-    /// Seconds that calls take at their sources.
+    /// The seconds that calls take at their sources.
     pub time: Option<Rate>,
 }
 
-/// So much in so long; as much may be had at once.
+/// An amount per period. The whole amount may be used at once.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Rate {
-    /// How much; above 0.
+    /// The amount; above 0.
     pub amount: f64,
-    /// In how long; above 0.
+    /// The period; above 0.
     pub per: Duration,
 }
 
-/// The places of a source. None means as many as there are.
+/// Parses the concurrency of a source. `None` means no limit.
 pub(super) fn places(raw: &RawSource, faults: &mut Faults) -> Option<Places> {
     let concurrency = raw.concurrency.as_ref().and_then(|at| faults.keep(number(at, "concurrency", 1..=MOST)));
     let queue = raw.queue.as_ref().and_then(|at| faults.keep(number(at, "queue", 0..=MOST)));
@@ -58,7 +59,7 @@ pub(super) fn places(raw: &RawSource, faults: &mut Faults) -> Option<Places> {
     Some(Places { concurrency: concurrency?, queue: queue.unwrap_or(QUEUE) })
 }
 
-/// Which members of a group go first.
+/// Parses the priority of a source in its group.
 pub(super) fn priority(raw: &RawSource, faults: &mut Faults) -> u8 {
     raw.priority.as_ref().and_then(|at| faults.keep(number(at, "priority", 0..=100))).unwrap_or(PRIORITY)
 }
@@ -71,7 +72,7 @@ fn number<T: TryFrom<i64>>(at: &At<i64>, key: &str, possible: RangeInclusive<i64
     })
 }
 
-/// The budget of a profile.
+/// Parses the budget of a profile.
 pub(super) fn budget(at: &At<RawBudget>, faults: &mut Faults) -> BudgetConfig {
     let calls = |at: &At<String>| at.parse::<u32>().ok().map(f64::from);
     let bytes = |at: &At<String>| value::size(at).ok().map(|bytes| bytes as f64);
@@ -88,7 +89,7 @@ pub(super) fn budget(at: &At<RawBudget>, faults: &mut Faults) -> BudgetConfig {
     budget
 }
 
-/// An amount, a slash and a unit of time.
+/// Parses a rate: an amount, a slash and a unit of time.
 fn rate(at: &At<String>, amount: impl Fn(&At<String>) -> Option<f64>, example: &str) -> Result<Rate, Fault> {
     let read = || {
         let (much, unit) = at.split_once('/')?;

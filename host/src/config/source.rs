@@ -1,4 +1,4 @@
-//! One source, from what is written to what holds.
+//! Validates one source.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,16 +12,16 @@ use super::{Carrier, DiscoveryMode, Endpoint, Lifecycle, SourceConfig, Value, pl
 use crate::name::SourceName;
 use crate::protocol::{Era, header};
 
-/// How long a call may take: what MCP's own SDKs wait, and the limits of that.
+/// The default timeout of a call, which is what MCP's own SDKs wait, and the limits of the setting.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 const TIMEOUT_LEAST: Duration = Duration::from_secs(1);
 pub(crate) const TIMEOUT_MOST: Duration = Duration::from_secs(60 * 60);
 
-/// How long a connection is kept that nobody uses: over a pause for thought, and not over lunch.
+/// How long an unused connection is kept: longer than a user pauses to think, shorter than a lunch break.
 const IDLE: Duration = Duration::from_secs(10 * 60);
 const IDLE_MOST: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
-/// Headers that the transport makes itself.
+/// Headers that the transport sets itself.
 pub(crate) const OWN_HEADERS: [&str; 16] = [
     "accept",
     "accept-encoding",
@@ -41,7 +41,7 @@ pub(crate) const OWN_HEADERS: [&str; 16] = [
     "upgrade",
 ];
 
-/// The source, if it has a good name and a good endpoint; everything that is wrong goes to `faults`.
+/// Validates a source and returns it if its name and endpoint are valid; every problem is added to `faults`.
 pub(super) fn build(
     at: &At<String>,
     name: Option<&SourceName>,
@@ -157,7 +157,8 @@ fn endpoint(at: &At<String>, raw: &RawSource, base: &Path, faults: &mut Faults) 
     }
 }
 
-/// Program and arguments. A program with a slash in its name is relative to the file, any other is looked up.
+/// Returns program and arguments. A program with a slash in its name is relative to the file; any other is looked up in
+/// `PATH`.
 fn argv(at: &At<RawCommand>, base: &Path) -> Result<Vec<String>, Fault> {
     let as_array = |line: &str| {
         let words: Vec<String> = line.split_whitespace().map(|word| format!("{word:?}")).collect();
@@ -192,7 +193,8 @@ fn argv(at: &At<RawCommand>, base: &Path) -> Result<Vec<String>, Fault> {
     Ok(argv)
 }
 
-/// An argument that is a path beside the file and would be looked for in the source's private home.
+/// Finds an argument that is the path of something beside the file, but would be looked for in the source's private
+/// home.
 fn relative_argument(at: &At<RawCommand>, base: &Path) -> Option<Fault> {
     let RawCommand::Argv(words) = &**at else { return None };
     let meant = |word: &&At<String>| {
@@ -240,7 +242,7 @@ fn header(name: &At<String>, at: &At<RawValue>) -> Result<Value, Fault> {
     }
 }
 
-/// Why a header cannot be sent, and the way out.
+/// Returns why a header cannot be sent, and the way out.
 pub(super) fn header_problem(name: &str, value: &str) -> Option<(&'static str, &'static str)> {
     let token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
     if name.is_empty() || !name.bytes().all(token) {
@@ -268,7 +270,7 @@ fn carrier(at: &At<String>) -> Result<Carrier, Fault> {
 }
 
 fn url(at: &At<String>) -> Result<url::Url, Fault> {
-    // The value is not repeated: it may hold a password.
+    // The message does not repeat the URL, which may contain a password.
     let refuse =
         |why: &str, help: &str| Fault::new(at.span(), format!("this URL {why}")).help(help).hidden_if(at.contains('@'));
     let example = "write it like \"https://mcp.example.com/mcp\"";

@@ -1,4 +1,4 @@
-//! `[telemetry]`, from what is written to what holds.
+//! Validates `[telemetry]`.
 
 use std::collections::BTreeMap;
 
@@ -6,16 +6,16 @@ use super::build::Faults;
 use super::raw::RawTelemetry;
 use super::{Value, callers, source};
 
-/// `[telemetry]`
+/// The export of spans: `[telemetry]`.
 #[derive(Debug, Clone)]
 pub struct TelemetryConfig {
-    /// The collector: `/v1/traces` below it takes spans (OTLP 1.x over HTTP, protobuf).
+    /// The address of the collector: `/v1/traces` below it receives spans (OTLP 1.x over HTTP, protobuf).
     pub otlp: url::Url,
-    /// Sent with every request to it.
+    /// Headers that are sent with every request to the collector.
     pub headers: BTreeMap<String, Value>,
 }
 
-/// Where spans go; everything that is wrong goes to `faults`.
+/// Validates where spans are sent; every problem is added to `faults`.
 pub(super) fn telemetry(raw: &RawTelemetry, faults: &mut Faults) -> Option<TelemetryConfig> {
     let otlp = faults.keep(callers::web(&raw.otlp, "http://127.0.0.1:4318"));
     let headers = source::headers(&raw.headers, faults);

@@ -6,7 +6,7 @@ mod robust;
 use super::*;
 use crate::call::Phase;
 
-/// The example of the documentation.
+/// The example from the documentation.
 const DOCUMENTED: &str = include_str!("tests/documented.toml");
 
 fn parse(text: &str) -> Result<Config, ConfigError> {

@@ -1,4 +1,4 @@
-//! Single values: sizes, durations, paths, globs, hosts. Parsed here, and valid ever after.
+//! Single values: sizes, durations, paths, globs, hosts. Each is validated here, once.
 
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
@@ -11,13 +11,13 @@ use crate::egress::is_host;
 /// The longest key of `_meta` that `context` may name, in bytes: longer ones are not in use.
 const MAX_META_BYTES: usize = 128;
 
-/// The longest glob: tool names have 64 characters.
+/// The longest glob, in bytes: tool names have at most 64 characters.
 const MAX_GLOB_BYTES: usize = 256;
 
-/// The longest prefix: a tool name of 64 characters must have room for the tool.
+/// The longest prefix, in bytes: a tool name of 64 characters must have space left for the tool.
 const MAX_PREFIX_BYTES: usize = crate::name::MAX_NAME_BYTES;
 
-/// A number and a unit: `512MiB`.
+/// Parses a size, which is a number and a unit: `512MiB`.
 pub(super) fn size(at: &At<String>) -> Result<u64, Fault> {
     let refuse = |why: &str, help: String| Fault::new(at.span(), format!("size {:?} {why}", at.as_str())).help(help);
     let (number, unit) = split_number(at);
@@ -44,7 +44,7 @@ pub(super) fn size(at: &At<String>) -> Result<u64, Fault> {
     bytes.filter(|bytes| *bytes > 0).ok_or_else(|| refuse("is out of range", "write it like \"512MiB\"".into()))
 }
 
-/// A number and a unit: `10m`.
+/// Parses a duration, which is a number and a unit: `10m`.
 pub(super) fn duration(at: &At<String>) -> Result<Duration, Fault> {
     let refuse = |why: &str| {
         Fault::new(at.span(), format!("duration {:?} {why}", at.as_str()))
@@ -63,7 +63,7 @@ pub(super) fn duration(at: &At<String>) -> Result<Duration, Fault> {
     millis.filter(|millis| *millis > 0).map(Duration::from_millis).ok_or_else(|| refuse("is out of range"))
 }
 
-/// A duration within limits.
+/// Parses a duration and checks that it is within limits.
 pub(super) fn duration_within(at: &At<String>, least: Duration, most: Duration) -> Result<Duration, Fault> {
     let duration = duration(at)?;
     if (least..=most).contains(&duration) {
@@ -81,7 +81,7 @@ fn split_number(text: &str) -> (&str, &str) {
     text.split_at(end)
 }
 
-/// A path, made absolute and free of `.` and `..`. Whether it exists is for `portcullis check` to say.
+/// Makes a path absolute and removes `.` and `..`. Whether it exists is checked by `portcullis check`.
 pub(super) fn path(at: &At<String>, base: &Path) -> Result<PathBuf, Fault> {
     let text = at.as_str();
     let refuse = |why: &str, help: &str| Fault::new(at.span(), format!("path {text:?} {why}")).help(help);
@@ -100,7 +100,7 @@ pub(super) fn path(at: &At<String>, base: &Path) -> Result<PathBuf, Fault> {
     Ok(normal(&base.join(text)))
 }
 
-/// Resolves `.` and `..` by name alone: what is configured is what is written, whatever links the disk holds.
+/// Resolves `.` and `..` by name alone: the path means what is written, whatever links there are on the disk.
 pub(super) fn normal(path: &Path) -> PathBuf {
     let mut out = PathBuf::new();
     for part in path.components() {
@@ -115,12 +115,12 @@ pub(super) fn normal(path: &Path) -> PathBuf {
     out
 }
 
-/// Globs, all valid.
+/// Validates a list of globs.
 pub(super) fn globs(list: &[At<String>]) -> Result<Vec<String>, Fault> {
     list.iter().map(|at| glob(at).map(|_| at.to_string())).collect()
 }
 
-/// One glob.
+/// Compiles one glob.
 pub(super) fn glob(at: &At<String>) -> Result<globset::GlobMatcher, Fault> {
     let refuse = |why: &dyn std::fmt::Display| {
         Fault::new(at.span(), format!("glob {:?} is not valid: {why}", at.as_str()))
@@ -135,7 +135,7 @@ pub(super) fn glob(at: &At<String>) -> Result<globset::GlobMatcher, Fault> {
     globset::Glob::new(at).map(|glob| glob.compile_matcher()).map_err(|error| refuse(&error.kind()))
 }
 
-/// How a source's tools are named.
+/// Parses how a source's tools are named.
 pub(super) fn names(at: &At<RawNames>) -> Result<Naming, Fault> {
     match &**at {
         RawNames::Style(style) => match style.as_str() {
@@ -162,7 +162,7 @@ pub(super) fn names(at: &At<RawNames>) -> Result<Naming, Fault> {
     }
 }
 
-/// A fact for policies.
+/// Validates a tag, a label that policies can read.
 pub(super) fn tag(at: &At<String>) -> Result<String, Fault> {
     let good = (1..=64).contains(&at.len()) && !at.contains(crate::visible::is_hidden);
     good.then(|| at.to_string()).ok_or_else(|| {
@@ -170,7 +170,7 @@ pub(super) fn tag(at: &At<String>) -> Result<String, Fault> {
     })
 }
 
-/// A key of `_meta` that an agent may fill, or a part of its `deps`.
+/// Validates a key of `_meta` that is passed to the source, or the name of a part of `deps`.
 pub(super) fn meta_key(at: &At<String>) -> Result<String, Fault> {
     let refuse =
         |why: &str, help: &str| Err(Fault::new(at.span(), format!("context {:?} {why}", at.as_str())).help(help));
@@ -189,7 +189,7 @@ pub(super) fn meta_key(at: &At<String>) -> Result<String, Fault> {
     }
 }
 
-/// A value, or a well-formed name of a secret.
+/// Validates a literal value, or the name of a secret.
 pub(super) fn value(at: &At<RawValue>) -> Result<Value, Fault> {
     match &**at {
         RawValue::Plain(text) if text.contains('\0') => {
@@ -206,7 +206,7 @@ pub(super) fn value(at: &At<RawValue>) -> Result<Value, Fault> {
     }
 }
 
-/// `host:port`, lower case.
+/// Parses `host:port` and returns it in lower case.
 pub(super) fn network(at: &At<String>) -> Result<String, Fault> {
     let text = at.as_str();
     let refuse = |why: &str, help: String| Fault::new(at.span(), format!("network entry {text:?} {why}")).help(help);
@@ -237,7 +237,7 @@ pub(super) fn network(at: &At<String>) -> Result<String, Fault> {
     }
 }
 
-/// A valid source name made of any text; `fallback`, itself valid, where nothing is left.
+/// Makes a valid source name from any text. Returns `fallback`, which must be valid, if nothing usable remains.
 pub(super) fn sanitised_name(text: &str, fallback: &str) -> String {
     let mut name = String::new();
     for c in text.chars() {

@@ -1,15 +1,15 @@
-//! Environment variables that a source may be given: which names are refused, and why.
+//! The environment variables that a source may be given: which names are refused, and why.
 
 use super::error::Fault;
 use super::raw::At;
 
-/// The longest name of a variable. Real ones have under 60.
+/// The longest name of a variable, in bytes. Real names are shorter than 60.
 const MAX_NAME_BYTES: usize = 128;
 
-/// Made by the broker for every source, so that they say nothing about this machine.
+/// Variables that the broker sets for every source, so that they reveal nothing about this machine.
 const BROKERS_OWN: [&str; 4] = ["PATH", "HOME", "LANG", "TMPDIR"];
 
-/// Variables that make a program load or run something that its command line does not show. `*` at the end stands for
+/// Variables that make a program load or run something that its command line does not show. A `*` at the end matches
 /// any ending.
 const DANGEROUS: [(&str, &[&str]); 8] = [
     (
@@ -137,7 +137,7 @@ const DANGEROUS: [(&str, &[&str]); 8] = [
     ),
 ];
 
-/// Whether a source may be given a variable of this name.
+/// Checks whether a source may be given a variable of this name.
 pub(super) fn check(name: &At<String>) -> Result<(), Fault> {
     match refusal(name) {
         None => Ok(()),
@@ -147,7 +147,7 @@ pub(super) fn check(name: &At<String>) -> Result<(), Fault> {
     }
 }
 
-/// Why a name is refused, and the way out.
+/// Returns why a name is refused, and the way out.
 pub(super) fn refusal(name: &str) -> Option<(String, &'static str)> {
     let upper = name.to_ascii_uppercase();
     let plain = |b: u8| b.is_ascii_alphanumeric() || b == b'_';
@@ -161,7 +161,7 @@ pub(super) fn refusal(name: &str) -> Option<(String, &'static str)> {
             "a name starts with a letter or `_` and has at most 128 characters",
         ));
     }
-    // npm reads its variables in any case; and none of the others is wanted in another spelling.
+    // npm reads its variables in any case, and there is no use for the others in another spelling.
     if BROKERS_OWN.contains(&upper.as_str()) {
         return Some((
             "is made by the broker".to_owned(),

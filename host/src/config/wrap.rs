@@ -1,4 +1,4 @@
-//! The configuration of `portcullis wrap`: one command, no file.
+//! The configuration of `portcullis wrap`: one command, without a file.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -9,32 +9,32 @@ use super::raw::{
 };
 use super::{Approve, Config, Naming, build, search, value};
 
-/// What `portcullis wrap` was told.
+/// The arguments of `portcullis wrap`.
 #[derive(Debug, Clone, Default)]
 pub struct Wrap {
     /// Program and arguments.
     pub argv: Vec<String>,
-    /// Files and folders the program may read.
+    /// Files and folders that the program may read.
     pub read: Vec<String>,
-    /// Files and folders the program may read and write.
+    /// Files and folders that the program may read and write.
     pub write: Vec<String>,
-    /// `host:port` the program may reach.
+    /// Hosts that the program may reach, as `host:port`.
     pub network: Vec<String>,
-    /// Variables the program sees.
+    /// Environment variables that the program sees.
     pub env: Vec<(String, String)>,
-    /// How tools are named; plain, so that the agent notices nothing, unless it says otherwise.
+    /// How tools are named. `None` means plain names, so that the agent sees no difference.
     pub names: Option<Naming>,
     /// Whether the program may use the agent's model.
     pub sampling: bool,
-    /// When a person is asked; None means for risky calls.
+    /// When a person is asked, or `None` for risky calls.
     pub approve: Option<Approve>,
-    /// The data folder; None means the user's.
+    /// The data folder, or `None` for the user's.
     pub data_dir: Option<PathBuf>,
-    /// What relative paths are relative to; absolute.
+    /// The absolute folder to which relative paths are relative.
     pub base: PathBuf,
 }
 
-/// The same checks as for a file, for what came from the command line.
+/// Builds the configuration from the command line, with the same checks as for a file.
 pub(super) fn config(wrap: &Wrap) -> Result<Config, ConfigError> {
     let data_dir = wrap.data_dir.clone().or_else(search::user_data_dir).ok_or_else(|| {
         ConfigError::without_place("there is no home folder to keep the ledger in", "set HOME or XDG_DATA_HOME")
@@ -52,7 +52,7 @@ pub(super) fn config(wrap: &Wrap) -> Result<Config, ConfigError> {
     let source = RawSource {
         command: Some(At::nowhere(RawCommand::Argv(texts(&wrap.argv)))),
         env: Some(At::nowhere(env.collect::<BTreeMap<_, _>>())),
-        // Where the client would have started it: its arguments may be relative.
+        // The folder where the client would have started it, as its arguments may be relative.
         cwd: Some(At::nowhere(wrap.base.to_string_lossy().into_owned())),
         cell: Some(At::nowhere(cell)),
         names: Some(At::nowhere(RawNames::Style("plain".to_owned()))),
@@ -83,8 +83,8 @@ pub(super) fn config(wrap: &Wrap) -> Result<Config, ConfigError> {
     Ok(config)
 }
 
-/// A name for what is wrapped: the last word before the options that looks like a package or program. The name stands
-/// in the ledger, and the same command always gets the same one.
+/// Derives a source name from the command: the program, or what a launcher such as `npx` runs. The name appears in the
+/// ledger, and the same command always has the same name.
 fn source_name(argv: &[String]) -> String {
     const LAUNCHERS: [&str; 12] =
         ["npx", "bunx", "pnpm", "dlx", "uvx", "uv", "pipx", "run", "node", "python", "python3", "docker"];

@@ -1,10 +1,11 @@
-//! JSON as editors write it, with comments and trailing commas.
+//! Reads JSON as editors write it, with comments and trailing commas.
 
-/// The same text as plain JSON: comments and trailing commas become spaces, so that places in messages stay right.
+/// Returns the text as plain JSON: comments and trailing commas become spaces, and line breaks are kept, so that line
+/// numbers in messages stay right.
 pub(super) fn to_json(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut chars = text.trim_start_matches('\u{feff}').chars().peekable();
-    // Where a comma stands that nothing but space has followed.
+    // The position of a comma that only white space has followed.
     let mut comma: Option<usize> = None;
     while let Some(c) = chars.next() {
         match (c, chars.peek()) {
@@ -52,7 +53,7 @@ pub(super) fn to_json(text: &str) -> String {
     out
 }
 
-/// The rest of a string, up to its closing quote.
+/// Copies the rest of a string, up to its closing quote.
 fn string(chars: &mut impl Iterator<Item = char>, out: &mut String) {
     while let Some(c) = chars.next() {
         out.push(c);

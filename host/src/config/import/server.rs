@@ -1,4 +1,4 @@
-//! One server of a client's JSON.
+//! Reads one server from a client's JSON.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use super::Import;
 use crate::config::variable;
 use crate::secret::Value;
 
-/// What is taken over of a server.
+/// What is imported from one server.
 pub(super) struct Server {
     pub name: String,
     pub endpoint: Endpoint,
@@ -22,17 +22,18 @@ pub(super) enum Endpoint {
     Url { url: String, sse: bool },
 }
 
-/// Keys that say nothing a source needs.
+/// Keys that are ignored: they contain nothing that a source needs.
 const SILENT: [&str; 5] = ["type", "transport", "transportType", "name", "description"];
 
 /// Keys that are read below.
 const READ: [&str; 10] =
     ["command", "args", "env", "cwd", "url", "serverUrl", "httpUrl", "headers", "disabled", "enabled"];
 
-/// What clients say of their own logins. None says who issues the tokens, without which a client id could go to any server.
+/// Keys for a client's own login. They do not name the issuer of the tokens, and without it a client id could go to any
+/// server.
 const LOGIN: [&str; 2] = ["oauth", "auth"];
 
-/// The server, or a note of why it is left out.
+/// Returns the server, or adds a note that says why it is left out.
 pub(super) fn read(wanted: &str, json: &Json, import: &mut Import) -> Option<Server> {
     let text = |key: &str| json.get(key).and_then(Json::as_str);
     if json.get("disabled").and_then(Json::as_bool) == Some(true)
@@ -125,7 +126,7 @@ fn argv(command: &str, json: &Json, wanted: &str, import: &mut Import) -> Option
     Some(argv)
 }
 
-/// A path that says itself that it is relative; a client looks for it where it was started.
+/// Reports whether an argument is visibly a relative path; a client resolves it in the folder where it was started.
 fn is_relative(arg: &str) -> bool {
     matches!(arg, "." | "..") || arg.starts_with("./") || arg.starts_with("../")
 }
@@ -138,7 +139,7 @@ fn plain_url(url: &str, wanted: &str, import: &mut Import) -> Option<String> {
             && url.fragment().is_none()
     });
     if good.is_none() {
-        // The URL is not shown: it may hold a password.
+        // The note does not show the URL, which may contain a password.
         import
             .note(wanted, "left out, since its `url` is no plain http or https URL; credentials belong into `headers`");
     }
@@ -180,7 +181,8 @@ fn headers(source: &str, json: &Json, import: &mut Import) -> BTreeMap<String, V
     headers
 }
 
-/// The value as it is, or the secret that must be set where it is one, or where the client looked it up elsewhere.
+/// Returns the value as written, or a reference to a secret that the user must set: if it looks like a secret, or if
+/// the client looked it up elsewhere.
 fn value_of(source: &str, what: &str, key: &str, json: &Json, import: &mut Import) -> Option<Value> {
     let text = match json {
         Json::String(text) => text.clone(),
@@ -205,7 +207,7 @@ fn value_of(source: &str, what: &str, key: &str, json: &Json, import: &mut Impor
     Some(Value::Plain(text))
 }
 
-/// Whether the name of a variable, header or option says that its value is a secret.
+/// Reports whether the name of a variable, header or option indicates that its value is a secret.
 fn is_secret(name: &str) -> bool {
     let upper = name.to_ascii_uppercase();
     [
@@ -224,7 +226,7 @@ fn is_secret(name: &str) -> bool {
     .any(|word| upper.contains(word))
 }
 
-/// Whether a value is of a shape that only tokens have, or a URL with a password in it.
+/// Reports whether a value has a form that only tokens have, or is a URL with a password in it.
 fn looks_like_token(value: &str) -> bool {
     const STARTS: [&str; 11] =
         ["sk-", "ghp_", "gho_", "ghs_", "github_pat_", "glpat-", "xoxb-", "xoxp-", "AKIA", "eyJ", "Bearer "];

@@ -124,7 +124,7 @@ proptest::proptest! {
         for text in [process, remote] {
             match import(&text) {
                 Ok(imported) => {
-                    // Where nothing stands beside the file.
+                    // A folder where no file is beside the configuration.
                     let parsed = Config::parse(&imported.toml, std::path::Path::new("/nothing/is/here/portcullis.toml"));
                     assert!(parsed.is_ok(), "{}\n{}", parsed.unwrap_err(), imported.toml);
                 }

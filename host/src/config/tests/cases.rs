@@ -1,6 +1,6 @@
-//! Bad configurations as data: `tests/cases/config/NAME/portcullis.toml` and the message it must give, `error.txt`.
-//! And the keys of a configuration: `tests/cases/config-keys.txt`. `UPDATE_GOLDEN=1 cargo test -p portcullis` writes them anew; read
-//! the difference before committing it.
+//! Tests with bad configurations as data: `tests/cases/config/NAME/portcullis.toml` and the message it must produce,
+//! `error.txt`. A test with the keys of a configuration: `tests/cases/config-keys.txt`. `UPDATE_GOLDEN=1 cargo test -p
+//! portcullis` writes the files again; read the difference before committing it.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;

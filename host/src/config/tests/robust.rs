@@ -1,10 +1,10 @@
-//! Whatever stands in the file, the parser answers.
+//! The parser answers any input without a panic.
 
 use proptest::prelude::*;
 
 use super::{DOCUMENTED, parse};
 
-/// Refusing is fine, and so is taking it; messages must be made too, since they slice the text.
+/// Parses the text. It may be refused or accepted; the messages are built too, since they slice the text.
 fn survives(text: &str) {
     if let Err(error) = parse(text) {
         assert!(!error.problems().is_empty() && !error.to_string().is_empty());
@@ -14,7 +14,7 @@ fn survives(text: &str) {
     }
 }
 
-/// Pieces that bring random text near to the grammar.
+/// Pieces that make random text similar to the grammar.
 const PIECES: [&str; 24] = [
     "[sources.a]\n",
     "[[policies]]\n",
