@@ -1,4 +1,4 @@
-//! One thing that a source offers.
+//! Items: the things that a source offers.
 
 use std::sync::Arc;
 
@@ -7,23 +7,23 @@ use crate::metrics::Tally;
 use crate::name::SourceName;
 use crate::protocol::{Json, Method};
 
-/// What an [`Item`] is.
+/// The kind of an [`Item`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum ItemKind {
-    /// Called by a model.
+    /// A tool, which a model calls.
     Tool,
-    /// Picked by a person.
+    /// A prompt, which a person picks.
     Prompt,
-    /// Read by an application.
+    /// A resource, which an application reads.
     Resource,
-    /// A family of resources under one URI template.
+    /// A template, which is a family of resources under one URI template.
     Template,
-    /// The source itself, for whatever is about none of the above.
+    /// The source itself, for requests that are about none of the above.
     Source,
 }
 
 impl ItemKind {
-    /// The word that the ledger and messages use.
+    /// Returns the word that the ledger and messages use.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -35,7 +35,7 @@ impl ItemKind {
         }
     }
 
-    /// The method that lists such items. No method lists a source itself: its name is empty then.
+    /// Returns the method that lists items of this kind. For a source itself, which no method lists, its name is empty.
     #[must_use]
     pub fn list_method(self) -> Method {
         match self {
@@ -47,7 +47,7 @@ impl ItemKind {
         }
     }
 
-    /// The method that uses such an item, as policies are told of it when it is about to be shown.
+    /// Returns the method that uses an item of this kind. Policies see it when the item is about to be shown.
     #[must_use]
     pub fn use_method(self) -> Method {
         match self {
@@ -58,7 +58,7 @@ impl ItemKind {
         }
     }
 
-    /// Returns the notification that says that a list of such items has changed.
+    /// Returns the notification that a list of items of this kind has changed.
     pub(crate) fn changed_method(self) -> Method {
         match self {
             Self::Tool | Self::Source => Method::NotificationsToolsListChanged,
@@ -67,7 +67,7 @@ impl ItemKind {
         }
     }
 
-    /// The member of a list's result that holds the items.
+    /// Returns the member of a list result that holds the items.
     #[must_use]
     pub fn member(self) -> &'static str {
         match self {
@@ -79,7 +79,7 @@ impl ItemKind {
         }
     }
 
-    /// The member of a definition, and of the parameters of a request, that names the item.
+    /// Returns the member that names the item, in a definition and in the parameters of a request.
     #[must_use]
     pub fn key(self) -> &'static str {
         match self {
@@ -90,45 +90,46 @@ impl ItemKind {
     }
 }
 
-/// One thing that a source offers: a tool, a prompt, a resource.
+/// One thing that a source offers: a tool, a prompt, a resource, a template.
 #[derive(Debug, Clone)]
 pub struct Item {
-    /// What it is.
+    /// The kind of the item.
     pub kind: ItemKind,
     /// The source that offers it.
     pub source: SourceName,
-    /// The group as part of which it is offered, if it is a tool of a member.
+    /// The group under which the item is offered, if it is a tool of a group's member.
     pub group: Option<SourceName>,
-    /// Its name (or URI, or URI template) at the source; empty for the source itself.
+    /// The name, URI or URI template at the source; empty for the source itself.
     pub name: Arc<str>,
-    /// Its name, URI or template for the agent.
+    /// The name, URI or URI template that the agent sees.
     pub exposed: Arc<str>,
-    /// The definition as the source gave it, byte for byte.
+    /// The definition from the source, byte for byte.
     pub definition: Json,
-    /// Of the definition's canonical form.
+    /// The digest of the definition's canonical form.
     pub digest: Digest,
-    /// The source's hints.
+    /// The hints that the source gives.
     pub hints: Hints,
-    /// The source's tags.
+    /// The tags of the source.
     pub tags: Arc<[String]>,
-    /// Where its calls are counted.
+    /// The counters of its calls.
     pub tally: Tally,
 }
 
 impl Item {
-    /// The definition under its exposed name, everything else byte for byte.
+    /// Returns the definition under its exposed name; everything else is unchanged, byte for byte.
     #[must_use]
     pub fn exposed_definition(&self) -> Json {
         self.definition.with(self.kind.key(), &Json::of(&&*self.exposed)).unwrap_or_else(Json::null)
     }
 
-    /// The source itself, for requests that are about nothing in particular that it offers.
+    /// Returns the item for a source itself, for requests that concern no particular item.
     #[must_use]
     pub fn of_source(source: &SourceName, tags: &[String]) -> Self {
         Self::unlisted((source, tags), ItemKind::Source, "", source.as_str())
     }
 
-    /// A resource that the source did not list: one of a template, or one that it keeps to itself.
+    /// Returns a resource that the source did not list: one that matches a template, or one that the source keeps
+    /// unlisted.
     #[must_use]
     pub fn unlisted_resource(source: &SourceName, tags: &[String], uri: &str, exposed: &str) -> Self {
         Self::unlisted((source, tags), ItemKind::Resource, uri, exposed)
@@ -150,14 +151,15 @@ impl Item {
         }
     }
 
-    /// By which name agents know who offers it: the source's, or that of the group.
+    /// Returns the name under which agents know the provider of the item: the group, if there is one, or else the
+    /// source.
     #[must_use]
     pub fn offered_by(&self) -> &SourceName {
         self.group.as_ref().unwrap_or(&self.source)
     }
 
-    /// Whether both take the same arguments: their `inputSchema` is the same but for its spelling. Only then can one tool be
-    /// called in the place of another that a caller was shown.
+    /// Reports whether both tools take the same arguments: their `inputSchema` is equal in canonical form. Only then
+    /// may one be called instead of the other, which a caller was shown.
     #[must_use]
     pub fn takes_what(&self, other: &Self) -> bool {
         let schema = |item: &Self| {
@@ -167,51 +169,52 @@ impl Item {
         self.digest == other.digest || schema(self).is_some_and(|own| schema(other) == Some(own))
     }
 
-    /// Whether the source listed it.
+    /// Reports whether the source listed the item.
     #[must_use]
     pub fn is_listed(&self) -> bool {
         self.definition != Json::empty_object()
     }
 }
 
-/// `ToolAnnotations`: claims of the source. None where it says nothing.
+/// The `ToolAnnotations` of MCP, which are claims of the source. `None` if the source says nothing.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Hints {
-    /// `readOnlyHint`
+    /// The annotation `readOnlyHint`.
     #[serde(rename = "readOnlyHint")]
     pub read_only: Option<bool>,
-    /// `destructiveHint`
+    /// The annotation `destructiveHint`.
     #[serde(rename = "destructiveHint")]
     pub destructive: Option<bool>,
-    /// `idempotentHint`
+    /// The annotation `idempotentHint`.
     #[serde(rename = "idempotentHint")]
     pub idempotent: Option<bool>,
-    /// `openWorldHint`
+    /// The annotation `openWorldHint`.
     #[serde(rename = "openWorldHint")]
     pub open_world: Option<bool>,
 }
 
 impl Hints {
     pub(super) fn of(definition: &Json) -> Self {
-        // Annotations of a wrong shape claim nothing, and nothing is what lowers no risk.
+        // Malformed annotations claim nothing, and without a claim no risk is lowered.
         definition.get("annotations").and_then(|json| json.read().ok()).unwrap_or_default()
     }
 
-    /// Whether the tool may destroy something or reach beyond its source. MCP's defaults: yes, unless the source denies it.
+    /// Reports whether the tool may destroy something or reach beyond its source. MCP's default is yes, unless the
+    /// source denies it.
     #[must_use]
     pub fn grave(self) -> bool {
         let destructive = self.destructive.unwrap_or(true) && self.read_only != Some(true);
         destructive || self.open_world.unwrap_or(true)
     }
 
-    /// Whether the source itself says that the tool is dangerous.
+    /// Reports whether the source itself says that the tool is dangerous.
     #[must_use]
     pub fn raise_risk(self) -> bool {
         self.destructive == Some(true) && self.read_only != Some(true) || self.open_world == Some(true)
     }
 
-    /// Whether the source says that the tool only reads, and nothing that contradicts it.
+    /// Reports whether the source says that the tool only reads, and says nothing that contradicts this.
     #[must_use]
     pub fn claim_harmless(self) -> bool {
         self.read_only == Some(true) && self.destructive != Some(true) && self.open_world != Some(true)

@@ -1,4 +1,5 @@
-//! `portcullis.lock`: the definitions that somebody accepted, and what packages and components were pinned to.
+//! The lock file `portcullis.lock`: the tool definitions that a person accepted, and the versions to which packages and
+//! components are pinned.
 
 mod resolved;
 
@@ -14,27 +15,27 @@ use crate::protocol::Json;
 pub(crate) use resolved::tree_of;
 pub use resolved::{ResolvedPackage, Unit};
 
-/// The file's name in the data folder.
+/// The name of the file in the data folder.
 pub(super) const FILE_NAME: &str = "portcullis.lock";
 
-/// Held while the lock is changed; empty.
+/// The name of an empty file that is locked while the lock file is changed.
 const GUARD_NAME: &str = ".portcullis.lock.guard";
 
 /// The largest lock file that is read, in bytes: 10,000 definitions of 5 KiB.
 const MAX_BYTES: u64 = 64 * 1024 * 1024;
 
-/// What a lock says of one tool.
+/// The result of comparing a tool with the lock file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Acceptance {
-    /// Nobody accepted it.
+    /// No definition of this tool was accepted.
     Unknown,
-    /// This very definition of this very source was accepted.
+    /// This exact definition from this exact source was accepted.
     Accepted,
-    /// Another definition, or the same name of another source, was accepted: what changed, a line each.
+    /// Another definition, or the same name from another source, was accepted. The lines say what changed.
     Changed(Vec<String>),
 }
 
-/// The accepted definitions, the pinned packages and components.
+/// The content of a lock file: accepted definitions, pinned packages and pinned components.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Lock {
@@ -47,55 +48,55 @@ pub struct Lock {
     components: Vec<LockedComponent>,
 }
 
-/// One plugin or component, pinned to its bytes.
+/// A plugin or component that is pinned to its bytes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LockedComponent {
-    /// As the configuration names it, with an absolute path.
+    /// The reference in the configuration, with an absolute path.
     pub component: String,
-    /// What it must be.
+    /// The digest that its bytes must have.
     pub digest: Digest,
-    /// When somebody accepted that, in RFC 3339.
+    /// When a person accepted it, in RFC 3339.
     pub accepted: String,
 }
 
-/// One accepted tool.
+/// A tool that was accepted.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Locked {
     /// The source's configured name.
     pub source: String,
-    /// Digest of what the source is: its command, address or component.
+    /// The digest of what the source is: its command, address or component.
     pub identity: Digest,
     /// The tool's name at the source.
     pub tool: String,
-    /// Digest of its definition.
+    /// The digest of its definition.
     pub digest: Digest,
-    /// When, in RFC 3339.
+    /// When it was accepted, in RFC 3339.
     pub accepted: String,
     /// The definition, so that a change can be shown.
     pub definition: String,
 }
 
-/// One pinned package, with everything it depends on.
+/// A package that is pinned with everything it depends on.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct LockedPackage {
     /// The source's configured name.
     pub source: String,
-    /// What its command asks for: `npm:@org/server`, `pypi:server==1.2`.
+    /// What the source's command asks for: `npm:@org/server`, `pypi:server==1.2`.
     pub requested: String,
-    /// The package's name at the registry.
+    /// The package's name in the registry.
     pub name: String,
-    /// The version that it resolved to.
+    /// The version to which the request resolved.
     pub version: String,
-    /// What its bytes must hash to.
+    /// The hash that its bytes must have.
     pub integrity: String,
-    /// Digest of the whole tree.
+    /// The digest of the whole tree.
     pub tree: Digest,
-    /// When, in RFC 3339.
+    /// When it was pinned, in RFC 3339.
     pub pinned: String,
-    /// Where it came from: `host:port` of all that was reached for it.
+    /// Where the package came from: `host:port` of all hosts that were reached for it.
     #[serde(default)]
     pub registry: Vec<String>,
     /// The whole tree, so that a change can be shown.
@@ -103,7 +104,7 @@ pub struct LockedPackage {
 }
 
 impl LockedPackage {
-    /// Which packages another tree adds, removes or changes; a line each.
+    /// Returns the packages that another tree adds, removes or changes, one line each.
     #[must_use]
     pub fn differences(&self, other: &ResolvedPackage) -> Vec<String> {
         let shown = |unit: &Unit| format!("{}@{} ({})", unit.name, unit.version, unit.integrity);
@@ -118,20 +119,20 @@ impl LockedPackage {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LockError {
-    /// Reading or writing failed.
+    /// The file could not be read or written.
     #[error("{path}: {error}")]
     Io {
-        /// The file.
+        /// The lock file.
         path: PathBuf,
-        /// What happened.
+        /// The error of the system.
         error: std::io::Error,
     },
-    /// It is not a lock file of this version.
+    /// The file is not a lock file of this version.
     #[error("{path}: {reason}; repair it, or remove it and accept the tools again with `portcullis lock accept`")]
     Malformed {
-        /// The file.
+        /// The lock file.
         path: PathBuf,
-        /// What is wrong.
+        /// What is wrong with it.
         reason: String,
     },
 }
@@ -139,10 +140,10 @@ pub enum LockError {
 const VERSION: u32 = 1;
 
 impl Lock {
-    /// Reads the lock of a data folder. A missing file is an empty lock.
+    /// Reads the lock file of a data folder. A missing file gives an empty lock.
     ///
     /// # Errors
-    /// A file that cannot be read or parsed: a damaged lock must not read as "nothing was ever accepted".
+    /// If the file cannot be read or parsed: a damaged lock file must not be taken for "nothing was ever accepted".
     pub fn load(data_dir: &Path) -> Result<Self, LockError> {
         let path = data_dir.join(FILE_NAME);
         let text = match read_limited(&path) {
@@ -173,10 +174,10 @@ impl Lock {
         Ok(lock)
     }
 
-    /// Reads the lock, changes it and writes it, while no other process does so.
+    /// Reads the lock file, changes it and writes it, and keeps other processes from changing it meanwhile.
     ///
     /// # Errors
-    /// If it cannot be read or written; then nothing has changed.
+    /// If it cannot be read or written; then nothing was changed.
     pub fn change(data_dir: &Path, change: impl FnOnce(&mut Self)) -> Result<(), LockError> {
         let path = data_dir.join(GUARD_NAME);
         let held = std::fs::File::create(&path).and_then(|guard| {
@@ -189,7 +190,7 @@ impl Lock {
         lock.save(data_dir)
     }
 
-    /// Writes the lock, whole or not at all.
+    /// Writes the lock file, completely or not at all.
     ///
     /// # Errors
     /// If the folder or the file cannot be written.
@@ -209,13 +210,13 @@ impl Lock {
         write().map_err(|error| LockError::Io { path: path.clone(), error })
     }
 
-    /// The accepted tools, ordered by source and name.
+    /// Returns the accepted tools, ordered by source and name.
     #[must_use]
     pub fn tools(&self) -> &[Locked] {
         &self.tools
     }
 
-    /// Accepts a definition in place of any earlier one of that tool.
+    /// Accepts a definition, and replaces any earlier one of that tool.
     pub fn accept(&mut self, tool: &Item, identity: Digest) {
         self.tools.retain(|entry| !(entry.source == tool.source.as_str() && entry.tool == *tool.name));
         self.tools.push(Locked {
@@ -229,19 +230,19 @@ impl Lock {
         self.tools.sort_by(|a, b| (&a.source, &a.tool).cmp(&(&b.source, &b.tool)));
     }
 
-    /// The pinned packages, ordered by source.
+    /// Returns the pinned packages, ordered by source.
     #[must_use]
     pub fn packages(&self) -> &[LockedPackage] {
         &self.packages
     }
 
-    /// What a source's command was pinned to. Another command is another package.
+    /// Returns the package to which a source's command is pinned. A pin for another command does not apply.
     #[must_use]
     pub fn package(&self, source: &str, requested: &str) -> Option<&LockedPackage> {
         self.packages.iter().find(|entry| entry.source == source && entry.requested == requested)
     }
 
-    /// Pins a source's command to what it resolved to at these hosts, in place of anything that source was pinned to.
+    /// Pins a source's command to what it resolved to at these hosts, and replaces any earlier pin of that source.
     pub fn pin(&mut self, source: &str, requested: &str, resolved: &ResolvedPackage, registry: &[String]) {
         self.packages.retain(|entry| entry.source != source);
         self.packages.push(LockedPackage {
@@ -258,13 +259,13 @@ impl Lock {
         self.packages.sort_by(|a, b| a.source.cmp(&b.source));
     }
 
-    /// The pinned plugins and components, ordered by name.
+    /// Returns the pinned plugins and components, ordered by name.
     #[must_use]
     pub fn components(&self) -> &[LockedComponent] {
         &self.components
     }
 
-    /// Pins a plugin or component to these bytes, in place of any others; what it was pinned to.
+    /// Pins a plugin or component to these bytes, and returns the digest that was pinned before.
     pub fn pin_component(&mut self, component: &str, digest: Digest) -> Option<Digest> {
         let before = self.components.iter().position(|entry| entry.component == component);
         let before = before.map(|index| self.components.remove(index).digest);
@@ -273,7 +274,7 @@ impl Lock {
         before
     }
 
-    /// What the lock says of a tool as it is now.
+    /// Compares a tool as it is now with the lock file.
     #[must_use]
     pub fn of(&self, tool: &Item, identity: Digest) -> Acceptance {
         let found = self.tools.iter().find(|entry| entry.source == tool.source.as_str() && entry.tool == *tool.name);
@@ -303,9 +304,9 @@ fn read_limited(path: &Path) -> std::io::Result<String> {
     std::fs::read_to_string(path)
 }
 
-/// The members, at any depth, in which two definitions differ.
+/// Returns the members, at any depth, in which two definitions differ.
 fn differences(old: &str, new: &str) -> Vec<String> {
-    // Both are within the nesting limit, so that parsing and recursion are bounded.
+    // Both are within the nesting limit, so parsing and recursion are bounded.
     let parse = |text: &str| serde_json::from_str::<serde_json::Value>(text).unwrap_or_default();
     let mut found = Vec::new();
     compare("", &parse(old), &parse(new), &mut found);
@@ -330,7 +331,7 @@ fn compare(at: &str, old: &serde_json::Value, new: &serde_json::Value, found: &m
     }
 }
 
-/// A value for a person's eyes: one line, at most 120 characters.
+/// Returns a value as one line for people, of at most 120 characters.
 fn excerpt(value: &serde_json::Value) -> String {
     let text = value.to_string();
     match text.char_indices().nth(120) {

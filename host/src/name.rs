@@ -1,28 +1,28 @@
-//! Names that people configure. Parsed once; a value of these types is valid.
+//! Names of sources and profiles. They are checked once, so a value of these types is always valid.
 
 use std::fmt;
 use std::sync::Arc;
 
-/// The longest source or profile name, in bytes: a tool name of 64 characters must have room for the tool.
+/// The longest source or profile name, in bytes: a tool name of 64 characters must have space left for the tool.
 pub const MAX_NAME_BYTES: usize = 32;
 
-/// What stands between source and tool in an exposed name, and may therefore stand in no source name.
+/// The separator between source and tool in an exposed name, which therefore no source name may contain.
 pub const SEPARATOR: &str = "__";
 
 /// Why a name is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NameError {
-    /// Empty.
+    /// The name is empty.
     #[error("a name must not be empty")]
     Empty,
-    /// Over [`MAX_NAME_BYTES`].
+    /// The name is longer than [`MAX_NAME_BYTES`].
     #[error("name {0:?} is longer than {MAX_NAME_BYTES} characters")]
     TooLong(String),
-    /// Not ASCII letters, digits, `-`, `_`, or starts with something else than a letter or digit.
+    /// The name has other characters than ASCII letters, digits, `-` and `_`, or does not start with a letter or digit.
     #[error("name {0:?} may hold only ASCII letters, digits, `-` and `_`, and must start with a letter or digit")]
     Characters(String),
-    /// Holds `__`, or ends with `_` so that `__` could not be told apart.
+    /// The name contains `__`, or ends with `_`, which would make the separator ambiguous.
     #[error("name {0:?} must not contain `__` or end with `_`: `__` separates source and tool in what the agent sees")]
     Separator(String),
 }
@@ -48,7 +48,7 @@ macro_rules! name {
         pub struct $name(Arc<str>);
 
         impl $name {
-            /// The text.
+            /// Returns the name as text.
             #[must_use]
             pub fn as_str(&self) -> &str {
                 &self.0

@@ -1,7 +1,7 @@
-//! Secrets: values that sources are given and that stand in no configuration, no log and no message.
+//! Secrets: values that sources are given, and that appear in no configuration, no log and no message.
 //!
-//! They are kept in one file, readable by its owner alone, in the data folder. A value leaves this module only as a
-//! [`SecretString`], which neither `Debug` nor `Display` shows.
+//! They are kept in one file in the data folder, readable by its owner alone. A value leaves this module only as a
+//! [`SecretString`], whose `Debug` does not show it and which has no `Display`.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -14,81 +14,83 @@ use secrecy::{ExposeSecret, SecretString};
 
 use crate::private::{self, NotPrivate};
 
-/// The file in the data folder.
+/// The name of the file in the data folder.
 const FILE: &str = "secrets.json";
 
-/// Held while the file is replaced, so that two commands lose no secret of each other.
+/// The name of a lock file that is held while the file is replaced, so that concurrent commands do not lose each
+/// other's changes.
 const LOCK: &str = "secrets.lock";
 
-/// The longest name of a secret, in bytes: a source name, a `-` and the name of a variable fit in.
+/// The longest name of a secret, in bytes: a source name, a `-` and the name of a variable fit.
 pub const MAX_NAME_BYTES: usize = 128;
 
-/// The longest value, in bytes: keys and certificates are shorter, and Linux takes no longer variable.
+/// The longest value, in bytes: keys and certificates are shorter, and Linux does not accept a longer variable.
 pub const MAX_VALUE_BYTES: usize = 64 * 1024;
 
-/// How many secrets there can be, which bounds the file.
+/// The most secrets of one data folder, which limits the size of the file.
 pub const MAX_SECRETS: usize = 256;
 
-/// What the file can come to: every byte of every value escaped as `\u00XX`.
+/// The largest possible file, in bytes: every byte of every value escaped as `\u00XX`.
 const MAX_FILE_BYTES: u64 = (MAX_SECRETS * 6 * (MAX_VALUE_BYTES + MAX_NAME_BYTES)) as u64;
 
-/// A value that is written down, or kept by `portcullis secret`.
+/// A value that is written in the configuration, or a reference to a secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Value {
-    /// As written.
+    /// The value itself.
     Plain(String),
-    /// The name of a secret.
+    /// The name of a secret that `portcullis secret` keeps.
     Secret(String),
 }
 
-/// Why a secret cannot be kept or given. Holds no value.
+/// Why a secret cannot be stored or returned. Contains no value.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SecretError {
-    /// Empty, over [`MAX_NAME_BYTES`], or not of ASCII letters, digits, `-`, `_` and `.`.
+    /// The name is empty, longer than [`MAX_NAME_BYTES`], starts with `-`, or has other characters than ASCII letters,
+    /// digits, `-`, `_` and `.`.
     #[error("secret name {0:?} is not 1 to {MAX_NAME_BYTES} ASCII letters, digits, `-`, `_` and `.`")]
     Name(String),
-    /// Empty, over [`MAX_VALUE_BYTES`], or with a NUL.
+    /// The value is empty, longer than [`MAX_VALUE_BYTES`], or contains a NUL character.
     #[error("the value of secret {0:?} is empty, longer than {MAX_VALUE_BYTES} bytes, or has a NUL character in it")]
     Value(String),
-    /// [`MAX_SECRETS`] are kept already.
+    /// There are [`MAX_SECRETS`] secrets already.
     #[error("there are {MAX_SECRETS} secrets already: remove one with `portcullis secret remove NAME`")]
     TooMany,
-    /// None of this name.
+    /// There is no secret of this name.
     #[error("secret {0:?} is not set: run `portcullis secret set {0}`")]
     Unset(String),
-    /// Others may read it.
+    /// Other users may read the folder or file.
     #[error(
         "{path} is open to other users (mode {mode:o}): run `chmod {wanted:o} '{path}'`, and replace what they may have read"
     )]
     Open {
         /// The folder or file.
         path: String,
-        /// What it has.
+        /// The mode that it has.
         mode: u32,
-        /// What it should have.
+        /// The mode that it should have.
         wanted: u32,
     },
-    /// Belongs to somebody else.
+    /// The folder or file belongs to another user.
     #[error("{0} belongs to another user: run `portcullis` as that user, or choose another `data-dir`")]
     Owner(String),
-    /// Not what this version wrote.
+    /// The file was not written by this version.
     #[error("{0} is damaged: restore it, or remove it and set the secrets anew")]
     Damaged(String),
-    /// A login that this version did not write, or whose key is gone.
+    /// A stored login was not written by this version, or its key is missing.
     #[error("{0} is damaged: run `portcullis logout {1}`, then `portcullis login {1}`")]
     Login(String, String),
-    /// The system said no.
+    /// The system returned an error.
     #[error("{path}: {error}")]
     Io {
         /// The folder or file.
         path: String,
-        /// What it said.
+        /// The error of the system.
         error: std::io::Error,
     },
 }
 
-/// Whether a secret may have this name.
+/// Checks whether a secret may have this name.
 ///
 /// # Errors
 /// [`SecretError::Name`]
@@ -100,17 +102,17 @@ pub fn check_name(name: &str) -> Result<(), SecretError> {
     Err(SecretError::Name(name.chars().take(MAX_NAME_BYTES).collect()))
 }
 
-/// The secrets of one data folder. Reads the file anew each time, so that a running broker sees what was set since.
+/// The secrets of one data folder. The file is read again each time, so that a running broker sees new secrets.
 #[derive(Debug, Clone)]
 pub struct Secrets {
     folder: PathBuf,
 }
 
 impl Secrets {
-    /// The secrets in this data folder, which need not exist yet. Nothing is created.
+    /// Opens the secrets of a data folder, which need not exist yet. Creates nothing.
     ///
     /// # Errors
-    /// If the folder or the file is open to other users, or belongs to one of them.
+    /// If the folder or the file is open to other users, or belongs to another user.
     pub fn open(data_dir: &Path) -> Result<Self, SecretError> {
         let secrets = Self { folder: data_dir.to_owned() };
         secrets.check_folder()?;
@@ -118,19 +120,19 @@ impl Secrets {
         Ok(secrets)
     }
 
-    /// One secret.
+    /// Returns one secret.
     ///
     /// # Errors
-    /// [`SecretError::Unset`] if there is none of this name, or a file that cannot be used.
+    /// [`SecretError::Unset`] if there is none of this name, or another error if the file cannot be used.
     pub fn get(&self, name: &str) -> Result<SecretString, SecretError> {
         check_name(name)?;
         self.read()?.remove(name).ok_or_else(|| SecretError::Unset(name.to_owned()))
     }
 
-    /// What a configured value stands for.
+    /// Returns the value that a configured value stands for.
     ///
     /// # Errors
-    /// As [`Secrets::get`]; none for a plain value.
+    /// The errors of [`Secrets::get`]; none for a plain value.
     pub fn resolve(&self, value: &Value) -> Result<SecretString, SecretError> {
         match value {
             Value::Plain(text) => Ok(text.as_str().into()),
@@ -138,7 +140,7 @@ impl Secrets {
         }
     }
 
-    /// The names, sorted.
+    /// Returns the names, sorted.
     ///
     /// # Errors
     /// If the file cannot be used.
@@ -146,10 +148,10 @@ impl Secrets {
         Ok(self.read()?.into_keys().collect())
     }
 
-    /// Keeps a value, in place of an older one of this name. Creates folder and file where they are missing.
+    /// Stores a value, and replaces an older one of this name. Creates folder and file if they are missing.
     ///
     /// # Errors
-    /// A name or value that is not possible, or a file that cannot be used.
+    /// If the name or value is not valid, there are too many secrets, or the file cannot be used.
     pub fn set(&self, name: &str, value: &SecretString) -> Result<(), SecretError> {
         check_name(name)?;
         let text = value.expose_secret();
@@ -168,10 +170,10 @@ impl Secrets {
         self.replace(&secrets)
     }
 
-    /// Forgets a secret.
+    /// Removes a secret.
     ///
     /// # Errors
-    /// [`SecretError::Unset`] if there is none of this name, or a file that cannot be used.
+    /// [`SecretError::Unset`] if there is none of this name, or another error if the file cannot be used.
     pub fn remove(&self, name: &str) -> Result<(), SecretError> {
         check_name(name)?;
         if !self.folder.exists() {
@@ -200,7 +202,7 @@ impl Secrets {
         let path = self.folder.join(FILE);
         let mut bytes = Zeroizing::new(Vec::new());
         file.take(MAX_FILE_BYTES).read_to_end(&mut bytes).map_err(|error| io(&path, error))?;
-        // What the parser says may quote a value.
+        // The parser's message is dropped, as it may quote a value.
         serde_json::from_slice(&bytes).map_err(|_| SecretError::Damaged(path.display().to_string()))
     }
 
@@ -212,13 +214,13 @@ impl Secrets {
         Ok(private::replace(&path, &Zeroizing::new(json))?)
     }
 
-    /// Waits for another command that holds it, which is a matter of milliseconds.
+    /// Locks the file, and waits for another command that holds the lock, which takes milliseconds.
     fn lock(&self) -> Result<File, SecretError> {
         Ok(private::lock(&self.folder.join(LOCK))?)
     }
 }
 
-/// A file of the data folder, opened and found private; None if there is none.
+/// Opens a file of the data folder and checks that it is private; `None` if there is none.
 pub(crate) fn open_private(path: &Path) -> Result<Option<File>, SecretError> {
     Ok(private::open(path)?)
 }

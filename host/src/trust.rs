@@ -1,8 +1,9 @@
-//! Which configurations the user trusts.
+//! The record of which configurations the user trusts.
 //!
-//! A configuration starts programs. One that merely lies in a folder counts if the user has looked at it: its path and the digest
-//! of its bytes are kept in the user's state folder, which no source is given, with what it did then, so that a change can be shown
-//! as a difference. What was accepted in its data folder counts with it, so it is remembered which folder that is.
+//! A configuration starts programs. One that was only found in a folder is used if the user has looked at it: its path
+//! and the digest of its bytes are kept in the user's state folder, which no source may be granted, together with its
+//! effects at that time, so that a change can be shown as a difference. The data folder holds what the user has
+//! accepted, so the identity of that folder is recorded too.
 
 mod data;
 
@@ -18,35 +19,36 @@ use crate::digest::Digest;
 use crate::private;
 pub use crate::private::NotPrivate;
 
-/// The name of a configuration that is found in a folder.
+/// The file name of a configuration that is found in a folder.
 pub(crate) const CONFIG_FILE: &str = "portcullis.toml";
 
 /// The name of the data folder beside a configuration that names no other.
 pub(crate) const DATA_FOLDER: &str = ".portcullis";
 
-/// The names by which brokers find what they believe.
+/// The names under which brokers find files that they trust.
 pub(crate) const KEPT_NAMES: [&str; 2] = [CONFIG_FILE, DATA_FOLDER];
 
-/// The file in the state folder.
+/// The name of the file in the state folder.
 const FILE: &str = "trusted.json";
 
-/// Held while the file is replaced, so that two commands lose nothing of each other.
+/// The name of a lock file that is held while the file is replaced, so that concurrent commands do not lose each
+/// other's changes.
 const LOCK: &str = "trusted.lock";
 
-/// Bytes of the file: a thousand configurations of some hundred lines.
+/// The largest file, in bytes: a thousand configurations of some hundred lines.
 const MAX_FILE_BYTES: u64 = 64 << 20;
 
-/// Why it cannot be said or kept what is trusted.
+/// Why the records of trust cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TrustError {
-    /// The state folder or the file in it is not this user's alone.
+    /// The state folder, or the file in it, is not this user's alone.
     #[error(transparent)]
     Private(#[from] NotPrivate),
-    /// Not what this version wrote.
+    /// The file was not written by this version.
     #[error("{0} is damaged: remove it with `rm '{0}'`, and trust again what you use")]
     Damaged(String),
-    /// It would be longer than is read.
+    /// The file would become larger than what is read.
     #[error("{0} is full: run `portcullis trust --list`, and `portcullis trust --revoke FILE` for what you do not use")]
     Full(String),
 }
@@ -55,37 +57,37 @@ pub enum TrustError {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Trusted {
-    /// The file, for people: what is no UTF-8 in its name is replaced.
+    /// The path of the file, for people: bytes that are not UTF-8 are replaced.
     pub path: String,
-    /// Digest of its bytes.
+    /// The digest of its bytes.
     pub digest: Digest,
-    /// When that was: RFC 3339.
+    /// When the user trusted it, in RFC 3339.
     pub at: String,
     /// What it started, reached, read and wrote then: [`Config::effects`](crate::config::Config::effects).
     pub effects: Vec<String>,
-    /// Its data folder. None once that was no longer where it was: another one may have come in its place, or another content
-    /// into it.
+    /// Its data folder. `None` once the folder was no longer in its place: it may have been replaced, or its content
+    /// changed.
     #[serde(default)]
     pub data: Option<DataFolder>,
 }
 
-/// The configurations by the digest of their path, which may be no text.
+/// The trusted configurations by the digest of their path, which may not be valid UTF-8.
 type All = BTreeMap<String, Trusted>;
 
-/// What one user trusts.
+/// The records of what one user trusts.
 #[derive(Debug, Clone)]
 pub struct Trust {
     state_dir: PathBuf,
 }
 
 impl Trust {
-    /// What is kept in a state folder, which need not exist yet. Opens nothing.
+    /// Returns the records in a state folder, which need not exist yet. Opens nothing.
     #[must_use]
     pub fn new(state_dir: &Path) -> Self {
         Self { state_dir: state_dir.to_owned() }
     }
 
-    /// What the user has trusted of a file. `file` is absolute, with the real name of its folder.
+    /// Returns the user's record of trust in a file. `file` is absolute, with the real name of its folder.
     ///
     /// # Errors
     /// If the state folder cannot be used.
@@ -93,7 +95,7 @@ impl Trust {
         Ok(self.read()?.remove(&key(file)))
     }
 
-    /// All that the user has trusted, by path.
+    /// Returns all records, ordered by path.
     ///
     /// # Errors
     /// If the state folder cannot be used.
@@ -103,7 +105,7 @@ impl Trust {
         Ok(all)
     }
 
-    /// Trusts a file with these bytes and this data folder from now on, and no longer with others.
+    /// Trusts a file with these bytes and this data folder from now on, and with no others.
     ///
     /// # Errors
     /// If the state folder cannot be used.
@@ -113,11 +115,11 @@ impl Trust {
         self.change(|all| Ok(all.insert(key(file), trusted))).map(drop)
     }
 
-    /// Makes the data folder of a trusted file and remembers it, if there is none. Says whether the one that is there then is the
-    /// one that is remembered.
+    /// Creates the data folder of a trusted file and records it, if there is none. Returns whether the folder that then
+    /// exists is the one on record.
     ///
     /// # Errors
-    /// If the state folder cannot be used, or the data folder cannot be made.
+    /// If the state folder cannot be used, or the data folder cannot be created.
     pub fn settle(&self, file: &Path, data_dir: &Path) -> Result<bool, TrustError> {
         self.change(|all| {
             let Some(trusted) = all.get_mut(&key(file)) else { return Ok(false) };
@@ -131,9 +133,10 @@ impl Trust {
         })
     }
 
-    /// Returns the trusted configurations and their data folders that stand in folders which somebody may write, or around them:
-    /// absolute and without links. A data folder that is no longer where it was is forgotten: it may be elsewhere in these folders,
-    /// where nobody knows it, and come back with another content.
+    /// Returns the trusted configurations and their data folders that are inside `folders` or contain one of them:
+    /// absolute paths without links. `folders` are those that a source may write. A data folder that is no longer in
+    /// its place is removed from its record: it may be elsewhere in these folders, unprotected, and come back with
+    /// other content.
     ///
     /// # Errors
     /// If the state folder cannot be used.
@@ -167,7 +170,7 @@ impl Trust {
         Ok(known)
     }
 
-    /// Trusts a file no longer. Says whether it was trusted.
+    /// Trusts a file no longer. Returns whether it was trusted.
     ///
     /// # Errors
     /// If the state folder cannot be used.

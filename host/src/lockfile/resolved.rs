@@ -1,42 +1,42 @@
-//! What a package resolved to: itself and everything it depends on, each by version and integrity.
+//! The resolution of a package: the package itself and everything it depends on, each with version and integrity.
 
 use serde::{Deserialize, Serialize};
 
 use crate::digest::Digest;
 
-/// Packages in one tree. The largest servers bring a few hundred.
+/// The most packages in one tree. The largest servers have a few hundred.
 pub(crate) const MAX_UNITS: usize = 5_000;
 
 /// One package at one version.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Unit {
-    /// As the registry calls it.
+    /// The name in the registry.
     pub name: String,
-    /// Which.
+    /// The version.
     pub version: String,
-    /// What its bytes must hash to: npm's `sha512-…`; or `sha256:…` over the hashes of all its wheels.
+    /// The hash that its bytes must have: npm's `sha512-…`, or `sha256:…` over the hashes of all its wheels.
     pub integrity: String,
 }
 
-/// A resolved tree.
+/// A resolved package with its whole dependency tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResolvedPackage {
-    /// The package that was asked for.
+    /// The package that was requested.
     pub main: Unit,
-    /// Everything that is installed, ordered, the main package among it.
+    /// Everything that is installed, in order, including the main package.
     pub units: Vec<Unit>,
-    /// Digest of all that: the same tree has the same name on every machine.
+    /// The digest of the tree: equal trees have equal digests on every machine.
     pub tree: Digest,
-    /// What the installer needs to install exactly this: npm's lock file, or requirements with hashes.
+    /// What the installer needs to install exactly this tree: npm's lock file, or requirements with hashes.
     pub(crate) recipe: String,
 }
 
 impl ResolvedPackage {
-    /// A tree of these packages, the one that was asked for among them. `recipe` is what its installer needs.
+    /// Makes a tree of these packages, including the requested one. `recipe` is what the installer needs.
     ///
     /// # Errors
-    /// If the main package is not in the tree, or there are more than can be right.
+    /// If the main package is not in the tree, or there are more packages than [`MAX_UNITS`].
     pub fn new(main: &str, mut units: Vec<Unit>, recipe: String) -> Result<Self, String> {
         if units.len() > MAX_UNITS {
             return Err(format!("it resolves to more than {MAX_UNITS} packages"));
@@ -49,7 +49,7 @@ impl ResolvedPackage {
     }
 }
 
-/// Digest of a tree in its order.
+/// Returns the digest of a tree whose units are in order.
 pub(crate) fn tree_of(units: &[Unit]) -> Digest {
     let lines = units.iter().map(|unit| format!("{}\n{}\n{}\n", unit.name, unit.version, unit.integrity));
     Digest::of(lines.collect::<String>().as_bytes())

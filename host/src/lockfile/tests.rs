@@ -67,7 +67,7 @@ fn a_pinned_package_reads_back_and_says_what_changed() {
         ["- server@1.0.0 (sha512-server1.0.0)", "+ server@1.0.1 (sha512-server1.0.1)"]
     );
     assert!(lock.package("s", "npm:server@2").is_none() && lock.package("t", "npm:server").is_none());
-    // An edited tree is a damaged lock.
+    // An edited tree makes the lock file damaged.
     let path = dir.path().join(FILE_NAME);
     let text = std::fs::read_to_string(&path).unwrap().replace("sha512-dependency1", "sha512-other");
     std::fs::write(&path, text).unwrap();

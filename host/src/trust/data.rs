@@ -1,4 +1,5 @@
-//! Which data folder it is. A path says only where one stands, and whoever may write around it can put another one there.
+//! The identity of a data folder. A path only says where a folder is, and anyone who may write around it can put
+//! another one there.
 
 use std::fs::{DirBuilder, File};
 use std::io;
@@ -11,22 +12,22 @@ use serde::{Deserialize, Serialize};
 
 use crate::private::{FOLDER_MODE, NotPrivate};
 
-/// A data folder as it was found or made: another one at the same path is not equal to it.
+/// A data folder as it was found or created: another folder at the same path is not equal to it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DataFolder {
-    /// Where it stands, without links; what is no UTF-8 in its name is replaced.
+    /// The path without links; bytes that are not UTF-8 are replaced.
     pub path: String,
-    /// The number of its file system, which unlike that of the device outlives a restart of the machine.
+    /// The number of its file system, which, unlike the number of the device, survives a restart of the machine.
     file_system: u64,
     inode: u64,
-    /// When it was made, in nanoseconds since the Unix epoch, as far as its file system knows: numbers of inodes are given again,
-    /// and this no program sets.
+    /// When it was created, in nanoseconds since the Unix epoch, if its file system records that: inode numbers are
+    /// reused, but no program can set this time.
     made: Option<u64>,
 }
 
 impl DataFolder {
-    /// Returns the one that stands at a path, links followed. None if there is none that can be looked at.
+    /// Returns the folder at a path, following links. `None` if there is none, or it cannot be examined.
     #[must_use]
     pub fn at(path: &Path) -> Option<Self> {
         let path = path.canonicalize().ok()?;
@@ -42,10 +43,10 @@ impl DataFolder {
         })
     }
 
-    /// Makes one where there is none, for this user alone.
+    /// Creates a folder that is private to this user.
     ///
     /// # Errors
-    /// [`NotPrivate::Io`] if something stands there already, or the system refuses it.
+    /// [`NotPrivate::Io`] if something exists at this path already, or the system refuses.
     pub fn make(path: &Path) -> Result<Self, NotPrivate> {
         let failed = |error| NotPrivate::Io { path: path.display().to_string(), error };
         let mut builder = DirBuilder::new();
@@ -56,7 +57,7 @@ impl DataFolder {
         Self::at(path).ok_or_else(|| failed(io::ErrorKind::NotFound.into()))
     }
 
-    /// Says whether it still stands where it stood.
+    /// Reports whether the folder is still in its place.
     #[must_use]
     pub fn stands(&self) -> bool {
         Self::at(Path::new(&self.path)).is_some_and(|there| there == *self)
@@ -82,7 +83,7 @@ mod tests {
         assert!(made.stands() && DataFolder::at(&path).as_ref() == Some(&made), "what stands in it is no part of it");
         assert!(DataFolder::make(&path).unwrap_err().to_string().contains("exists"), "nothing is taken over");
 
-        // Its own folder is moved away, and others come in its place; then even its inode is given again.
+        // The folder above is moved away and others take its place; then even the inode number is reused.
         fs::rename(dir.path().join("a"), dir.path().join("b")).unwrap();
         assert!(!made.stands());
         for _ in 0..3 {
