@@ -112,7 +112,7 @@ fn max_message(at: &At<String>, faults: &mut Faults) -> Option<usize> {
 fn serve(raw: &RawServe, profiles: &BTreeMap<ProfileName, ProfileConfig>, faults: &mut Faults) -> ServeConfig {
     let listen = raw.listen.as_ref().and_then(|at| {
         faults.keep(at.parse::<SocketAddr>().map_err(|_| {
-            Fault::new(at.span(), format!("{:?} is no address and port", at.as_str()))
+            Fault::new(at.span(), format!("{:?} is not an IP address and port", at.as_str()))
                 .help("write numbers, like \"127.0.0.1:8765\" or \"[::1]:8765\"")
         }))
     });
@@ -127,7 +127,7 @@ fn serve(raw: &RawServe, profiles: &BTreeMap<ProfileName, ProfileConfig>, faults
     }
     let hosts = raw.hosts.iter().filter_map(|at| {
         let fault = || {
-            Fault::new(at.span(), format!("{:?} is no host name", at.as_str()))
+            Fault::new(at.span(), format!("{:?} is not a host name", at.as_str()))
                 .help("write the name alone, without scheme, port or wildcard, like \"broker.example.com\"")
         };
         faults.keep(if crate::egress::is_host(at) { Ok(at.to_ascii_lowercase()) } else { Err(fault()) })
@@ -156,7 +156,7 @@ fn origin(at: &At<String>) -> Result<String, Fault> {
     let parsed = url::Url::parse(at).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
     let origin = parsed.map(|url| url.origin().ascii_serialization());
     origin.filter(|origin| origin.eq_ignore_ascii_case(at)).ok_or_else(|| {
-        Fault::new(at.span(), format!("{:?} is no web origin", at.as_str()))
+        Fault::new(at.span(), format!("{:?} is not a web origin", at.as_str()))
             .help("write scheme and host as browsers send them, like \"https://app.example.com\"")
     })
 }
@@ -256,7 +256,8 @@ pub(super) fn json_settings(at: Option<&At<toml::Table>>) -> Result<serde_json::
     let Some(at) = at else { return Ok(serde_json::Value::Object(serde_json::Map::new())) };
     let json = at.iter().map(|(key, value)| Some((key.clone(), json(value)?))).collect::<Option<_>>();
     json.map(serde_json::Value::Object).ok_or_else(|| {
-        Fault::new(at.span(), "these settings hold `nan` or `inf`, which JSON cannot say").help("write a finite number")
+        Fault::new(at.span(), "these settings hold `nan` or `inf`, which JSON cannot express")
+            .help("write a finite number")
     })
 }
 

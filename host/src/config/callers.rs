@@ -74,7 +74,7 @@ fn name(at: &At<String>) -> Result<String, Fault> {
     let good = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
     let fits = (1..=MAX_NAME_BYTES).contains(&at.len()) && at.bytes().all(good);
     fits.then(|| at.to_string()).ok_or_else(|| {
-        Fault::new(at.span(), format!("caller {:?} has a name that is not possible", at.as_str()))
+        Fault::new(at.span(), format!("caller {:?} has a name that is not valid", at.as_str()))
             .help(format!("1 to {MAX_NAME_BYTES} ASCII letters, digits, `-`, `_` and `.`"))
     })
 }
@@ -83,7 +83,7 @@ fn name(at: &At<String>) -> Result<String, Fault> {
 pub(super) fn token(at: &At<RawValue>, help: &'static str) -> Result<Value, Fault> {
     match value::value(at)? {
         Value::Plain(text) if text.is_empty() || !text.bytes().all(|b| b.is_ascii_graphic()) => {
-            Err(Fault::new(at.span(), "the token is empty or holds more than visible ASCII characters").help(help))
+            Err(Fault::new(at.span(), "the token is empty or has other characters than visible ASCII").help(help))
         }
         token => Ok(token),
     }
@@ -137,7 +137,7 @@ pub(super) fn web(at: &At<String>, example: &str) -> Result<url::Url, Fault> {
     let url = url::Url::parse(at).ok().filter(|url| matches!(url.scheme(), "https" | "http") && url.has_host());
     url.filter(|url| url.fragment().is_none() && url.username().is_empty() && url.password().is_none()).ok_or_else(
         || {
-            Fault::new(at.span(), "this is no web address without credentials and fragment")
+            Fault::new(at.span(), "this is not an http or https URL without credentials and fragment")
                 .help(format!("write it like {example:?}"))
                 .hidden_if(at.contains('@'))
         },

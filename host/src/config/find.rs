@@ -110,10 +110,10 @@ impl Found {
             Standing::Counts => strange(),
             Standing::Changed(trusted) if trusted.digest == self.digest => strange(),
             Standing::Unknown => {
-                format!("{shown} was found in this folder and is not trusted, so nothing of it counts")
+                format!("{shown} was found in this folder and is not trusted, so it is not used")
             }
             Standing::Changed(_) => {
-                format!("{shown} was found in this folder and is not what you trusted, so nothing of it counts")
+                format!("{shown} was found in this folder and is not what you trusted, so it is not used")
             }
         };
         if let Some(writer) = self.writers()?.first() {
@@ -184,7 +184,7 @@ pub fn user_trust() -> Result<Trust, ConfigError> {
 
 fn trust(state_dir: Option<&Path>) -> Result<Trust, ConfigError> {
     let without = || {
-        let message = "there is no home folder that says which configurations you trust";
+        let message = "there is no home folder, so it is not known which configurations you trust";
         ConfigError::without_place(message, "set HOME or XDG_STATE_HOME, or name the file with `--config FILE`")
     };
     Ok(Trust::new(state_dir.ok_or_else(without)?))

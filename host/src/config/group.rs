@@ -63,7 +63,7 @@ impl Config {
         let refuse = |message: String, help: &str| Err(ConfigError::without_place(message, help));
         let members: Vec<_> = std::iter::once(primary).chain(fallbacks).collect();
         if members.len() > MAX_MEMBERS {
-            return refuse(format!("{} sources for one tool", members.len()), "16 are possible, the first among them");
+            return refuse(format!("{} sources for one tool", members.len()), "16 are possible, including the first");
         }
         for (place, name) in members.iter().enumerate() {
             let known: Vec<_> = self.sources.keys().map(SourceName::as_str).collect();
@@ -147,7 +147,7 @@ fn members(
             Some(source) => add(source, name),
             None => {
                 let help = suggest(name, &known, "configured sources");
-                faults.0.push(Fault::new(name.span(), format!("{:?} is no source", name.as_str())).help(help));
+                faults.0.push(Fault::new(name.span(), format!("{:?} is not a source", name.as_str())).help(help));
             }
         }
     }

@@ -30,11 +30,11 @@ pub(super) fn oauth(at: &At<RawOAuth>, has_header: bool, faults: &mut Faults) ->
     let issuer = raw.issuer.as_ref().and_then(|at| faults.keep(issuer(at)));
     let secret = raw.client_secret.as_ref().and_then(|at| faults.keep(value::value(at)));
     if let (Some(at), None) = (&raw.client_secret, &raw.client_id) {
-        faults.0.push(Fault::new(at.span(), "`client-secret` stands without `client-id`").help("add the `client-id`"));
+        faults.0.push(Fault::new(at.span(), "`client-secret` is set without `client-id`").help("add the `client-id`"));
     }
     if let (Some(at), None) = (&raw.client_id, &raw.issuer) {
         faults.0.push(
-            Fault::new(at.span(), "`client-id` stands without `issuer`, so that its secret could go to any server")
+            Fault::new(at.span(), "`client-id` is set without `issuer`, so its secret could go to any server")
                 .help("add `issuer = \"https://…\"`, the authorization server that the client is registered at"),
         );
     }
@@ -58,7 +58,7 @@ pub(super) fn issuer(at: &At<String>) -> Result<String, Fault> {
         matches!(url.scheme(), "https" | "http") && url.has_host() && bare && url.password().is_none()
     });
     good.then(|| at.to_string()).ok_or_else(|| {
-        Fault::new(at.span(), format!("{:?} is no issuer", at.as_str()))
+        Fault::new(at.span(), format!("{:?} is not an issuer", at.as_str()))
             .help("write it as the server does, like \"https://login.example.com\", without query and fragment")
     })
 }
@@ -66,7 +66,7 @@ pub(super) fn issuer(at: &At<String>) -> Result<String, Fault> {
 fn client_id(at: &At<String>) -> Result<String, Fault> {
     let good = (1..=1024).contains(&at.len()) && at.bytes().all(|b| (b' '..=b'~').contains(&b));
     good.then(|| at.to_string()).ok_or_else(|| {
-        Fault::new(at.span(), format!("{:?} is no client id", at.as_str())).help("write it as the server gave it")
+        Fault::new(at.span(), format!("{:?} is not a client id", at.as_str())).help("write it as the server gave it")
     })
 }
 
@@ -83,6 +83,7 @@ fn document(at: &At<String>) -> Result<url::Url, Fault> {
 fn scope(at: &At<String>) -> Result<String, Fault> {
     let good = !at.is_empty() && at.bytes().all(|b| b.is_ascii_graphic() && !matches!(b, b'"' | b'\\'));
     good.then(|| at.to_string()).ok_or_else(|| {
-        Fault::new(at.span(), format!("{:?} is no scope", at.as_str())).help("write each scope as a text of its own")
+        Fault::new(at.span(), format!("{:?} is not a scope", at.as_str()))
+            .help("write each scope as a string of its own")
     })
 }

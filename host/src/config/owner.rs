@@ -33,7 +33,8 @@ pub(super) fn check(file: &Path, opened: &File) -> Result<(), ConfigError> {
     let shown = visible(&file.to_string_lossy()).into_owned();
     let user = rustix::process::geteuid().as_raw();
     if about.uid() != user && about.uid() != ROOT {
-        let message = format!("{shown} belongs to another user (uid {}), who can have it start anything", about.uid());
+        let message =
+            format!("{shown} belongs to another user (uid {}), who can make it start any program", about.uid());
         let help = format!("look at what it says, then copy it, or run `chown {user} '{shown}'` as root");
         return Err(ConfigError::without_place(message, help));
     }
@@ -41,7 +42,8 @@ pub(super) fn check(file: &Path, opened: &File) -> Result<(), ConfigError> {
     let read_only = || fstatvfs(opened).is_ok_and(|about| about.f_flag.contains(StatVfsMountFlags::RDONLY));
     if about.is_file() && writable(&about, ANY_OTHER_WRITES) && !read_only() {
         let mode = about.mode() & 0o7777;
-        let message = format!("{shown} can be written by other users (mode {mode:o}), who can have it start anything");
+        let message =
+            format!("{shown} can be written by other users (mode {mode:o}), who can make it start any program");
         return Err(ConfigError::without_place(
             message,
             format!("look at what it says, then run `chmod go-w '{shown}'`"),
@@ -54,7 +56,7 @@ pub(super) fn check(file: &Path, opened: &File) -> Result<(), ConfigError> {
         let read_only = || statvfs(folder).is_ok_and(|about| about.f_flag.contains(StatVfsMountFlags::RDONLY));
         if writable(&about, OTHERS_WRITE) && !writable(&about, STICKY) && !read_only() {
             let place = visible(&folder.to_string_lossy()).into_owned();
-            let message = format!("everybody can put another file in the place of {shown}, as {place} is open to all");
+            let message = format!("everybody can replace {shown} with another file, as everybody may write {place}");
             return Err(ConfigError::without_place(
                 message,
                 format!("run `chmod o-w '{place}'`, or `chmod +t '{place}'`"),

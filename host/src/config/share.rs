@@ -53,7 +53,7 @@ pub(super) fn places(raw: &RawSource, faults: &mut Faults) -> Option<Places> {
     let queue = raw.queue.as_ref().and_then(|at| faults.keep(number(at, "queue", 0..=MOST)));
     if let (None, Some(at)) = (&raw.concurrency, &raw.queue) {
         let fault =
-            Fault::new(at.span(), "`queue` without `concurrency` means nothing: nobody waits for such a source");
+            Fault::new(at.span(), "`queue` has no effect without `concurrency`: calls never wait for such a source");
         faults.0.push(fault.help("say how many calls it has at once, such as `concurrency = 8`"));
     }
     Some(Places { concurrency: concurrency?, queue: queue.unwrap_or(QUEUE) })
@@ -83,7 +83,7 @@ pub(super) fn budget(at: &At<RawBudget>, faults: &mut Faults) -> BudgetConfig {
         time: at.time.as_ref().and_then(|at| faults.keep(rate(at, time, "30m/h"))),
     };
     if at.calls.is_none() && at.bytes.is_none() && at.time.is_none() {
-        let fault = Fault::new(at.span(), "`budget` bounds nothing");
+        let fault = Fault::new(at.span(), "`budget` sets no limit");
         faults.0.push(fault.help("write some of `calls = \"1000/h\"`, `bytes = \"100MiB/h\"`, `time = \"30m/h\"`"));
     }
     budget
@@ -105,6 +105,6 @@ fn rate(at: &At<String>, amount: impl Fn(&At<String>) -> Option<f64>, example: &
     };
     read().ok_or_else(|| {
         let help = format!("write it like {example:?}: for each s, m, h or d");
-        Fault::new(at.span(), format!("{:?} is no such budget", at.as_str())).help(help)
+        Fault::new(at.span(), format!("{:?} is not a valid budget", at.as_str())).help(help)
     })
 }

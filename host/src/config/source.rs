@@ -167,9 +167,7 @@ fn argv(at: &At<RawCommand>, base: &Path) -> Result<Vec<String>, Fault> {
     let words = match &**at {
         RawCommand::Argv(words) => words,
         RawCommand::Line(line) => {
-            return Err(
-                Fault::new(at.span(), "`command` is one string, and no shell takes it apart").help(as_array(line))
-            );
+            return Err(Fault::new(at.span(), "`command` is one string, and no shell splits it").help(as_array(line)));
         }
     };
     let Some(program) = words.first().filter(|program| !program.trim().is_empty()) else {
@@ -246,13 +244,16 @@ fn header(name: &At<String>, at: &At<RawValue>) -> Result<Value, Fault> {
 pub(super) fn header_problem(name: &str, value: &str) -> Option<(&'static str, &'static str)> {
     let token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
     if name.is_empty() || !name.bytes().all(token) {
-        return Some(("has a name that is none", "write it like \"Authorization\""));
+        return Some(("has a name that is not valid", "write it like \"Authorization\""));
     }
     if OWN_HEADERS.contains(&name.to_ascii_lowercase().as_str()) {
-        return Some(("is made by the broker", "leave it out"));
+        return Some(("is set by the broker", "leave it out"));
     }
     if !value.bytes().all(|b| b == b'\t' || (b' '..=b'~').contains(&b)) {
-        return Some(("has a value of more than visible ASCII", "take line breaks and other control characters out"));
+        return Some((
+            "has a value with other characters than visible ASCII",
+            "take line breaks and other control characters out",
+        ));
     }
     None
 }
@@ -285,7 +286,7 @@ fn url(at: &At<String>) -> Result<url::Url, Fault> {
         ));
     }
     if url.fragment().is_some() {
-        return Err(refuse("has a fragment, which no server is sent", "take the part from `#` on out"));
+        return Err(refuse("has a fragment, which is never sent to a server", "take the part from `#` on out"));
     }
     Ok(url)
 }

@@ -28,10 +28,7 @@ pub(super) fn size(at: &At<String>) -> Result<u64, Fault> {
         "GiB" => 1 << 30,
         "K" | "KB" | "kB" | "M" | "MB" | "G" | "GB" | "k" | "m" | "g" | "kb" | "mb" | "gb" if !number.is_empty() => {
             let letter = unit.get(..1).unwrap_or_default().to_uppercase();
-            return Err(refuse(
-                "has a unit that is read in two ways",
-                format!("write {:?}", format!("{number}{letter}iB")),
-            ));
+            return Err(refuse("has an ambiguous unit", format!("write {:?}", format!("{number}{letter}iB"))));
         }
         _ => {
             return Err(refuse(
@@ -157,7 +154,7 @@ pub(super) fn names(at: &At<RawNames>) -> Result<Naming, Fault> {
                 "up to {MAX_PREFIX_BYTES} ASCII letters, digits, `-` and `_`, without `__`: that separates source and tool"
             );
             good.then(|| Naming::Prefix(prefix.clone()))
-                .ok_or_else(|| Fault::new(at.span(), format!("prefix {prefix:?} is not possible")).help(help))
+                .ok_or_else(|| Fault::new(at.span(), format!("prefix {prefix:?} is not valid")).help(help))
         }
     }
 }
@@ -166,7 +163,7 @@ pub(super) fn names(at: &At<RawNames>) -> Result<Naming, Fault> {
 pub(super) fn tag(at: &At<String>) -> Result<String, Fault> {
     let good = (1..=64).contains(&at.len()) && !at.contains(crate::visible::is_hidden);
     good.then(|| at.to_string()).ok_or_else(|| {
-        Fault::new(at.span(), format!("tag {:?} is not possible", at.as_str())).help("1 to 64 visible characters")
+        Fault::new(at.span(), format!("tag {:?} is not valid", at.as_str())).help("1 to 64 visible characters")
     })
 }
 
@@ -175,10 +172,10 @@ pub(super) fn meta_key(at: &At<String>) -> Result<String, Fault> {
     let refuse =
         |why: &str, help: &str| Err(Fault::new(at.span(), format!("context {:?} {why}", at.as_str())).help(help));
     if !(1..=MAX_META_BYTES).contains(&at.len()) || !at.bytes().all(|b| b.is_ascii_graphic()) {
-        return refuse("is no key of `_meta`", "write 1 to 128 visible ASCII characters, without a wildcard");
+        return refuse("is not a key of `_meta`", "write 1 to 128 visible ASCII characters, without a wildcard");
     }
     if at.contains('*') {
-        return refuse("has a wildcard", "name each key: an agent can say anything under one that nobody thought of");
+        return refuse("has a wildcard", "name each key: a wildcard also passes keys that nobody thought of");
     }
     match at.as_str() {
         "deps" => refuse("is not passed whole", "name the parts: \"user_context\", \"request_id\""),
@@ -223,7 +220,10 @@ pub(super) fn network(at: &At<String>) -> Result<String, Fault> {
         return Err(refuse("has a scheme", format!("write \"{host}{port}\"")));
     }
     if text.contains('*') {
-        return Err(refuse("has a wildcard", "name each host: a name that anybody can choose carries data out".into()));
+        return Err(refuse(
+            "has a wildcard",
+            "name each host: a wildcard lets the source send data out in a host name".into(),
+        ));
     }
     let Some((host, port)) = text.rsplit_once(':').filter(|(host, _)| !host.ends_with(':')) else {
         return Err(refuse("has no port", format!("write \"{text}:443\"")));

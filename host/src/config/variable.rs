@@ -164,7 +164,7 @@ pub(super) fn refusal(name: &str) -> Option<(String, &'static str)> {
     // npm reads its variables in any case, and there is no use for the others in another spelling.
     if BROKERS_OWN.contains(&upper.as_str()) {
         return Some((
-            "is made by the broker".to_owned(),
+            "is set by the broker".to_owned(),
             "leave it out; a program outside the usual folders is named by its whole path in `command`",
         ));
     }
@@ -172,7 +172,7 @@ pub(super) fn refusal(name: &str) -> Option<(String, &'static str)> {
     let (why, _) = DANGEROUS.iter().find(|(_, patterns)| patterns.iter().any(|pattern| matches(pattern)))?;
     Some((
         (*why).to_owned(),
-        "if it must be, set it in a script of your own and name that script in `command`, where it is seen",
+        "if you must, set it in a script of your own and name that script in `command`, where it is seen",
     ))
 }
 

@@ -102,7 +102,7 @@ fn argv(command: &str, json: &Json, wanted: &str, import: &mut Import) -> Option
         || program.contains(char::is_control)
         || argv.iter().any(|arg| arg.contains('\0'));
     if unusable {
-        import.note(wanted, format_args!("left out, since {program:?} is no program that can be started"));
+        import.note(wanted, format_args!("left out, since {program:?} is not a program that can be started"));
         return None;
     }
     for arg in argv.iter().skip(1) {
@@ -140,8 +140,10 @@ fn plain_url(url: &str, wanted: &str, import: &mut Import) -> Option<String> {
     });
     if good.is_none() {
         // The note does not show the URL, which may contain a password.
-        import
-            .note(wanted, "left out, since its `url` is no plain http or https URL; credentials belong into `headers`");
+        import.note(
+            wanted,
+            "left out, since its `url` is not a plain http or https URL; credentials belong in `headers`",
+        );
     }
     good.map(|_| url.to_owned())
 }
@@ -188,7 +190,7 @@ fn value_of(source: &str, what: &str, key: &str, json: &Json, import: &mut Impor
         Json::String(text) => text.clone(),
         Json::Number(_) | Json::Bool(_) => json.to_string(),
         _ => {
-            import.note(source, format_args!("the {what} {key:?} is left out: its value is no text"));
+            import.note(source, format_args!("the {what} {key:?} is left out: its value is not text"));
             return None;
         }
     };
