@@ -312,7 +312,7 @@ pub struct CellConfig {
     pub tmp: Option<u64>,
     /// How many instances of a component run at once.
     pub instances: Option<u32>,
-    /// The largest input or output of one call of a component, in bytes.
+    /// How many bytes one call of a component may pass between the component and the broker.
     pub output: Option<u64>,
     /// Whether a reduced cell is accepted where the platform cannot build a full one.
     pub dangerous_allow_reduced: bool,

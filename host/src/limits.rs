@@ -60,11 +60,11 @@ pub const TABLE_ELEMENTS: usize = 10_000;
 /// The most memories, and the most tables, of one component.
 pub(crate) const MEMORIES_PER_COMPONENT: u32 = 3;
 
-/// The most instances of core modules in one component, with the shims that wit-component adds. Tools in Python have the most,
-/// 38.
+/// The most instances of core modules in one component, with the shims that wit-component adds. Tools in Python have
+/// the most, 38.
 pub(crate) const CORE_INSTANCES_PER_COMPONENT: u32 = 64;
 
-/// Bytes that may pass between guest and host in one call in either direction: a decision is short.
+/// Bytes that may pass between guest and host in one call, whichever of them makes the call: a decision is short.
 pub const DECISION_OUTPUT_BYTES: usize = 64 << 10;
 
 /// The same limit for calls that carry payload: rewritten values, tool results, ledger lines.

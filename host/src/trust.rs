@@ -226,11 +226,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_trusted_is_a_path_with_its_bytes_until_it_is_revoked() {
+    fn a_file_is_trusted_by_path_and_bytes_until_it_is_revoked() {
         let dir = tempfile::tempdir().unwrap();
         let trust = Trust::new(&dir.path().join("state"));
         let (file, one, other) = (Path::new("/p/portcullis.toml"), Digest::of(b"one"), Digest::of(b"other"));
-        assert!(trust.of(file).unwrap().is_none() && !dir.path().join("state").exists(), "looking makes nothing");
+        assert!(trust.of(file).unwrap().is_none() && !dir.path().join("state").exists(), "reading creates nothing");
         let data = DataFolder::make(&dir.path().join("data")).unwrap();
         trust.keep(file, one, vec!["source a: starts b".to_owned()], data.clone()).unwrap();
         assert_eq!(trust.of(file).unwrap().unwrap().digest, one);
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_state_folder_that_others_could_write_says_nothing_of_trust() {
+    fn a_state_folder_that_others_could_write_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let state = dir.path().join("state");
         let trust = Trust::new(&state);
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_data_folder_that_was_away_while_somebody_could_write_there_counts_no_more() {
+    fn a_data_folder_that_was_moved_while_others_could_write_there_is_no_longer_trusted() {
         let dir = tempfile::tempdir().unwrap();
         let trust = Trust::new(&dir.path().join("state"));
         let at = |name: &str| dir.path().join(name);
@@ -273,17 +273,17 @@ mod tests {
         assert_eq!(
             within("open/sub/.portcullis/run"),
             std::slice::from_ref(&data_dir),
-            "what lies in one is said with it"
+            "a writable folder inside a data folder counts too"
         );
         assert!(trust.within(&[]).unwrap().is_empty());
         assert!(trust.settle(&file, &data_dir).unwrap());
 
         fs::rename(at("open/sub"), at("open/moved")).unwrap();
-        assert!(within("elsewhere").is_empty() && remembered() == Some(data), "nobody could have written there");
+        assert!(within("elsewhere").is_empty() && remembered() == Some(data), "none of the folders contains it");
         assert!(within("open").is_empty() && remembered().is_none());
         fs::rename(at("open/moved"), at("open/sub")).unwrap();
-        assert!(!trust.settle(&file, &data_dir).unwrap(), "the same folder, and nobody knows what is in it");
+        assert!(!trust.settle(&file, &data_dir).unwrap(), "the same folder, but its content may have changed");
         fs::remove_dir_all(&data_dir).unwrap();
-        assert!(trust.settle(&file, &data_dir).unwrap() && remembered().is_some(), "in a new one there is nothing");
+        assert!(trust.settle(&file, &data_dir).unwrap() && remembered().is_some(), "a new folder is empty");
     }
 }

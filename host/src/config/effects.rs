@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_configuration_starts_reaches_reads_and_writes_is_told_without_values() {
+    fn what_a_configuration_starts_reaches_reads_and_writes_is_listed_without_values() {
         let text = r#"
 [broker]
 data-dir = "/home/a/secret place"

@@ -223,7 +223,7 @@ pub(super) struct RawPolicy {
     /// Settings that the plugin receives when it is loaded.
     #[schemars(with = "Option<serde_json::Map<String, serde_json::Value>>")]
     pub settings: Option<At<toml::Table>>,
-    /// The phases in which the plugin is asked: "call", "result", "list". Default: ["call"].
+    /// The phases in which the plugin is asked: "call", "result", "list". Default: only "call".
     pub on: Option<At<Vec<At<Phase>>>>,
     /// "enforce" applies the plugin's verdicts; "shadow" only records them. Default: "enforce".
     pub mode: Option<RawMode>,

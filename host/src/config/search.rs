@@ -2,7 +2,7 @@
 //! environment variables.
 #![expect(
     clippy::disallowed_methods,
-    reason = "the one place that asks the environment, and only for the user's folders"
+    reason = "the one place that reads the environment, and only for the user's folders"
 )]
 
 use crate::trust::CONFIG_FILE;

@@ -199,5 +199,5 @@ fn an_argument_that_would_be_looked_for_in_the_wrong_place_is_pointed_out() {
     let error = parse("", "./docs").unwrap_err();
     assert!(error.contains("\"./docs\" stands beside this file") && error.contains("cwd = \".\""), "{error}");
     assert_eq!(parse("cwd = \".\"", "./docs"), Ok(()));
-    assert_eq!(parse("", "@scope/docs"), Ok(()), "a package is no path");
+    assert_eq!(parse("", "@scope/docs"), Ok(()), "a package is not a path");
 }

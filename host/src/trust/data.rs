@@ -80,8 +80,14 @@ mod tests {
         let made = DataFolder::make(&path).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o700);
         fs::write(path.join("lock"), "").unwrap();
-        assert!(made.stands() && DataFolder::at(&path).as_ref() == Some(&made), "what stands in it is no part of it");
-        assert!(DataFolder::make(&path).unwrap_err().to_string().contains("exists"), "nothing is taken over");
+        assert!(
+            made.stands() && DataFolder::at(&path).as_ref() == Some(&made),
+            "the content is not part of the identity"
+        );
+        assert!(
+            DataFolder::make(&path).unwrap_err().to_string().contains("exists"),
+            "an existing folder is not taken over"
+        );
 
         // The folder above is moved away and others take its place; then even the inode number is reused.
         fs::rename(dir.path().join("a"), dir.path().join("b")).unwrap();
@@ -98,6 +104,6 @@ mod tests {
         let elsewhere = DataFolder::make(&dir.path().join("elsewhere")).unwrap();
         fs::create_dir(dir.path().join("a")).unwrap();
         symlink(&elsewhere.path, &path).unwrap();
-        assert_eq!(DataFolder::at(&path), Some(elsewhere), "where a link leads is where it stands");
+        assert_eq!(DataFolder::at(&path), Some(elsewhere), "a link is followed");
     }
 }

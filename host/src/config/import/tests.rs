@@ -40,7 +40,7 @@ fn the_result_parses_and_holds_no_secret() {
 }
 
 #[test]
-fn what_is_changed_or_left_out_is_said() {
+fn an_import_notes_what_it_changes_or_leaves_out() {
     let notes = imported(CLAUDE).0.notes.join("\n");
     for said in [
         "is called `my-github_server`",

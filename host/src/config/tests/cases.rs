@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::super::{Config, ConfigError, schema};
 
 #[test]
-#[expect(clippy::disallowed_methods, reason = "whether to write the golden files is asked of the developer's shell")]
+#[expect(clippy::disallowed_methods, reason = "the developer's shell says whether to write the golden files")]
 fn every_bad_configuration_gets_its_clear_error() {
     let update = std::env::var_os("UPDATE_GOLDEN").is_some();
     let cases = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/cases/config");
@@ -38,7 +38,7 @@ fn every_bad_configuration_gets_its_clear_error() {
 }
 
 #[test]
-#[expect(clippy::disallowed_methods, reason = "whether to write the golden file is asked of the developer's shell")]
+#[expect(clippy::disallowed_methods, reason = "the developer's shell says whether to write the golden file")]
 fn a_configuration_has_the_keys_that_users_write_and_no_others() {
     let mut keys = BTreeSet::new();
     collect_keys(&schema(), "", &mut keys);
@@ -47,7 +47,7 @@ fn a_configuration_has_the_keys_that_users_write_and_no_others() {
     if std::env::var_os("UPDATE_GOLDEN").is_some() {
         std::fs::write(&golden, &keys).unwrap();
     }
-    assert_eq!(keys, std::fs::read_to_string(&golden).unwrap(), "a file that was good is refused where a key is gone");
+    assert_eq!(keys, std::fs::read_to_string(&golden).unwrap(), "removing a key makes valid files invalid");
 }
 
 /// Collects the names of all properties of a schema, each under the name of the type that has it.
