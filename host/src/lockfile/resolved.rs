@@ -36,7 +36,7 @@ impl ResolvedPackage {
     /// Makes a tree of these packages, including the requested one. `recipe` is what the installer needs.
     ///
     /// # Errors
-    /// If the main package is not in the tree, or there are more packages than [`MAX_UNITS`].
+    /// If the main package is not in the tree, or there are more than 5,000 packages.
     pub fn new(main: &str, mut units: Vec<Unit>, recipe: String) -> Result<Self, String> {
         if units.len() > MAX_UNITS {
             return Err(format!("it resolves to more than {MAX_UNITS} packages"));
