@@ -1,18 +1,18 @@
-//! The ledger: the durable, hash-chained record of everything.
+//! The ledger: the durable, hash-chained record of everything that the broker does.
 //!
-//! One SQLite file holds the records of every broker that shares a data folder. Each process writes a chain of its own, from
-//! `broker.started` to `broker.stopped`, and a record's hash covers the hash before it. So an edit, a deletion, an insertion
-//! or a new order shows ([`verify`]). A bare chain cannot show that somebody who may write the file recomputed all of it, or
-//! removed a whole chain with its lock file: it is *tamper-evident*, not immutable, and signed checkpoints kept elsewhere
-//! are what closes that gap.
+//! One SQLite file holds the records of every broker that shares a data folder. Each process writes its own chain, from
+//! `broker.started` to `broker.stopped`, and the hash of a record covers the hash of the record before it. [`verify`]
+//! therefore detects edited, deleted, inserted and reordered records. A bare chain cannot show that somebody with write
+//! access recomputed all of it, or removed a whole chain together with its lock file: the ledger is *tamper-evident*,
+//! not immutable. Signed checkpoints that are kept elsewhere close that gap.
 //!
 //! Invariants:
 //! - A record that [`Ledger::append`] or [`PendingIntent::durable`] confirmed is on disk.
-//! - How a call ended has room in the writer's queue from the moment its intent has ([`OutcomeSlot`]), and is kept until it is
-//!   written. Notes never take that room.
-//! - A failed write never forks a chain and never skips a number. What was lost is counted, and the first record after it is
-//!   `ledger.gap`, in the same transaction as whatever comes next. So no intent becomes durable behind a silent hole.
-//! - Payloads come in as [`shape`] and [`Ledger::fingerprint`]; the ledger has no door for more.
+//! - The outcome of a call has a place in the writer's queue from the moment its intent is queued ([`OutcomeSlot`]),
+//!   and is kept until it is written. Notes never take that place.
+//! - A failed write never forks a chain and never skips a number. Lost records are counted, and the next transaction
+//!   that succeeds begins with a `ledger.gap`. So no intent becomes durable behind an unreported gap.
+//! - Payloads enter only as a [`shape`] or a [`Ledger::fingerprint`]; the ledger has no interface for their content.
 
 mod chain;
 mod feed;
@@ -47,7 +47,7 @@ pub use record::{Event, EventKind, MAX_RECORD_BYTES, Record};
 pub use shape::shape;
 pub use verify::{ChainReport, Verdict, Verification, verify};
 
-/// Takes what happens to a source or a cell, for the ledger. It must not call back.
+/// A callback that records the events of a source or a cell in the ledger. It must not call back into its caller.
 pub(crate) type Recorder = std::sync::Arc<dyn Fn(Event) + Send + Sync>;
 
 use crate::digest::Digest;
@@ -59,8 +59,8 @@ use queue::{QUEUE, Queue};
 use store::Limits;
 use writer::Side;
 
-/// This process's chain in the ledger of a data folder. Cheap to clone. Dropping the last clone without
-/// [`Ledger::close`] leaves the chain without its end, as a crash would.
+/// The chain that this process writes in the ledger of a data folder. Clones are cheap. Dropping the last clone without
+/// [`Ledger::close`] leaves the chain without an end, as a crash would.
 #[derive(Clone)]
 pub struct Ledger(Arc<Inner>);
 
@@ -68,17 +68,17 @@ struct Inner {
     data_dir: PathBuf,
     chain: Arc<str>,
     queue: Queue,
-    /// For questions, beside the writer. None once closed.
+    /// The connection for queries, separate from the writer's; `None` once the ledger is closed.
     reader: Mutex<Option<Connection>>,
     key: key::Key,
     health: Arc<Health>,
     files: Arc<Files>,
     tip: watch::Receiver<u64>,
-    /// How long those waited that waited for a record.
+    /// How long callers waited for their records to become durable, or to fail.
     appended: Histogram,
 }
 
-/// What the first record of a chain says of its broker.
+/// What the first record of a chain says about its broker.
 #[derive(Debug, Clone)]
 pub struct Started {
     /// The broker's version.
@@ -88,14 +88,15 @@ pub struct Started {
 }
 
 impl Ledger {
-    /// Opens the ledger of a data folder, creating folder (0700), file (0600) and key where they are missing, and starts a
-    /// chain. `broker.started` is durable when this returns. Expired grants are deleted, and chains of brokers that died are
-    /// sealed.
+    /// Opens the ledger of a data folder and starts a chain. Creates the folder (0700), the file (0600) and the key if
+    /// they are missing, deletes expired grants, and seals the chains of brokers that died. `broker.started` is durable
+    /// when this returns.
     ///
-    /// Cancellation: a chain that was half-way started ends without `broker.stopped`, and the next broker seals it.
+    /// Cancellation: a chain that was being started ends without `broker.stopped`, and the next broker seals it.
     ///
     /// # Errors
-    /// [`LedgerError`]; nothing of a new chain is left behind.
+    /// [`LedgerError`]. A new chain is left behind only if its first record may be on disk; the next broker then seals
+    /// it.
     pub async fn open(data_dir: &Path, started: Started) -> Result<Self, LedgerError> {
         Self::open_with(data_dir, started, Limits::default()).await
     }
@@ -135,30 +136,31 @@ impl Ledger {
         .await
     }
 
-    /// The chain that this process writes: a ULID.
+    /// Returns the identifier (a ULID) of the chain that this process writes.
     #[must_use]
     pub fn chain(&self) -> &str {
         &self.0.chain
     }
 
-    /// Records an event and gives its number in the chain. It is durable when this returns.
+    /// Records an event and returns its number in the chain. The record is durable when this returns.
     ///
     /// Cancellation: the record may or may not be written.
     ///
     /// # Errors
-    /// [`LedgerError`]: the record is not known to be durable. The chain stays whole, and later appends are tried anew.
+    /// [`LedgerError`]: the record is not known to be durable. The chain stays intact, and later appends are attempted
+    /// again.
     pub async fn append(&self, event: Event) -> Result<u64, LedgerError> {
         self.write(Some(event), Side::None).await
     }
 
-    /// Records an event in order with all others, without waiting. One that finds no room or cannot be written is lost, and
-    /// counted in a `ledger.gap`. Needs no runtime, so it can be called from `Drop`.
+    /// Records an event, in order with all others, without waiting. An event for which the queue has no place, or that
+    /// cannot be written, is lost and counted in a `ledger.gap`. Needs no runtime, so it can be called from `Drop`.
     pub fn note(&self, event: Event) {
         self.0.queue.note(event);
     }
 
-    /// Queues the record that a call is about to reach its source and, in the same transaction, takes one use of a grant.
-    /// What is returned waits for the disk, and holds the room for the outcome of the call.
+    /// Queues the intent of a call and, in the same transaction, takes one use of a grant. The returned
+    /// [`PendingIntent`] waits for the disk, and the [`OutcomeSlot`] reserves the place for the outcome of the call.
     ///
     /// Cancellation: nothing is queued.
     ///
@@ -175,60 +177,60 @@ impl Ledger {
         Ok(PendingIntent::new(self.clone(), asked, answer))
     }
 
-    /// Remembers an answer, together with the record that says who gave it.
+    /// Stores a grant, together with the record that says who gave it.
     ///
     /// # Errors
-    /// As [`Ledger::append`]; then the grant is not there either.
+    /// As for [`Ledger::append`]; the grant is then not stored either.
     pub async fn add_grant(&self, grant: Grant, event: Event) -> Result<(), LedgerError> {
         self.write(Some(event), Side::Add(Box::new(grant))).await.map(drop)
     }
 
-    /// The live grants that cover such a call, oldest first. A grant that is shown here may be spent by somebody else
-    /// before an intent takes it.
+    /// Returns the live grants that cover a call, oldest first. Another call may spend a returned grant before an
+    /// intent takes it.
     ///
     /// # Errors
-    /// [`LedgerError`] where the file cannot be read.
+    /// [`LedgerError`] if the file cannot be read.
     pub async fn grants(&self, binding: &Binding) -> Result<Vec<Grant>, LedgerError> {
         let binding = binding.clone();
         self.read(move |conn| grant::matching(conn, &binding)).await
     }
 
-    /// A keyed hash, `hmac-sha256:` and 64 hexadecimal digits: equal payloads are recognised, and without the key in the
-    /// data folder nobody can try out guesses.
+    /// Returns the keyed hash of a payload: `hmac-sha256:` and 64 hexadecimal digits. Equal payloads have equal
+    /// fingerprints, and guesses cannot be tested without the key in the data folder.
     #[must_use]
     pub fn fingerprint(&self, bytes: &[u8]) -> String {
         self.0.key.fingerprint(bytes)
     }
 
-    /// The number of the last durable record, and a way to wait for the next.
+    /// Returns a receiver that holds the number of the last durable record and can wait for the next.
     #[must_use]
     pub fn tip(&self) -> watch::Receiver<u64> {
         self.0.tip.clone()
     }
 
-    /// How long appended records took to become durable, or to fail.
+    /// Returns the histogram of how long appended records took to become durable, or to fail.
     pub(crate) fn appended(&self) -> &Histogram {
         &self.0.appended
     }
 
-    /// Why calls are refused at the moment: records cannot be written, or the file is not there any more. `None` while they
-    /// are made. Reads no file.
+    /// Returns why calls are refused at the moment: records cannot be written, or the file is no longer in its place.
+    /// `None` while calls are allowed. Looks at the files' metadata and reads no content.
     #[must_use]
     pub fn trouble(&self) -> Option<Trouble> {
         let gone = || Some(Trouble { error: self.0.files.look().err()?, lost: 0 });
         self.0.health.trouble().or_else(gone)
     }
 
-    /// Waits until everything that was recorded so far, notes too, is on disk.
+    /// Waits until everything that was recorded so far, including notes, is on disk.
     ///
     /// # Errors
-    /// As [`Ledger::append`].
+    /// As for [`Ledger::append`].
     pub async fn flush(&self) -> Result<(), LedgerError> {
         self.write(None, Side::None).await.map(drop)
     }
 
-    /// Writes what is queued, then `broker.stopped`, and lets go of the chain. Idempotent. A failure is logged at ERROR:
-    /// the chain then reads as incomplete.
+    /// Writes what is queued, then `broker.stopped`, and releases the chain. Idempotent. A failure is logged at ERROR,
+    /// and the chain then reads as incomplete.
     pub async fn close(&self) {
         self.0.reader.lock().take();
         self.0.queue.stop().await;
@@ -268,21 +270,21 @@ async fn blocking<T: Send + 'static>(
     tokio::task::spawn_blocking(work).await.unwrap_or(Err(LedgerError::Closed))
 }
 
-/// Why something could not be recorded or read.
+/// An error of the ledger: why something could not be recorded or read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LedgerError {
-    /// A file or folder beside the database.
+    /// A file or folder beside the database cannot be used.
     #[error("cannot {act} {path:?}: {cause}")]
     File {
-        /// What was tried: `create`, `read`, `lock`.
+        /// What was attempted, such as `create`, `read` or `lock`.
         act: &'static str,
-        /// On what.
+        /// The file or folder.
         path: PathBuf,
-        /// The system's words.
+        /// The operating system's error.
         cause: String,
     },
-    /// Others may write to the folder, so they could swap the ledger.
+    /// Other users may write to the data folder, so they could replace the ledger.
     #[error("data folder {path:?} can be written by others (mode {mode:o}): run `chmod 700` on it or name another")]
     OpenFolder {
         /// The folder.
@@ -290,28 +292,28 @@ pub enum LedgerError {
         /// Its permission bits.
         mode: u32,
     },
-    /// No ledger where one was to be read.
+    /// There is no ledger to read.
     #[error("no ledger at {0:?}: no broker has run on this data folder yet")]
     Missing(PathBuf),
-    /// Written by a later version.
+    /// The ledger was written by a later version.
     #[error(
         "ledger {path:?} has format {found} and this version knows {known}: use a newer portcullis or another data folder"
     )]
     Newer {
         /// The file.
         path: PathBuf,
-        /// Its format.
+        /// The format of the file.
         found: i64,
-        /// Ours.
+        /// The format that this version knows.
         known: i64,
     },
-    /// A database of somebody else.
+    /// The file is the database of another program.
     #[error("{0:?} is a database, but not a ledger: move it away or use another data folder")]
     Foreign(PathBuf),
     /// The disk is full.
     #[error("no space left for ledger {0:?}: calls stop until there is some")]
     Full(PathBuf),
-    /// The file that the broker writes is not in its place.
+    /// The file that the broker writes is no longer in its place.
     #[error(
         "ledger {0:?} is not the file that this broker writes: it was moved, deleted or replaced, and calls stop; put it back, \
          or end this broker and start it again (`portcullis audit verify` then names what is missing)"
@@ -328,10 +330,10 @@ pub enum LedgerError {
         /// What is missing.
         cause: String,
     },
-    /// Somebody else holds the database.
+    /// Another program has locked the database.
     #[error("ledger {0:?} is locked by another program: end whatever has it open")]
     Busy(PathBuf),
-    /// Not a database, or one that contradicts itself.
+    /// The file is not a database, or contradicts itself.
     #[error("ledger {path:?} is damaged ({cause}): run `portcullis audit verify`")]
     Damaged {
         /// The file.
@@ -339,36 +341,36 @@ pub enum LedgerError {
         /// What is wrong, and where.
         cause: String,
     },
-    /// Any other trouble of the database.
+    /// Any other failure of the database.
     #[error("ledger {path:?} failed: {cause}")]
     Store {
         /// The file.
         path: PathBuf,
-        /// The database's words.
+        /// The database's error.
         cause: String,
     },
-    /// Over [`MAX_RECORD_BYTES`].
+    /// The record is larger than [`MAX_RECORD_BYTES`].
     #[error("record of {size} bytes is larger than the limit of {MAX_RECORD_BYTES} bytes")]
     TooLarge {
-        /// In bytes.
+        /// The size of the record, in bytes.
         size: usize,
     },
-    /// The body has no canonical form.
+    /// The body of the record has no canonical form.
     #[error("record cannot be written: {0}")]
     Body(String),
     /// The grant is used up, expired, or was given for something else.
     #[error("grant {0:?} is spent, has expired, or was given for something else: ask again")]
     GrantSpent(String),
-    /// More records wait than the queue holds.
+    /// More records are waiting than the queue holds.
     #[error("more than {QUEUE} records wait for the disk")]
     Overloaded,
-    /// After [`Ledger::close`].
+    /// The ledger was closed with [`Ledger::close`].
     #[error("the ledger is closed")]
     Closed,
 }
 
 impl LedgerError {
-    /// The same in general words, for those who may not know where the ledger is.
+    /// Returns a general description of the error, for agents and others who may not know where the ledger is.
     #[must_use]
     pub fn in_general(&self) -> &'static str {
         match self {

@@ -1,7 +1,7 @@
-//! Which chains are being written, and how far: a lock file for each, held while its broker lives.
+//! Chains that are being written, and how far each has come: one lock file per chain, held while its broker lives.
 //!
-//! The files stay when their brokers are gone. Each says how far its chain had come, so that it is the witness of records
-//! that somebody removed.
+//! These lock files stay when their brokers are gone. Each says how far its chain had come, and so bears witness to
+//! records that somebody removed later.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
@@ -18,20 +18,20 @@ use super::LedgerError;
 use super::record::Hash;
 use crate::digest::hex;
 
-/// The folder of lock files, in the data folder.
+/// The folder of the chains' lock files, in the data folder.
 pub(super) const FOLDER: &str = "chains";
 
-/// How old a lock file without its name must be for its broker to have died: a start takes milliseconds.
+/// The age at which a lock file that was not yet renamed belongs to a broker that died: a start takes milliseconds.
 const HALF_MADE: Duration = Duration::from_secs(60);
 
-/// The last record of a chain. Number 0 with a hash of zeros where there is none.
+/// The last record of a chain. An empty chain has number 0 and a hash of zeros.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct End {
     pub(super) seq: u64,
     pub(super) hash: Hash,
 }
 
-/// A chain of ours. Dropping it lets go.
+/// The lock on the chain that this broker writes. Dropping it releases the chain.
 #[derive(Debug)]
 pub(super) struct Lock {
     chain: String,
@@ -40,7 +40,7 @@ pub(super) struct Lock {
 }
 
 impl Lock {
-    /// Begins a chain.
+    /// Begins a new chain and locks it.
     pub(super) fn create(data_dir: &Path) -> Result<Self, LedgerError> {
         let chain = ulid::Ulid::generate().to_string();
         let path = path(data_dir, &chain);
@@ -48,10 +48,10 @@ impl Lock {
         let failed = |error: &dyn std::fmt::Display| LedgerError::file("lock", &path, error);
         let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&fresh);
         let file = file.map_err(|error| failed(&error))?;
-        // Locked before it gets its name, so that nobody ever sees it unlocked while we live.
+        // It is locked before it gets its name, so it is never visible unlocked while this broker lives.
         let named = flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(io::Error::from);
         let lock = Self { chain, path: path.clone(), held: file };
-        // Told already here, so that it has its bytes on the disk before that is full.
+        // The first position is written now, so that the file has its space before the disk can be full.
         let named = named.and_then(|()| lock.tell(End::default())).and_then(|()| fs::rename(&fresh, &path));
         if let Err(error) = named {
             // If this fails too, the next broker removes it.
@@ -61,8 +61,8 @@ impl Lock {
         Ok(lock)
     }
 
-    /// Says how far the chain has come: in place, so that it needs no further room on the disk, and not synced, as only the
-    /// end of the machine could lose it.
+    /// Writes how far the chain has come. It writes in place, so that it needs no more space on the disk, and does not
+    /// sync, since only a crash of the machine could lose the write.
     pub(super) fn tell(&self, end: End) -> io::Result<()> {
         self.held.write_all_at(line(end).as_bytes(), 0)
     }
@@ -71,14 +71,14 @@ impl Lock {
         &self.chain
     }
 
-    /// Lets go of a chain that never got a record.
+    /// Removes the lock file of a chain that never got a record.
     pub(super) fn abandon(self) {
         // If this fails, the chain reads as incomplete, which it is.
         let _ = fs::remove_file(&self.path);
     }
 }
 
-/// Whether a broker holds this chain at the moment.
+/// Reports whether a broker holds this chain at the moment.
 pub(crate) fn is_live(data_dir: &Path, chain: &str) -> bool {
     match File::open(path(data_dir, chain)) {
         Ok(file) => flock(&file, FlockOperation::NonBlockingLockShared) == Err(rustix::io::Errno::WOULDBLOCK),
@@ -86,21 +86,21 @@ pub(crate) fn is_live(data_dir: &Path, chain: &str) -> bool {
     }
 }
 
-/// Whether no broker holds this chain any more. False where that cannot be told.
+/// Reports whether no broker holds this chain any more; false if that cannot be determined.
 pub(super) fn is_dead(data_dir: &Path, chain: &str) -> bool {
     File::open(path(data_dir, chain)).is_ok_and(|file| flock(&file, FlockOperation::NonBlockingLockShared).is_ok())
 }
 
-/// How far a chain had come when its broker last said so. `None` where the file does not say it.
+/// Returns how far a chain had come when its broker last wrote its lock file, or `None` if the file does not say so.
 pub(super) fn witness(data_dir: &Path, chain: &str) -> Option<End> {
     let text = fs::read_to_string(path(data_dir, chain)).ok()?;
     let mut words = text.split_ascii_whitespace();
     let end = End { seq: words.next()?.parse().ok()?, hash: hash_of(words.next()?)? };
-    // Also not where it is read while it is written.
+    // This also rejects a text that was read while it was being written.
     (line(end) == text).then_some(end)
 }
 
-/// The hash that 64 hexadecimal digits stand for.
+/// Parses a hash of 64 hexadecimal digits.
 pub(super) fn hash_of(digits: &str) -> Option<Hash> {
     let mut hash = Hash::default();
     if digits.len() != 2 * hash.len() {
@@ -112,7 +112,7 @@ pub(super) fn hash_of(digits: &str) -> Option<Hash> {
     Some(hash)
 }
 
-/// The last record of a chain in the database.
+/// Returns the last record of a chain in the database.
 pub(super) fn end(conn: &Connection, chain: &str) -> rusqlite::Result<End> {
     let sql = "SELECT seq, hash FROM events WHERE chain = ?1 ORDER BY seq DESC LIMIT 1";
     let last = conn
@@ -122,18 +122,18 @@ pub(super) fn end(conn: &Connection, chain: &str) -> rusqlite::Result<End> {
     Ok(last.unwrap_or_default())
 }
 
-/// Removes lock files that a broker began to make and died.
+/// Removes unfinished lock files of brokers that died while they started.
 pub(super) fn remove_half_made(data_dir: &Path) {
     for entry in fs::read_dir(data_dir.join(FOLDER)).into_iter().flatten().flatten() {
         let age = || entry.metadata().and_then(|found| found.modified()).ok()?.elapsed().ok();
         if entry.path().extension().is_some_and(|kind| kind == "new") && age().is_some_and(|age| age > HALF_MADE) {
-            // Whoever removed it first did the same.
+            // An error means that another broker removed it first.
             let _ = fs::remove_file(entry.path());
         }
     }
 }
 
-/// All chains that left a lock file.
+/// Returns all chains that have a lock file.
 pub(super) fn all(data_dir: &Path) -> Result<BTreeSet<String>, LedgerError> {
     let folder = data_dir.join(FOLDER);
     let failed = |error: io::Error| LedgerError::file("read", &folder, error);
@@ -155,7 +155,7 @@ fn path(data_dir: &Path, chain: &str) -> PathBuf {
     data_dir.join(FOLDER).join(format!("{chain}.lock"))
 }
 
-/// The text of a lock file: always of the same length, with a sum that a half-written one does not have.
+/// Returns the text of a lock file. Its length is constant, and its checksum rejects a half-written text.
 fn line(End { seq, hash }: End) -> String {
     let text = format!("{seq:020} {}", hex(&hash));
     let sum = hex(&Sha256::digest(text.as_bytes()));

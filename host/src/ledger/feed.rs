@@ -1,28 +1,29 @@
-//! What sinks are fed from: this chain's records in order, each sink with a cursor of its own.
+//! The feed of sinks: the records of this chain in order, with a cursor for each sink.
 
 use rusqlite::{Connection, OptionalExtension as _, params};
 
 use super::writer::Side;
 use super::{Ledger, LedgerError};
 
-/// The most record text one batch carries, in bytes; a single larger record goes alone.
+/// The maximum record text in one batch, in bytes; a larger record is a batch of its own.
 const MAX_BATCH_BYTES: usize = 1024 * 1024;
 
 impl Ledger {
-    /// The next records for a sink, at most `max`: number and text, as `audit tail --json` prints it. The same ones again
-    /// until [`Ledger::advance`]. Empty when the sink has seen everything; [`Ledger::tip`] tells when there is more.
+    /// Returns the next records for a sink, at most `max`, each as its number and its text as `audit tail --json`
+    /// prints it. Returns the same records again until [`Ledger::advance`]. Empty if the sink has seen everything;
+    /// [`Ledger::tip`] tells when there is more.
     ///
     /// # Errors
-    /// [`LedgerError`] where the file cannot be read.
+    /// [`LedgerError`] if the file cannot be read.
     pub async fn batch(&self, sink: &str, max: usize) -> Result<Vec<(u64, String)>, LedgerError> {
         let (sink, chain) = (sink.to_owned(), self.0.chain.clone());
         self.read(move |conn| next(conn, &sink, &chain, max)).await
     }
 
-    /// Records that a sink has everything up to `seq`. Never moves backwards.
+    /// Records that a sink has received everything up to `seq`. The cursor never moves backwards.
     ///
     /// # Errors
-    /// [`LedgerError`] where it cannot be written; the sink then gets some records again.
+    /// [`LedgerError`] if the cursor cannot be written; the sink then receives some records again.
     pub async fn advance(&self, sink: &str, seq: u64) -> Result<(), LedgerError> {
         self.write(None, Side::Advance { sink: sink.to_owned(), seq }).await.map(drop)
     }

@@ -1,5 +1,5 @@
-//! Whether the files that the writer has open are still those in the data folder. What is written to a file that was moved
-//! or deleted is durable nowhere that anybody looks.
+//! Checks that the files that the writer has open are still those in the data folder. A record that is written to a
+//! moved or deleted file is durable where nobody will read it.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,15 +9,15 @@ use rustix::fs::{AtFlags, CWD, StatxFlags, makedev, statx};
 
 use super::{LedgerError, store};
 
-/// The database and its write-ahead log, as they were when the writer opened them.
+/// The identities of the database and its write-ahead log, as they were when the writer opened them.
 #[derive(Debug)]
 pub(super) struct Files {
     database: Open,
-    /// `None` where the file system cannot have one.
+    /// `None` if the file system does not support a write-ahead log.
     log: Option<Open>,
 }
 
-/// A file by its path, and which file that was.
+/// A file, identified by its path, device and inode.
 #[derive(Debug)]
 pub(super) struct Open {
     path: PathBuf,
@@ -25,7 +25,7 @@ pub(super) struct Open {
     inode: u64,
 }
 
-/// The sizes of both, in bytes.
+/// The sizes of the database and its write-ahead log, in bytes.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Sizes {
     pub(super) database: u64,
@@ -33,19 +33,20 @@ pub(super) struct Sizes {
 }
 
 impl Files {
-    /// The database, as it was found before a connection opened it, and the log that the connection has made.
+    /// Identifies the files: the database as it was found before it was opened, and the log that the connection
+    /// created.
     pub(super) fn of(database: Open) -> Result<Self, LedgerError> {
-        // SQLite follows links, and puts the log beside what it finds.
+        // SQLite follows symbolic links and puts the log beside the file that it finds.
         let real = database.path.canonicalize();
         let mut log = real.map_err(|error| LedgerError::file("find", &database.path, error))?.into_os_string();
         log.push("-wal");
         Ok(Self { database, log: Open::of(log.into()).ok() })
     }
 
-    /// Looks at both files: two calls of the system, and nothing is read.
+    /// Checks both files and returns their sizes. This takes two system calls and reads no content.
     ///
     /// # Errors
-    /// [`LedgerError::Moved`] where one is not the file that the writer has open.
+    /// [`LedgerError::Moved`] if one of them is not the file that the writer has open.
     pub(super) fn look(&self) -> Result<Sizes, LedgerError> {
         let moved = || LedgerError::Moved(self.database.path.clone());
         let database = self.database.size().ok_or_else(moved)?;
@@ -58,7 +59,8 @@ impl Files {
 }
 
 impl Open {
-    /// The database of a data folder, before anybody opens it: what is there before and after is what was opened.
+    /// Identifies the database of a data folder before it is opened: a file that is there before and after is the one
+    /// that was opened.
     pub(super) fn database(data_dir: &Path) -> Result<Self, LedgerError> {
         let path = store::path(data_dir);
         Self::of(path.clone()).map_err(|error| LedgerError::file("find", &path, error))
@@ -69,22 +71,22 @@ impl Open {
         Ok(Self { path, device, inode })
     }
 
-    /// Its size, if it is still the file at its path.
+    /// Returns the file's size, or `None` if another file, or none, is at its path now.
     fn size(&self) -> Option<u64> {
         let found = find(&self.path).ok()?;
         ((found.device, found.inode) == (self.device, self.inode)).then_some(found.size)
     }
 }
 
-/// What stands at a path.
+/// The identity and size of the file that was found at a path.
 struct Found {
     device: u64,
     inode: u64,
     size: u64,
 }
 
-/// Looks at a file without asking for its times. Since Linux 6.13 a write after somebody has seen the time of the last one takes a
-/// new time, which the next `fdatasync` then writes too: a tenth of what a call costs.
+/// Finds a file without asking for its timestamps. Since Linux 6.13, a write that follows a query of the last
+/// modification time gets a new timestamp, which the next `fdatasync` then writes too: a tenth of what a call costs.
 #[cfg(target_os = "linux")]
 fn find(path: &Path) -> io::Result<Found> {
     let found = statx(CWD, path, AtFlags::empty(), StatxFlags::INO | StatxFlags::SIZE)?;

@@ -1,4 +1,4 @@
-//! Grants: answers that are remembered, each bound to exactly what was approved.
+//! Grants: remembered answers, each bound to exactly what was approved.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -8,12 +8,12 @@ use rusqlite::{Connection, Row, named_params};
 use crate::call::{SessionId, now_millis};
 use crate::digest::Digest;
 
-/// What a grant is bound to. Any of it that changes voids the grant.
+/// The facts to which a grant is bound. A change of any of them voids the grant.
 #[derive(Debug, Clone)]
 pub struct Binding {
-    /// Who calls.
+    /// The principal who calls.
     pub principal: String,
-    /// The identity of the source: what it is, not only what it is called.
+    /// The identity of the source: what it is, not only its name.
     pub source: String,
     /// The digest of the tool's definition.
     pub definition: Digest,
@@ -23,24 +23,24 @@ pub struct Binding {
     pub policies: Digest,
     /// The digest of the canonical arguments.
     pub arguments: Digest,
-    /// The session.
+    /// The session of the call.
     pub session: SessionId,
 }
 
-/// How far an answer reaches.
+/// How far an answer extends beyond the call that it was given for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Scope {
     /// One later call with exactly these arguments.
     Arguments,
-    /// This tool, whatever the arguments, in this session.
+    /// This tool with any arguments, in this session.
     Session,
-    /// This tool, whatever the arguments, for this principal.
+    /// This tool with any arguments, for this principal.
     Principal,
 }
 
 impl Scope {
-    /// The word that plugins, the command line and the ledger use.
+    /// Returns the word that plugins, the command line and the ledger use.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -55,10 +55,10 @@ impl Scope {
     }
 }
 
-/// An answer that is remembered.
+/// A grant: an answer that counts for later calls.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Grant {
-    /// A ULID.
+    /// The grant's identifier, a ULID.
     pub id: String,
     /// As in [`Binding`].
     pub principal: String,
@@ -70,27 +70,28 @@ pub struct Grant {
     pub tool: String,
     /// As in [`Binding`].
     pub policies: Digest,
-    /// How far it reaches.
+    /// How far the grant extends.
     pub scope: Scope,
-    /// The arguments it holds for; None is any.
+    /// The arguments that the grant covers, or `None` for any.
     pub arguments: Option<Digest>,
-    /// The session it holds in; None is any.
+    /// The session that the grant covers, or `None` for any.
     pub session: Option<String>,
-    /// 128 random bits, so that no two grants are equal and none can be named in advance.
+    /// 128 random bits, so that no two grants are equal and none can be predicted.
     pub nonce: String,
-    /// Milliseconds since the Unix epoch.
+    /// When the grant was given, in milliseconds since the Unix epoch.
     pub created_at: u64,
-    /// Milliseconds since the Unix epoch.
+    /// When the grant expires, in milliseconds since the Unix epoch.
     pub expires_at: u64,
-    /// How often it may still be used; None is without limit until it expires.
+    /// How many uses are left, or `None` if there is no limit until the grant expires.
     pub uses_left: Option<u32>,
 }
 
 impl Grant {
-    /// A grant that holds for `valid_for` from now. One for exact arguments is good for a single use, whatever `uses` says.
+    /// Creates a grant that is valid for `valid_for` from now. A grant for exact arguments has a single use, whatever
+    /// `uses` says.
     ///
     /// # Errors
-    /// If the system has no randomness.
+    /// If the system's random number generator fails.
     pub fn new(
         binding: &Binding,
         scope: Scope,
@@ -124,12 +125,13 @@ impl Grant {
 pub struct Consume {
     /// The grant's id.
     pub grant: String,
-    /// The call's own facts; the grant must cover them at the moment of use.
+    /// The facts of the call, which the grant must cover at the moment of use.
     pub binding: Binding,
 }
 
-/// True for the rows that cover a call now. One that was given in the future was given before the clock was set back: it does not
-/// live longer for that. Clocks are put right by less than a minute all the time.
+/// The condition for the rows that cover a call now. A grant whose creation lies in the future was given before the
+/// clock was set back, and must not live longer for that; one minute is allowed, since clocks are adjusted by seconds
+/// all the time.
 macro_rules! covers {
     () => {
         "principal = :principal AND source = :source AND definition = :definition AND tool = :tool \
@@ -153,7 +155,7 @@ pub(super) fn matching(conn: &Connection, binding: &Binding) -> rusqlite::Result
     rows.collect()
 }
 
-/// Takes one use; false if the grant does not cover the call (any more).
+/// Takes one use of a grant; returns false if the grant does not, or no longer does, cover the call.
 pub(super) fn consume(conn: &Connection, consume: &Consume) -> rusqlite::Result<bool> {
     let binding = &consume.binding;
     let mut update =
@@ -212,7 +214,7 @@ fn parsed<T>(row: &Row<'_>, column: &str, parse: impl FnOnce(&str) -> Option<T>)
     parse(&text).ok_or_else(|| rusqlite::Error::InvalidColumnName(format!("grants.{column} holds {text:?}")))
 }
 
-/// SQLite's integers are signed; no clock gets there.
+/// Converts a time to SQLite's signed integers; no real clock exceeds them.
 fn sql(millis: u64) -> i64 {
     i64::try_from(millis).unwrap_or(i64::MAX)
 }

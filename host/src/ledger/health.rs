@@ -1,14 +1,14 @@
-//! Whether the ledger can be written, and how many records were lost while it could not.
+//! The health of the ledger: whether it can be written, and how many records were lost while it could not.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::LedgerError;
 use crate::sync::Mutex;
 
-/// What the writer's thread and those who fill its queue know together.
+/// The state that the writer's thread shares with those who fill its queue.
 #[derive(Debug, Default)]
 pub(super) struct Health {
-    /// Records that were lost since the last `ledger.gap`.
+    /// How many records were lost since the last `ledger.gap`.
     lost: AtomicU64,
     trouble: Mutex<Option<Trouble>>,
 }
@@ -16,26 +16,27 @@ pub(super) struct Health {
 /// Why the ledger cannot be written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Trouble {
-    /// What the last try met.
+    /// The error of the last attempt.
     pub error: LedgerError,
-    /// Records that were lost since it began.
+    /// How many records were lost since the trouble began.
     pub lost: u64,
 }
 
 impl Health {
-    /// Counts a record that cannot even be queued. The first since the last gap is logged.
+    /// Counts a record that could not even be queued. The first one since the last gap is logged.
     pub(super) fn lose(&self, kind: &'static str, error: &LedgerError) {
         if self.lost.fetch_add(1, Ordering::Relaxed) == 0 {
-            tracing::error!(kind, %error, "a record is lost; how many follow it is counted in `ledger.gap`");
+            tracing::error!(kind, %error, "a record was lost; `ledger.gap` will count it and those that follow");
         }
     }
 
-    /// Records that were lost since the last gap.
+    /// Returns how many records were lost since the last gap.
     pub(super) fn lost(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)
     }
 
-    /// Records were not written, `lost` of them for ever. The first time is logged, the others are counted.
+    /// Notes that records were not written, and that `lost` of them never will be. The first failure is logged; later
+    /// ones are only counted.
     pub(super) fn failed(&self, error: &LedgerError, lost: u64) {
         self.lost.fetch_add(lost, Ordering::Relaxed);
         let mut trouble = self.lock();
@@ -46,19 +47,19 @@ impl Health {
         *trouble = Some(Trouble { error: error.clone(), lost: before + lost });
     }
 
-    /// A gap of so many records was told.
+    /// Notes that a `ledger.gap` with this many lost records was written.
     pub(super) fn told(&self, lost: u64) {
         self.lost.fetch_sub(lost, Ordering::Relaxed);
     }
 
-    /// The ledger can be written again.
+    /// Notes that the ledger can be written again.
     pub(super) fn recovered(&self) {
         if let Some(Trouble { lost, .. }) = self.lock().take() {
-            tracing::warn!(lost, "the ledger can be written again, and calls are made");
+            tracing::warn!(lost, "the ledger can be written again, and calls are allowed");
         }
     }
 
-    /// Why the ledger cannot be written, if it cannot.
+    /// Returns why the ledger cannot be written, or `None` if it can.
     pub(super) fn trouble(&self) -> Option<Trouble> {
         self.lock().clone()
     }

@@ -1,4 +1,4 @@
-//! The key of fingerprints.
+//! The key for fingerprints of payloads.
 
 use std::fs::{self, Permissions};
 use std::io::{Read as _, Write as _};
@@ -12,17 +12,17 @@ use super::LedgerError;
 use crate::digest::hex;
 use crate::private;
 
-/// The key's length in bytes: that of the hash, as RFC 2104 advises.
+/// The length of the key in bytes: that of the hash, as RFC 2104 recommends.
 const KEY_BYTES: usize = 32;
 
-/// The most that is read of the file, so that the error about a wrong one names its size.
+/// How much of the file is read at most, in bytes: enough for the error about a wrong file to name its size.
 const MAX_BYTES: u64 = 1 << 20;
 
-/// `<data-dir>/ledger.key`, ready to use.
+/// The key from `<data-dir>/ledger.key`, ready to use.
 pub(super) struct Key(Hmac<Sha256>);
 
 impl Key {
-    /// Reads the key, or makes one. Brokers that start at the same time end up with the same.
+    /// Reads the key, or creates one. Brokers that start at the same time get the same key.
     pub(super) fn open(data_dir: &Path) -> Result<Self, LedgerError> {
         let path = data_dir.join("ledger.key");
         if fs::symlink_metadata(&path).is_err() {

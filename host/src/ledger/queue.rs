@@ -1,7 +1,7 @@
-//! The way to the writer's thread: what waits for it, and how much may.
+//! The queue to the writer's thread, and its limits.
 //!
-//! Appends wait for room, notes that find none are lost and counted, and outcomes always have room: each belongs to an
-//! intent that was queued, so that there are never more of them than calls.
+//! Appends wait for a place. Notes that find no place are lost and counted. Outcomes always have a place: each belongs
+//! to an intent that was queued, so there are never more of them than calls.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,13 +14,13 @@ use super::record::{Draft, Event};
 use super::writer::{Item, Side, Work};
 use super::{Ledger, LedgerError};
 
-/// How many appends may wait for the writer, and how many notes. At this depth the disk is minutes behind.
+/// How many appends, and how many notes, may wait for the writer. At this depth the disk is minutes behind.
 pub(super) const QUEUE: usize = 4096;
 
-/// The answer that an appender waits for.
+/// The result that a waiting appender receives.
 type Reply = Result<u64, LedgerError>;
 
-/// The sending side.
+/// The sending side of the queue.
 pub(super) struct Queue {
     work: mpsc::UnboundedSender<Work>,
     appends: Arc<Semaphore>,
@@ -35,7 +35,7 @@ impl Queue {
         (Self { work, appends: room(), notes: room(), health }, waiting)
     }
 
-    /// Queues a record that somebody waits for, as soon as there is room for it.
+    /// Queues a record whose caller waits for it, as soon as there is a place for it.
     pub(super) async fn append(
         &self,
         draft: Option<Draft>,
@@ -47,7 +47,7 @@ impl Queue {
         Ok(answer)
     }
 
-    /// Queues a record that nobody waits for, if there is room for it. One that is lost is counted.
+    /// Queues a record that nobody waits for, if there is a place for it. A record that is lost is counted.
     pub(super) fn note(&self, event: Event) {
         let kind = event.kind.as_str();
         let queued = event.draft().and_then(|draft| {
@@ -59,7 +59,7 @@ impl Queue {
         }
     }
 
-    /// Queues the outcome of an intent that was queued.
+    /// Queues the outcome of an intent that was queued before.
     fn outcome(&self, event: Event) {
         let kind = event.kind.as_str();
         let queued = event.draft().and_then(|draft| self.send(Item { outcome: true, ..Item::of(draft, None) }));
@@ -68,11 +68,11 @@ impl Queue {
         }
     }
 
-    /// Asks the writer to end, and waits until it has let go of the file.
+    /// Asks the writer to stop, and waits until it has released the file.
     pub(super) async fn stop(&self) {
         let (reply, done) = oneshot::channel();
         if self.work.send(Work::Stop(reply)).is_ok() {
-            // An error means that another `stop` came first; its writer is gone or going.
+            // An error means that another `stop` came first; that writer has stopped or is stopping.
             let _ = done.await;
         }
         self.work.closed().await;
@@ -83,7 +83,7 @@ impl Queue {
     }
 }
 
-/// An intent that was queued and is not known to be durable yet.
+/// An intent that is queued and not yet known to be durable.
 #[derive(Debug)]
 #[must_use = "a source may see a call only when its intent is durable"]
 pub struct PendingIntent {
@@ -98,12 +98,13 @@ impl PendingIntent {
         (Self { ledger, asked, answer }, slot)
     }
 
-    /// Waits until the intent is on disk, and gives its number. Only then may the source see a byte.
+    /// Waits until the intent is on disk and returns its number. Only then may the source see any byte of the call.
     ///
-    /// Cancellation: the intent may be durable and the use of a grant spent. Whoever drops this future records an outcome.
+    /// Cancellation: the intent may be durable and the use of a grant spent. The caller that drops this future must
+    /// record an outcome.
     ///
     /// # Errors
-    /// [`LedgerError::GrantSpent`] where the grant covers this call no longer, and nothing is recorded; otherwise as
+    /// [`LedgerError::GrantSpent`] if the grant no longer covers this call; nothing is recorded then. Otherwise as for
     /// [`Ledger::append`].
     pub async fn durable(self) -> Result<u64, LedgerError> {
         let answer = self.answer.await.unwrap_or(Err(LedgerError::Closed));
@@ -112,12 +113,12 @@ impl PendingIntent {
     }
 }
 
-/// The room in the writer's queue for the one outcome of an intent.
+/// The reserved place in the writer's queue for the one outcome of an intent.
 pub struct OutcomeSlot(Ledger);
 
 impl OutcomeSlot {
-    /// Records how the call ended, in order with all other records, without waiting. It is never refused for want of room,
-    /// and kept until it can be written. Needs no runtime, so it can be called from `Drop`.
+    /// Records how the call ended, in order with all other records, without waiting. It is never refused for lack of
+    /// space, and is kept until it can be written. Needs no runtime, so it can be called from `Drop`.
     pub fn record(self, event: Event) {
         self.0.0.queue.outcome(event);
     }
@@ -130,7 +131,7 @@ impl fmt::Debug for OutcomeSlot {
 }
 
 impl Item {
-    /// A record that nobody waits for.
+    /// Creates the item for a record that nobody waits for.
     pub(super) fn of(draft: Draft, room: Option<OwnedSemaphorePermit>) -> Self {
         Self { draft: Some(draft), side: Side::None, reply: None, outcome: false, _room: room }
     }

@@ -1,4 +1,4 @@
-//! Reading the ledger: needs no broker and disturbs none.
+//! Reading the ledger, which needs no broker and disturbs none.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,29 +11,29 @@ use super::store::{self, Limits};
 use super::{LedgerError, blocking, is_live};
 use crate::sync::Mutex;
 
-/// How often [`Tail`] looks. SQLite cannot wake another process; a person does not notice a quarter of a second.
+/// How often [`Tail`] polls. SQLite cannot wake another process, and a person does not notice a quarter of a second.
 const FOLLOW_INTERVAL: Duration = Duration::from_millis(250);
 
-/// How many records [`Tail`] gives at once, and [`Reader::show`] at most.
+/// How many records [`Tail`] and [`Reader::show`] return at most.
 const PAGE: usize = 1000;
 
-/// Which records to read; all that is given must match.
+/// A filter for records. A record must match every field that is set.
 #[derive(Debug, Clone, Default)]
 pub struct Filter {
-    /// Of this kind.
+    /// The kind of the record.
     pub kind: Option<String>,
-    /// About this session.
+    /// The session that the record is about.
     pub run: Option<String>,
-    /// About this call.
+    /// The call that the record is about.
     pub call: Option<String>,
-    /// In this chain.
+    /// The chain that holds the record.
     pub chain: Option<String>,
 }
 
-/// A record and where it stands.
+/// A record and its position.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
 pub struct Entry {
-    /// The order of durability over all chains; grows.
+    /// The position in the order in which records became durable, over all chains; it only grows.
     #[serde(skip)]
     pub position: u64,
     /// The record.
@@ -45,95 +45,95 @@ pub struct Entry {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CallState {
-    /// The gate has it: perhaps a person is asked. The source has seen nothing.
+    /// The gate is deciding; a person may have been asked. The source has seen nothing.
     Waiting,
-    /// Its broker ended while the gate had it. The source has seen nothing.
+    /// The broker ended while the gate was deciding. The source has seen nothing.
     Abandoned,
-    /// On its way to the source, and its broker lives.
+    /// The call was sent to the source, and its broker lives.
     Running,
     /// The source answered, and the agent got the answer.
     Done,
-    /// The gate refused it, or refused to hand out its result.
+    /// The gate refused the call, or refused to release its result.
     Denied,
-    /// It was sent, or may have been, and nobody knows what the source did.
+    /// The call was sent, or may have been, and it is not known what the source did.
     Unknown,
 }
 
 /// A call, derived from its records.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct CallRow {
-    /// Its identifier.
+    /// The call's identifier.
     pub call: String,
-    /// Its session.
+    /// The call's session.
     pub run: Option<String>,
-    /// The chain of the broker that had it.
+    /// The chain of the broker that handled the call.
     pub chain: String,
     /// How far it got.
     pub state: CallState,
-    /// Milliseconds since the Unix epoch.
+    /// When the call began, in milliseconds since the Unix epoch.
     pub started: u64,
-    /// Milliseconds since the Unix epoch.
+    /// When the call ended, in milliseconds since the Unix epoch; `None` if no end was recorded.
     pub ended: Option<u64>,
 }
 
-/// How a run stands.
+/// The state of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RunState {
-    /// Open, and its broker lives.
+    /// The run is open, and its broker lives.
     Running,
-    /// Ended well.
+    /// The run ended without an error.
     Completed,
-    /// Ended with an error.
+    /// The run ended with an error.
     Error,
-    /// Its broker ended without ending it.
+    /// The broker ended without ending the run.
     Unknown,
 }
 
 /// A run (one session), derived from its records.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct RunRow {
-    /// Its identifier.
+    /// The run's identifier.
     pub run: String,
-    /// The chain of its broker.
+    /// The chain of the run's broker.
     pub chain: String,
-    /// How it stands.
+    /// The state of the run.
     pub state: RunState,
-    /// The error that ended it.
+    /// The error that ended the run.
     pub error: Option<String>,
-    /// Who opened it.
+    /// The principal who opened the run.
     pub principal: Option<String>,
-    /// Under which profile.
+    /// The profile under which the run was opened.
     pub profile: Option<String>,
-    /// How many calls it has made.
+    /// How many calls the run has made.
     pub calls: u64,
-    /// Milliseconds since the Unix epoch.
+    /// When the run began, in milliseconds since the Unix epoch.
     pub started: u64,
-    /// Milliseconds since the Unix epoch.
+    /// When the run ended, in milliseconds since the Unix epoch; `None` if no end was recorded.
     pub ended: Option<u64>,
 }
 
-/// What an identifier stands for.
+/// What an identifier refers to.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
 #[serde(rename_all = "lowercase", tag = "is")]
 pub enum Shown {
-    /// A call, and its records, at most a thousand.
+    /// A call and its records, at most a thousand.
     Call {
-        /// In short.
+        /// The call's summary.
         row: CallRow,
-        /// In full.
+        /// The call's records.
         events: Vec<Entry>,
     },
-    /// A run, and its records, at most a thousand.
+    /// A run and its records, at most a thousand.
     Run {
-        /// In short.
+        /// The run's summary.
         row: RunRow,
-        /// In full.
+        /// The run's records.
         events: Vec<Entry>,
     },
 }
 
-/// A reader of one data folder's ledger. Its methods block for milliseconds.
+/// A reader of the ledger of one data folder. Its methods block for milliseconds.
 #[derive(Debug)]
 pub struct Reader {
     conn: Connection,
@@ -144,40 +144,40 @@ impl Reader {
     /// Opens the ledger for reading.
     ///
     /// # Errors
-    /// [`LedgerError::Missing`] where there is none; others as they come.
+    /// [`LedgerError::Missing`] if there is none; otherwise the [`LedgerError`] that occurred.
     pub fn open(data_dir: &Path) -> Result<Self, LedgerError> {
         let conn = store::open_reader(data_dir, Limits::default())?;
         Ok(Self { conn, data_dir: data_dir.to_owned() })
     }
 
-    /// The last `n` records that match, oldest first.
+    /// Returns the last `n` records that match, oldest first.
     ///
     /// # Errors
-    /// [`LedgerError`] where the file cannot be read, or a record is none.
+    /// [`LedgerError`] if the file cannot be read, or a record cannot be parsed.
     pub fn tail(&self, n: usize, filter: &Filter) -> Result<Vec<Entry>, LedgerError> {
         let mut entries = self.entries("ORDER BY row DESC", 0, n, filter)?;
         entries.reverse();
         Ok(entries)
     }
 
-    /// At most `n` records after a position that match, oldest first.
+    /// Returns at most `n` records after a position that match, oldest first.
     ///
     /// # Errors
-    /// As [`Reader::tail`].
+    /// As for [`Reader::tail`].
     pub fn after(&self, position: u64, n: usize, filter: &Filter) -> Result<Vec<Entry>, LedgerError> {
         self.entries("ORDER BY row", position, n, filter)
     }
 
-    /// Follows the ledger from a position on.
+    /// Follows the ledger from a position onwards.
     #[must_use]
     pub fn follow(self, position: u64, filter: Filter) -> Tail {
         Tail { reader: Arc::new(Mutex::new(self)), position, filter }
     }
 
-    /// What a call's or a run's identifier stands for. None if it stands for nothing here.
+    /// Returns the call or the run with this identifier, or `None` if there is neither.
     ///
     /// # Errors
-    /// As [`Reader::tail`].
+    /// As for [`Reader::tail`].
     pub fn show(&self, id: &str) -> Result<Option<Shown>, LedgerError> {
         let call = self.conn.query_row("SELECT * FROM calls WHERE call = ?1", [id], |row| self.call(row));
         if let Some(row) = call.optional().map_err(|e| self.failed(&e))? {
@@ -190,10 +190,10 @@ impl Reader {
         Ok(Some(Shown::Run { row, events: self.after(0, PAGE, &filter)? }))
     }
 
-    /// The calls of a run, or of all, the newest `n`, oldest first.
+    /// Returns the newest `n` calls of a run, or of all runs, oldest first.
     ///
     /// # Errors
-    /// As [`Reader::tail`].
+    /// As for [`Reader::tail`].
     pub fn calls(&self, run: Option<&str>, n: usize) -> Result<Vec<CallRow>, LedgerError> {
         let sql = "SELECT * FROM (SELECT * FROM calls WHERE :run IS NULL OR run = :run ORDER BY first DESC LIMIT :n) \
                    ORDER BY first";
@@ -203,10 +203,10 @@ impl Reader {
         rows.map_err(|e| self.failed(&e))
     }
 
-    /// The newest `n` runs, oldest first.
+    /// Returns the newest `n` runs, oldest first.
     ///
     /// # Errors
-    /// As [`Reader::tail`].
+    /// As for [`Reader::tail`].
     pub fn runs(&self, n: usize) -> Result<Vec<RunRow>, LedgerError> {
         let sql = "SELECT * FROM (SELECT * FROM runs ORDER BY first DESC LIMIT ?1) ORDER BY first";
         let rows = self
@@ -217,7 +217,7 @@ impl Reader {
     }
 
     fn entries(&self, order: &str, after: u64, n: usize, filter: &Filter) -> Result<Vec<Entry>, LedgerError> {
-        // Only what is asked for stands in the query, so that the indices serve it.
+        // The query contains only the conditions that are set, so that SQLite can use the indices.
         let wanted = [("kind", &filter.kind), ("run", &filter.run), ("call", &filter.call), ("chain", &filter.chain)];
         let mut sql = "SELECT row, chain, seq, record FROM events WHERE row > ?".to_owned();
         let mut values = vec![rusqlite::types::Value::Integer(after.cast_signed())];
@@ -227,7 +227,8 @@ impl Reader {
                 values.push(value.clone().into());
             }
         }
-        // The index of kinds leaves out the two of every call, and serves who says that it need not have them.
+        // The index on kinds omits the two kinds that every call has. SQLite uses it only if the query excludes them
+        // explicitly.
         if filter.kind.as_deref().is_some_and(|kind| !["call.intent", "tool.completed"].contains(&kind)) {
             sql += " AND kind NOT IN ('call.intent', 'tool.completed')";
         }
@@ -242,7 +243,7 @@ impl Reader {
             let (position, chain, seq, text) = row.map_err(|e| self.failed(&e))?;
             let record = serde_json::from_str(&text).map_err(|error| LedgerError::Damaged {
                 path: store::path(&self.data_dir),
-                cause: format!("record {seq} of chain {chain} is none: {error}"),
+                cause: format!("record {seq} of chain {chain} cannot be parsed: {error}"),
             })?;
             entries.push(Entry { position: position.cast_unsigned(), record });
         }
@@ -295,7 +296,7 @@ impl Reader {
     }
 }
 
-/// New records as they come.
+/// A stream of new records as they are written.
 #[derive(Debug)]
 pub struct Tail {
     reader: Arc<Mutex<Reader>>,
@@ -304,11 +305,11 @@ pub struct Tail {
 }
 
 impl Tail {
-    /// Waits for records and gives them, oldest first; never an empty list. Cancellation safe: what was not given comes with
-    /// the next call.
+    /// Waits for records and returns them, oldest first; the list is never empty. Cancellation safe: records that were
+    /// not returned come with the next call.
     ///
     /// # Errors
-    /// As [`Reader::tail`].
+    /// As for [`Reader::tail`].
     pub async fn next(&mut self) -> Result<Vec<Entry>, LedgerError> {
         loop {
             let (reader, filter, position) = (Arc::clone(&self.reader), self.filter.clone(), self.position);

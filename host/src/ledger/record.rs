@@ -1,4 +1,4 @@
-//! One record: its text, and the hash that chains it to the one before.
+//! One record: its text, and the hash that links it to the record before it.
 
 use std::fmt::Write as _;
 
@@ -8,37 +8,37 @@ use super::LedgerError;
 use crate::call::{CallId, SessionId, now_millis};
 use crate::protocol::canonical_value;
 
-/// The version of the record's form, `v`.
+/// The version of the record format, `v`.
 pub(super) const VERSION: u32 = 1;
 
-/// The largest record, in bytes of text. The longest honest ones list every tool of a source with its digest; 10,000 tools
-/// take 1.5 MB.
+/// The size limit of a record, in bytes of text. The longest legitimate records list every tool of a source with its
+/// digest; 10,000 tools take 1.5 MB.
 pub const MAX_RECORD_BYTES: usize = 4 * 1024 * 1024;
 
-/// Keeps a ledger hash from ever being the hash of something else.
+/// The domain separator: the hash of a ledger record never equals a hash that was made for another purpose.
 const DOMAIN: &[u8] = b"portcullis ledger v1\0";
 
-/// A record's hash. Of 32 zero bytes before the first.
+/// The hash of a record: 32 bytes. The first record of a chain follows a hash of zeros.
 pub(super) type Hash = [u8; 32];
 
-/// Something that happened.
+/// An event to be recorded.
 #[derive(Debug, Clone)]
 pub struct Event {
-    /// What.
+    /// The kind of the event.
     pub kind: EventKind,
-    /// In which session, if in one.
+    /// The session in which it happened, if any.
     pub run: Option<SessionId>,
-    /// To which call, if to one.
+    /// The call that it concerns, if any.
     pub call: Option<CallId>,
-    /// The facts, an object; payloads only as shapes and fingerprints. Three members are understood by readers: `error`, the
+    /// The facts, as an object; payloads only as shapes and fingerprints. Readers interpret four members: `error`, the
     /// text of a `run.error`; `profile` and `principal` of a `run.started`; and `outcome`, which is `"unknown"` in a
-    /// `tool.completed` where nobody knows what the source did.
+    /// `tool.completed` if it is not known what the source did.
     pub body: serde_json::Value,
 }
 
 macro_rules! kinds {
     ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
-        /// What an event is about.
+        /// The kind of an event.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[non_exhaustive]
         pub enum EventKind {
@@ -46,10 +46,10 @@ macro_rules! kinds {
         }
 
         impl EventKind {
-            /// Every kind.
+            /// All kinds.
             pub const ALL: &'static [Self] = &[$(Self::$name,)*];
 
-            /// The name in the record.
+            /// Returns the name that the record contains.
             #[must_use]
             pub fn as_str(self) -> &'static str {
                 match self {
@@ -65,84 +65,85 @@ kinds! {
     BrokerStarted = "broker.started",
     /// The last record of a chain.
     BrokerStopped = "broker.stopped",
-    /// The chain of a broker that died ends at this record, with this hash.
+    /// A broker died, and its chain ends at the record with this number and hash.
     ChainSealed = "chain.sealed",
-    /// Records were lost before this one: how many, and why.
+    /// Records were lost before this one: their number, and the cause.
     LedgerGap = "ledger.gap",
-    /// A profile runs risky calls without asking.
+    /// A profile lets risky calls pass without asking.
     ProfileUnguarded = "profile.unguarded",
-    /// A session begins.
+    /// A session began.
     RunStarted = "run.started",
-    /// A session ends well.
+    /// A session ended without an error.
     RunCompleted = "run.completed",
-    /// A session ends with an error.
+    /// A session ended with an error.
     RunError = "run.error",
     /// A source was discovered.
     McpConnected = "mcp.connected",
     /// A source listed its prompts, resources or templates.
     McpListed = "mcp.listed",
-    /// A source could not be discovered, or does not list.
+    /// A source could not be discovered, or did not list its items.
     McpError = "mcp.error",
-    /// A member of a group offers a tool that takes other arguments than the one that is shown, and is not called for it.
+    /// A member of a group offers a tool whose arguments differ from the exposed tool's; calls of that tool skip the
+    /// member.
     GroupDiffers = "group.differs",
-    /// A call is about to reach its source.
+    /// A call is about to be sent to its source.
     CallIntent = "call.intent",
-    /// How a call ended.
+    /// The outcome of a call.
     ToolCompleted = "tool.completed",
     /// The gate refused a call.
     CallDenied = "call.denied",
-    /// A person is asked.
+    /// A person was asked about a call.
     CallAsked = "call.asked",
-    /// A person answered, or time ran out.
+    /// A person answered, or the time to answer ran out.
     CallAnswered = "call.answered",
-    /// An answer is remembered.
+    /// An answer was stored for later calls.
     GrantAdded = "grant.added",
-    /// A session follows a change of its tools.
+    /// A session followed a change of its tools.
     ListChanged = "list.changed",
     /// Tools were left out of a listing.
     ListFiltered = "list.filtered",
-    /// A front turned a request away.
+    /// A front rejected a request.
     FrontRejected = "front.rejected",
     /// A plugin failed.
     PluginFailed = "plugin.failed",
-    /// Somebody accepted a definition into the lock.
+    /// A person accepted a definition into the lock file.
     LockAccepted = "lock.accepted",
-    /// A package was resolved, and pinned by version and integrity.
+    /// A package was resolved and pinned by version and integrity hash.
     PackagePinned = "package.pinned",
-    /// A source started: what it may touch, and what is enforced by what.
+    /// A source was started: what it may access, and which mechanism enforces each limit.
     SourceStarted = "source.started",
-    /// A connection to a source came into another state, and why.
+    /// A connection to a source changed its state, and why.
     SourceState = "source.state",
     /// A line that a source wrote to its log.
     SourceLog = "source.log",
-    /// A caged source connected to a declared destination, or would have.
+    /// A source in a cell connected to a declared destination, or was allowed to and failed.
     EgressAllowed = "egress.allowed",
-    /// A caged source tried to reach something else.
+    /// A source in a cell tried to reach something that is not allowed.
     EgressRefused = "egress.refused",
 }
 
 impl Event {
-    /// An event of the broker itself.
+    /// Creates an event of the broker itself, without a session or a call.
     #[must_use]
     pub fn new(kind: EventKind, body: serde_json::Value) -> Self {
         Self { kind, run: None, call: None, body }
     }
 
-    /// In this session.
+    /// Sets the session in which the event happened.
     #[must_use]
     pub fn in_run(mut self, run: &SessionId) -> Self {
         self.run = Some(run.clone());
         self
     }
 
-    /// To this call.
+    /// Sets the call that the event concerns.
     #[must_use]
     pub fn to_call(mut self, call: &CallId) -> Self {
         self.call = Some(call.clone());
         self
     }
 
-    /// Everything but the place in the chain, so that the writer's thread only has to glue and hash.
+    /// Prepares everything except the place in the chain, so that the writer's thread only has to concatenate and hash.
     pub(super) fn draft(self) -> Result<Draft, LedgerError> {
         let body = canonical_value(&self.body).map_err(|error| LedgerError::Body(error.to_string()))?;
         if body.len() > MAX_RECORD_BYTES {
@@ -152,7 +153,7 @@ impl Event {
     }
 }
 
-/// A record without its place.
+/// A record that has no place in a chain yet.
 #[derive(Debug)]
 pub(super) struct Draft {
     at: u64,
@@ -163,10 +164,11 @@ pub(super) struct Draft {
 }
 
 impl Draft {
-    /// The canonical text at this place. The members stand in canonical order, and no value but the body needs escapes.
+    /// Returns the canonical text of the record at this place. The members are in canonical order, and no value except
+    /// the body needs escaping.
     pub(super) fn text(&self, chain: &str, seq: u64) -> String {
         let mut out = String::with_capacity(self.body.len() + 192);
-        // Writing to a String does not fail.
+        // Writing to a `String` does not fail.
         let _ = write!(out, r#"{{"at":{},"body":{}"#, self.at, self.body);
         if let Some(call) = &self.call {
             let _ = write!(out, r#","call":"{call}""#);
@@ -180,7 +182,7 @@ impl Draft {
     }
 }
 
-/// The hash of a record with this text that follows one with hash `before`.
+/// Returns the hash of a record with this text that follows a record with the hash `before`.
 pub(super) fn hash(before: &Hash, text: &[u8]) -> Hash {
     let mut sha = Sha256::new();
     sha.update(DOMAIN);
@@ -189,27 +191,27 @@ pub(super) fn hash(before: &Hash, text: &[u8]) -> Hash {
     sha.finalize().into()
 }
 
-/// A record as it stands in the ledger; serialises to the same members in the same order.
+/// A record as the ledger contains it. It serialises to the same members in the same order.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Record {
-    /// Milliseconds since the Unix epoch.
+    /// When the event happened, in milliseconds since the Unix epoch.
     pub at: u64,
     /// The facts.
     pub body: serde_json::Value,
-    /// The call it is about.
+    /// The call that the record is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub call: Option<String>,
-    /// The chain it stands in.
+    /// The chain that contains the record.
     pub chain: String,
     /// What happened: [`EventKind::as_str`], or a kind of a later version.
     pub kind: String,
-    /// The session it is about.
+    /// The session that the record is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<String>,
-    /// Its number in the chain, from 1.
+    /// The number of the record in its chain, from 1.
     pub seq: u64,
-    /// The version of this form: 1.
+    /// The version of the record format: 1.
     pub v: u32,
 }
 
@@ -244,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_written_says_so() {
+    fn records_that_are_too_large_or_too_deep_are_refused() {
         let large = Event::new(EventKind::SourceLog, json!("x".repeat(MAX_RECORD_BYTES)));
         assert!(matches!(large.draft(), Err(LedgerError::TooLarge { size }) if size == MAX_RECORD_BYTES + 2));
         let deep = (0..200).fold(json!(1), |inner, _| json!([inner]));
@@ -254,7 +256,8 @@ mod tests {
     #[test]
     fn the_hash_covers_the_one_before() {
         assert_ne!(hash(&[0; 32], b"x"), hash(&[1; 32], b"x"));
-        // Computed once with `printf 'portcullis ledger v1\0…' | sha256sum`, so that the formula cannot change unseen.
+        // Computed once with `printf 'portcullis ledger v1\0…' | sha256sum`, so that the formula cannot change
+        // unnoticed.
         let hex: String = hash(&[0; 32], b"{}").iter().map(|b| format!("{b:02x}")).collect();
         assert_eq!(hex, "e8edbca1a89e57476f789d1c349e09a92ac31a8c7798131fa052f538abb0aeb6");
     }

@@ -1,4 +1,5 @@
-//! Repeats: the first event of a kind is recorded at once, the others as a number, so that a flood is a few records.
+//! Aggregation of repeated events: the first event of a kind is recorded at once and the others as a count, so that a
+//! flood takes few records.
 
 use crate::sync::Mutex;
 use std::collections::HashMap;
@@ -6,34 +7,34 @@ use std::hash::Hash;
 use std::mem;
 use std::time::Duration;
 
-/// Different kinds that are told apart between two reports. Honest callers and sources cause a handful.
+/// How many kinds are distinguished between two reports. Legitimate callers and sources cause a handful.
 pub(crate) const MAX_KINDS: usize = 64;
 
-/// How long repeats are counted before they are reported, and how long at most, when the flood does not end: then an hour of
-/// it costs 129 records.
+/// How long repeats are counted before they are reported, at first and at most. The interval doubles while a flood
+/// lasts, until an hour of it costs 129 records.
 pub(crate) const PAUSE: Duration = Duration::from_secs(60);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60 * 60);
 
-/// Counts events by their kind.
+/// A counter of events by kind.
 pub(crate) struct Repeats<K>(Mutex<Counts<K>>);
 
 struct Counts<K> {
-    /// How often each kind came again since it was recorded.
+    /// How often each kind was repeated since it was recorded.
     kinds: HashMap<K, u64>,
-    /// Events of kinds for which there was no room.
+    /// Events of kinds beyond [`MAX_KINDS`].
     others: u64,
 }
 
-/// What was only counted.
+/// The events that were counted and not recorded.
 pub(crate) struct Report<K> {
-    /// The kinds that came again, and how often.
+    /// The kinds that were repeated, and how often.
     pub(crate) repeated: Vec<(K, u64)>,
-    /// Events of kinds for which there was no room.
+    /// Events of kinds beyond [`MAX_KINDS`].
     pub(crate) others: u64,
 }
 
 impl<K: Clone + Eq + Hash> Repeats<K> {
-    /// Counts an event. True if it is the first of its kind, which the caller records now.
+    /// Counts an event. Returns true if it is the first of its kind, which the caller then records.
     pub(crate) fn is_first(&self, kind: &K) -> bool {
         let mut counts = self.0.lock();
         if let Some(repeats) = counts.kinds.get_mut(kind) {
@@ -48,7 +49,7 @@ impl<K: Clone + Eq + Hash> Repeats<K> {
         true
     }
 
-    /// Takes what was only counted, and starts anew.
+    /// Takes the counts and starts anew.
     pub(crate) fn report(&self) -> Report<K> {
         let Counts { kinds, others } = mem::take(&mut *self.0.lock());
         Report { repeated: kinds.into_iter().filter(|(_, repeats)| *repeats > 0).collect(), others }
@@ -56,13 +57,13 @@ impl<K: Clone + Eq + Hash> Repeats<K> {
 }
 
 impl<K> Report<K> {
-    /// Whether nothing came again.
+    /// Reports whether nothing was repeated.
     pub(crate) fn is_empty(&self) -> bool {
         self.repeated.is_empty() && self.others == 0
     }
 }
 
-/// The pause that follows one after which there was something to report, or not.
+/// Returns the pause that follows this one: the shortest if this one was quiet, otherwise twice as long.
 pub(crate) fn next_pause(pause: Duration, quiet: bool) -> Duration {
     if quiet { PAUSE } else { (2 * pause).min(LONGEST_PAUSE) }
 }

@@ -1,5 +1,6 @@
--- All truth is in `record`. What is searched by is generated from it, and runs and calls are views, so that there is no
--- second truth to tamper with. `row` is the order in which records became durable, over all chains.
+-- The `record` column is the only source of truth. The columns for searches are generated from it, and runs and calls
+-- are views, so there is no second copy to tamper with. `row` is the order in which records became durable, over all
+-- chains.
 CREATE TABLE events (
   row    INTEGER PRIMARY KEY,
   chain  TEXT NOT NULL,
@@ -11,7 +12,8 @@ CREATE TABLE events (
   call   TEXT GENERATED ALWAYS AS (json_extract(record, '$.call')) VIRTUAL,
   UNIQUE (chain, seq)
 ) STRICT;
--- Nearly every record is one of the two that are left out: an index would cost each call, and find nothing faster.
+-- Nearly every record is of one of the two omitted kinds: indexing them would slow down every call and speed up no
+-- search.
 CREATE INDEX events_kind ON events (kind) WHERE kind NOT IN ('call.intent', 'tool.completed');
 CREATE INDEX events_run ON events (run) WHERE run IS NOT NULL;
 CREATE INDEX events_call ON events (call) WHERE call IS NOT NULL;

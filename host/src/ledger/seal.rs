@@ -1,5 +1,5 @@
-//! Seals: a chain whose broker died has no end of its own, and gets one in the chain of the next broker. From then on it is
-//! whole as it stands, and a record less or more is tampering.
+//! Seals. The chain of a broker that died has no end of its own; the next broker records its end in its own chain. From
+//! then on the dead chain is complete, and a missing or an additional record is tampering.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -12,7 +12,7 @@ use super::record::{Event, EventKind};
 use super::{LedgerError, store};
 use crate::digest::hex;
 
-/// Where a chain ends whose broker died.
+/// The end of the chain of a broker that died.
 #[derive(Debug)]
 pub(super) struct Seal {
     pub(super) chain: String,
@@ -20,15 +20,15 @@ pub(super) struct Seal {
 }
 
 impl Seal {
-    /// The record that seals the chain.
+    /// Returns the event that seals the chain.
     pub(super) fn event(&self) -> Event {
         let End { seq, hash } = self.end;
         Event::new(EventKind::ChainSealed, json!({ "chain": self.chain, "seq": seq, "hash": hex(&hash) }))
     }
 }
 
-/// The chains without an end, of brokers that are surely dead. A chain that holds less than its broker had written is sealed
-/// where its broker was, so that the cut stays visible.
+/// Returns the seals for chains without an end whose brokers are certainly dead. A chain with fewer records than its
+/// broker had written is sealed where the broker had come, so that the missing records are noticed.
 pub(super) fn due(conn: &Connection, data_dir: &Path) -> Result<Vec<Seal>, LedgerError> {
     let failed = |error: rusqlite::Error| store::error(data_dir, &error);
     let ended = ended(conn).map_err(failed)?;
@@ -47,15 +47,16 @@ pub(super) fn due(conn: &Connection, data_dir: &Path) -> Result<Vec<Seal>, Ledge
     Ok(due)
 }
 
-/// Whether a chain is sealed. Asked in the transaction that would seal it, so that of brokers which start together one does.
+/// Reports whether a chain is sealed. It runs in the transaction that would seal it, so that only one of several
+/// brokers that start together does.
 pub(super) fn is_sealed(conn: &Connection, chain: &str) -> rusqlite::Result<bool> {
-    // The second condition is for the index, which leaves out the two kinds of every call.
+    // The second condition lets SQLite use the index, which omits the two kinds that every call has.
     let sql = "SELECT 1 FROM events WHERE kind = 'chain.sealed' AND kind NOT IN ('call.intent', 'tool.completed') \
                AND record ->> '$.body.chain' = ?1";
     conn.prepare_cached(sql)?.query_row([chain], |_| Ok(())).optional().map(|found| found.is_some())
 }
 
-/// The chains that have an end, of their own or by a seal.
+/// Returns the chains that have an end of their own or a seal.
 fn ended(conn: &Connection) -> rusqlite::Result<HashSet<String>> {
     let sql = "SELECT chain FROM events WHERE kind = 'broker.stopped' AND kind NOT IN ('call.intent', 'tool.completed') \
                UNION ALL SELECT record ->> '$.body.chain' FROM events WHERE kind = 'chain.sealed' \

@@ -1,4 +1,4 @@
-//! What a payload looked like, without what it said.
+//! The shape of a payload: its structure without its content.
 
 use std::borrow::Cow;
 
@@ -6,24 +6,24 @@ use serde_json::{Map, Value};
 
 use crate::protocol::Json;
 
-/// How deep a shape goes: enough for the arguments of real tools.
+/// How many levels a shape has: enough for the arguments of real tools.
 const MAX_DEPTH: usize = 6;
 
-/// How many keys of one object are named; more is a table of data, whose keys are data too.
+/// How many keys of an object are listed; an object with more is a table of data, and its keys are data too.
 const MAX_KEYS: usize = 64;
 
-/// The longest key, in bytes; a longer one is data.
+/// The longest key that is kept, in bytes; a longer one is data.
 const MAX_KEY_BYTES: usize = 64;
 
-/// The redacted shape of a payload: `"string(12)"` with the length in characters, `"number"`, `"boolean"`, `"null"`;
-/// `["array(3)", shape of the first]`; objects by key. Deeper than six levels only the type is told; over 64 keys, how many
-/// more there are. Keys are kept, as they name parameters; those over 64 bytes are cut.
+/// Returns the redacted shape of a payload: `"string(12)"` with the length in characters, `"number"`, `"boolean"`,
+/// `"null"`; `["array(3)", shape of the first item]`; objects by key. Below six levels only the type is given, and
+/// beyond 64 keys only how many more there are. Keys are kept, since they name parameters; a key over 64 bytes is cut.
 #[must_use]
 pub fn shape(json: &Json) -> Value {
     Scan { rest: json.as_str() }.shape(0)
 }
 
-/// What is still to be read of a text that is known to be JSON. Payloads are large: each byte is looked at once.
+/// The unread rest of a text that is known to be JSON. Payloads are large, so each byte is read once.
 struct Scan<'a> {
     rest: &'a str,
 }
@@ -87,7 +87,7 @@ impl<'a> Scan<'a> {
         std::iter::once(length).chain(first).collect()
     }
 
-    /// Passes over one value.
+    /// Skips one value.
     fn skip(&mut self) {
         let mut open = 0usize;
         loop {
@@ -116,7 +116,7 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// The inside of the string that begins here, with its escapes.
+    /// Returns the content of the string that begins here, with its escapes.
     fn string(&mut self) -> &'a str {
         let text = self.rest.get(1..).unwrap_or_default();
         let mut end = 0;
@@ -137,7 +137,7 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// The byte that comes next but for white space.
+    /// Skips white space and returns the next byte without taking it.
     fn peek(&mut self) -> Option<u8> {
         self.rest = self.rest.trim_start_matches([' ', '\n', '\r', '\t']);
         self.rest.as_bytes().first().copied()
@@ -148,12 +148,12 @@ impl<'a> Scan<'a> {
     }
 }
 
-/// How many characters the inside of a JSON string stands for. The text is valid, so every escape is whole.
+/// Counts the characters that the content of a JSON string stands for. The text is valid, so every escape is complete.
 fn characters(mut rest: &str) -> usize {
     let mut count = 0;
     while let Some((before, escape)) = rest.split_once('\\') {
         let code = escape.strip_prefix('u');
-        // The second half of a surrogate pair is no character of its own.
+        // The second half of a surrogate pair is not a character of its own.
         let half = code.is_some_and(|code| matches!(code.as_bytes(), [b'd' | b'D', b'c'..=b'f' | b'C'..=b'F', ..]));
         count += before.chars().count() + usize::from(!half);
         rest = escape.get(if code.is_some() { 5 } else { 1 }..).unwrap_or_default();
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn values_go_and_structure_stays() {
+    fn a_shape_keeps_structure_and_drops_values() {
         let text =
             r#"{"path":"/h\u00e9","n":12345678901234567890,"on":true,"no":null,"list":[{"k":"secret"},2],"e":[]}"#;
         let expected = json!({"path": "string(3)", "n": "number", "on": "boolean", "no": "null",

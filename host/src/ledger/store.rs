@@ -1,4 +1,4 @@
-//! The SQLite file: where it is, who may read it, how it is opened.
+//! The SQLite file: where it is, who may read it, and how it is opened.
 
 use std::fs::{self, DirBuilder, OpenOptions, Permissions};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
@@ -10,34 +10,35 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavio
 
 use super::{LedgerError, chain};
 
-/// The schema's version, in `user_version`.
+/// The version of the schema, stored in `user_version`.
 const FORMAT: i64 = 1;
 
-/// Tables, indices and views.
+/// The SQL that creates tables, indices and views.
 pub(super) const SCHEMA: &str = include_str!("schema.sql");
 
-/// How long to wait for another broker's transaction. Those take milliseconds; beyond this something is stuck, and callers
-/// had better hear so.
+/// How long to wait for another broker's transaction. Transactions take milliseconds; after this time something is
+/// stuck, and callers should get an error.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long until what could not be written is tried again, if nothing else comes. Whoever watches hears soon enough.
+/// How long to wait before a failed write is retried if no new record arrives: soon enough for those who monitor the
+/// broker.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// A write-ahead log that grew in a burst is cut back to this many bytes.
+/// The size to which SQLite truncates a write-ahead log that grew in a burst, in bytes.
 pub(super) const WAL_KEEP: u64 = 16 * 1024 * 1024;
 
-/// Pages of the write-ahead log until they are copied to the database. The same few pages are written in every transaction, and
-/// copied once: 16 MiB, as much as the log keeps.
+/// How many pages the write-ahead log may hold before they are copied to the database. Every transaction writes the
+/// same few pages, and they are copied once: 16 MiB, as much as the log keeps.
 const CHECKPOINT_PAGES: u32 = 4096;
 
-/// What tests make smaller.
+/// Limits that tests make smaller.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Limits {
-    /// How long to wait for somebody else's lock.
+    /// How long to wait for another program's lock.
     pub(super) busy: Duration,
-    /// The largest database, in pages of 4096 bytes; None is as large as the disk.
+    /// The maximum size of the database in pages of 4096 bytes, or `None` if only the disk limits it.
     pub(super) pages: Option<u32>,
-    /// How long until what could not be written is tried again.
+    /// How long to wait before a failed write is retried.
     pub(super) retry: Duration,
 }
 
@@ -47,12 +48,12 @@ impl Default for Limits {
     }
 }
 
-/// The database in a data folder.
+/// Returns the path of the database in a data folder.
 pub(super) fn path(data_dir: &Path) -> PathBuf {
     data_dir.join("ledger.sqlite")
 }
 
-/// Makes the data folder and the files that must be private from their first byte; gives the folder's real path.
+/// Creates the data folder and the files that must be private from their first byte; returns the folder's real path.
 pub(super) fn prepare(data_dir: &Path) -> Result<PathBuf, LedgerError> {
     let failed = |path: &Path, error: std::io::Error| LedgerError::file("create", path, error);
     let mut folders = DirBuilder::new();
@@ -66,25 +67,26 @@ pub(super) fn prepare(data_dir: &Path) -> Result<PathBuf, LedgerError> {
     let chains = data_dir.join(chain::FOLDER);
     folders.create(&chains).map_err(|e| failed(&chains, e))?;
     let database = path(&data_dir);
-    // SQLite gives its side files the mode of the database.
+    // SQLite gives the database's mode to its side files.
     let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&database);
     let file = file.map_err(|e| failed(&database, e))?;
     file.set_permissions(Permissions::from_mode(0o600)).map_err(|e| failed(&database, e))?;
     Ok(data_dir)
 }
 
-/// Opens the database for writing, with the schema in it.
+/// Opens the database for writing, and creates the schema if the file is empty.
 pub(super) fn open(data_dir: &Path, limits: Limits) -> Result<Connection, LedgerError> {
     let path = path(data_dir);
     let failed = |e: rusqlite::Error| error(data_dir, &e);
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut conn = Connection::open_with_flags(&path, flags).map_err(failed)?;
     harden(&conn, limits).map_err(failed)?;
-    // Before anything is changed in a file that is perhaps not ours.
+    // This comes before any change, since the file may belong to another program.
     check_format(&conn.unchecked_transaction().map_err(failed)?, data_dir)?;
     retry_busy(limits.busy, || conn.pragma_update(None, "journal_mode", "WAL")).map_err(failed)?;
     conn.pragma_update(None, "synchronous", "FULL").map_err(failed)?;
-    // Without it a statement that was prepared is compiled anew each time a value is bound, as the value might change the plan.
+    // Without this, SQLite recompiles a prepared statement each time a value is bound, as the value might change the
+    // plan.
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).map_err(failed)?;
     conn.pragma_update(None, "journal_size_limit", WAL_KEEP.cast_signed()).map_err(failed)?;
     conn.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES).map_err(failed)?;
@@ -100,7 +102,7 @@ pub(super) fn open(data_dir: &Path, limits: Limits) -> Result<Connection, Ledger
     Ok(conn)
 }
 
-/// Opens the database for reading. It needs no broker.
+/// Opens the database for reading, which needs no broker.
 pub(super) fn open_reader(data_dir: &Path, limits: Limits) -> Result<Connection, LedgerError> {
     let path = path(data_dir);
     let failed = |e: rusqlite::Error| error(data_dir, &e);
@@ -117,7 +119,8 @@ pub(super) fn open_reader(data_dir: &Path, limits: Limits) -> Result<Connection,
     }
 }
 
-/// The file may have been written by anybody: its schema is not trusted, and its pages are checked as they are read.
+/// Hardens a connection. Anyone may have written the file, so its schema is not trusted, and its pages are checked as
+/// they are read.
 fn harden(conn: &Connection, limits: Limits) -> rusqlite::Result<()> {
     conn.busy_timeout(limits.busy)?;
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
@@ -125,8 +128,8 @@ fn harden(conn: &Connection, limits: Limits) -> rusqlite::Result<()> {
     conn.pragma_update(None, "cell_size_check", true)
 }
 
-/// The format: 0 for a file without anything in it. In one transaction, because another broker may be making the ledger
-/// right now: between two looks an empty file could turn into what looks like somebody else's.
+/// Returns the format, or 0 for an empty file. Both queries run in one transaction, because another broker may be
+/// creating the ledger: between two separate queries, an empty file could come to look like another program's database.
 fn check_format(conn: &Transaction<'_>, data_dir: &Path) -> Result<i64, LedgerError> {
     let number = |sql: &str| conn.query_row(sql, [], |row| row.get(0)).map_err(|e| error(data_dir, &e));
     let found: i64 = number("PRAGMA user_version")?;
@@ -138,7 +141,7 @@ fn check_format(conn: &Transaction<'_>, data_dir: &Path) -> Result<i64, LedgerEr
     }
 }
 
-/// Changing the journal mode does not wait for others by itself.
+/// Retries while the database is busy: SQLite does not wait for other connections when the journal mode changes.
 fn retry_busy<T>(limit: Duration, mut work: impl FnMut() -> rusqlite::Result<T>) -> rusqlite::Result<T> {
     let begun = Instant::now();
     loop {
@@ -155,7 +158,7 @@ fn is_busy(error: &rusqlite::Error) -> bool {
     matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked))
 }
 
-/// Our error for one of SQLite's.
+/// Converts an error of SQLite.
 pub(super) fn error(data_dir: &Path, error: &rusqlite::Error) -> LedgerError {
     let path = path(data_dir);
     match error.sqlite_error_code() {

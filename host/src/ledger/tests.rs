@@ -1,4 +1,4 @@
-//! What the ledger promises, against real files.
+//! Tests of the ledger's promises against real files.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 mod faults;
@@ -27,10 +27,10 @@ async fn open(dir: &Path) -> Ledger {
     Ledger::open(dir, started()).await.unwrap()
 }
 
-/// A ledger that gives up on a lock at once, and tries again only when something new comes.
+/// Limits for a ledger that gives up on a lock at once, and retries only when a new record arrives.
 const SHORT: Limits = Limits { busy: Duration::from_millis(50), pages: None, retry: Duration::from_secs(3600) };
 
-/// Records an intent, and waits for it.
+/// Records an intent and waits until it is durable.
 async fn intend(ledger: &Ledger, event: Event, consume: Option<Consume>) -> Result<u64, LedgerError> {
     let (intent, _slot) = ledger.intent(event, consume).await?;
     intent.durable().await
@@ -45,7 +45,7 @@ fn event(kind: EventKind) -> Event {
     Event::new(kind, json!({"tool": "files__read", "arguments": {"path": "string(12)"}}))
 }
 
-/// A ledger of one closed chain with `n` records between its ends.
+/// Creates a ledger with one closed chain that has `n` records between its first and its last.
 async fn closed(dir: &Path, n: usize) -> String {
     let ledger = open(dir).await;
     let run = SessionId::new();
@@ -56,7 +56,7 @@ async fn closed(dir: &Path, n: usize) -> String {
     ledger.chain().to_owned()
 }
 
-/// A connection like that of somebody with a SQLite shell.
+/// Opens a connection as somebody with a SQLite shell would.
 fn shell(dir: &Path) -> Connection {
     Connection::open(store::path(dir)).unwrap()
 }

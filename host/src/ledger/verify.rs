@@ -1,5 +1,6 @@
-//! Checking the ledger: everything is computed again from the bytes in the file, without the broker's help, and compared with
-//! what stands outside of the chain: how far its lock file says it had come, and where the next broker sealed it.
+//! Verification of the ledger: everything is recomputed from the bytes in the file, without the broker's help, and
+//! compared with two witnesses outside the chain: how far its lock file says it had come, and where another broker
+//! sealed it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -14,67 +15,68 @@ use super::{LedgerError, is_live};
 use crate::digest::hex;
 use crate::protocol::{Json, canonical};
 
-/// What a check found.
+/// The result of a verification.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Verification {
-    /// Every chain, oldest first.
+    /// All chains, oldest first.
     pub chains: Vec<ChainReport>,
-    /// All that is not good, what was tampered with first. Never [`Verdict::Good`].
+    /// Everything that is not good, tampering first. Never contains [`Verdict::Good`].
     pub findings: Vec<Verdict>,
-    /// The first finding, or that all is good.
+    /// The first finding, or [`Verdict::Good`] if there is none.
     pub verdict: Verdict,
 }
 
-/// What a check found in one chain.
+/// The result for one chain.
 #[derive(Debug, Clone, PartialEq, Eq, Default, serde::Serialize)]
 pub struct ChainReport {
-    /// Its identifier.
+    /// The chain's identifier.
     pub chain: String,
-    /// How many records are good, from the first on.
+    /// How many records are good, counted from the first.
     pub records: u64,
-    /// Whether its broker lives.
+    /// True if the chain's broker lives.
     pub live: bool,
-    /// Whether it has its end.
+    /// True if the chain ends with `broker.stopped`.
     pub stopped: bool,
-    /// The record at which it was sealed because its broker died.
+    /// The number of the record at which the chain was sealed because its broker died.
     pub sealed: Option<u64>,
-    /// The first bad record's number and what is wrong with it.
+    /// The number of the first bad record, and what is wrong with it.
     pub bad: Option<(u64, String)>,
 }
 
-/// The answer.
+/// The verdict on a ledger or a chain.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase", tag = "verdict")]
 pub enum Verdict {
-    /// Every record is as it was written, and every chain is live, has its end or is sealed. A removed chain whose lock file is removed
-    /// too, and a ledger that was computed anew from the start, cannot be told from good ones without checkpoints kept
-    /// elsewhere.
+    /// Every record is as it was written, and every chain is live, has its end or is sealed. Without checkpoints that
+    /// are kept elsewhere, this cannot be told from a ledger that was recomputed from the start, or one from which a
+    /// chain was removed together with its lock file.
     Good,
-    /// Somebody, or a failing disk, changed something.
+    /// Somebody changed something, or a disk failed.
     Tampered {
-        /// In which chain, where that can be told.
+        /// The chain, if it is known.
         chain: Option<String>,
-        /// At which record, where that can be told.
+        /// The number of the record, if it is known.
         seq: Option<u64>,
         /// What is wrong.
         reason: String,
     },
-    /// What is there is good, but its broker died and no other has sealed it yet.
+    /// The records are good, but the broker died and no other has sealed its chain yet.
     Incomplete {
-        /// In which chain.
+        /// The chain.
         chain: String,
         /// What is missing.
         reason: String,
     },
 }
 
-/// Checks the whole ledger of a data folder. Blocks, in proportion to its size; brokers may go on writing.
+/// Verifies the whole ledger of a data folder. Blocks for a time in proportion to its size; brokers may go on writing.
 ///
 /// # Errors
-/// [`LedgerError`] where there is nothing to check or it cannot be read. A damaged file is no error but
+/// [`LedgerError`] if there is nothing to verify or it cannot be read. A damaged file is not an error but
 /// [`Verdict::Tampered`].
 pub fn verify(data_dir: &Path) -> Result<Verification, LedgerError> {
-    // Before the records are read: who stops while we read may show neither a lock nor an end, and who writes is further.
+    // This is done before the records are read: a broker that stops meanwhile would show neither a lock nor an end, and
+    // the lock file of one that writes would be ahead of what was read.
     let locks = chain::all(data_dir)?;
     let live: BTreeSet<String> = locks.iter().filter(|chain| is_live(data_dir, chain)).cloned().collect();
     let witnesses = locks.iter().filter_map(|chain| Some((chain.clone(), chain::witness(data_dir, chain)?))).collect();
@@ -101,7 +103,7 @@ pub fn verify(data_dir: &Path) -> Result<Verification, LedgerError> {
         if report.bad.is_none() {
             report.bad = seal.and_then(|seal| compare(seal, report.records, end));
         }
-        // What a live broker has written since its lock file was read is no harm.
+        // Records that a live broker wrote after its lock file was read are not a problem.
         if let Some(witness) = witness.filter(|witness| report.bad.is_none() && witness.seq > report.records) {
             let reason = format!("its broker had written {} records, and {} are there", witness.seq, report.records);
             report.bad = Some((report.records + 1, reason));
@@ -130,7 +132,7 @@ fn judge(chains: &[ChainReport], trouble: Option<String>) -> Vec<Verdict> {
     tampered.chain(trouble).chain(incomplete).collect()
 }
 
-/// What is wrong with a chain that another one sealed: from which record on, and why.
+/// Returns what is wrong with a chain that another broker sealed: the number of the first bad record, and the reason.
 fn compare(seal: &Seal, records: u64, end: &Hash) -> Option<(u64, String)> {
     let Seal { at, by } = seal;
     if records < at.seq {
@@ -144,11 +146,11 @@ fn compare(seal: &Seal, records: u64, end: &Hash) -> Option<(u64, String)> {
         .then(|| (at.seq, format!("it is not the record that chain {by} sealed, which has hash {}", hex(&at.hash))))
 }
 
-/// First the records, so that a bad one is named even where the file around it is damaged too.
+/// Checks the records first, so that a bad one is named even if the file around it is damaged too.
 fn check_file(conn: &Connection, walk: &mut Walk) -> rusqlite::Result<Option<String>> {
-    // One snapshot for all that follows; it ends with the connection.
+    // One snapshot serves all queries; it ends with the connection.
     conn.execute_batch("BEGIN")?;
-    // The table itself, in the order of writing: an index could hide rows, and sorting would copy them all.
+    // This reads the table itself, in the order of writing: an index could hide rows, and sorting would copy them all.
     let mut query = conn.prepare("SELECT chain, seq, record, hash FROM events NOT INDEXED ORDER BY row")?;
     let mut rows = query.query([])?;
     loop {
@@ -165,42 +167,43 @@ fn check_file(conn: &Connection, walk: &mut Walk) -> rusqlite::Result<Option<Str
     Ok((integrity != "ok").then_some(integrity))
 }
 
-/// A view or trigger of somebody else could show or do something else than the records say.
+/// Compares the schema with the broker's own: an added or changed view or trigger could show or do something other than
+/// what the records say.
 fn check_schema(conn: &Connection) -> rusqlite::Result<Option<String>> {
     let ours = Connection::open_in_memory()?;
     ours.execute_batch(SCHEMA)?;
     let (ours, found) = (schema_of(&ours)?, schema_of(conn)?);
     let differs = |(name, sql): &(&String, &String)| ours.get(*name) != Some(*sql) || found.get(*name) != Some(*sql);
     let first = ours.iter().chain(&found).find(differs);
-    Ok(first.map(|(name, _)| format!("{name:?} in the database is not as the broker makes it")))
+    Ok(first.map(|(name, _)| format!("{name:?} in the database is not as the broker creates it")))
 }
 
 fn schema_of(conn: &Connection) -> rusqlite::Result<BTreeMap<String, String>> {
-    // Statistics are SQLite's own and may come and go.
+    // Statistics belong to SQLite and may come and go.
     let mut query = conn.prepare(
         "SELECT name, coalesce(sql, '') FROM sqlite_schema WHERE name NOT LIKE 'sqlite\\_stat%' ESCAPE '\\'",
     )?;
     query.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
 }
 
-/// What the records say so far.
+/// The state of the pass over all records.
 #[derive(Default)]
 struct Walk {
-    /// Each chain with the hash of its last good record.
+    /// Each chain's report, with the hash of its last good record.
     chains: BTreeMap<String, (ChainReport, Hash)>,
-    /// Where chains were sealed, by the chain that is sealed.
+    /// The seals, by the chain that is sealed.
     seals: BTreeMap<String, Seal>,
-    /// How far each chain had come, as its lock file says.
+    /// How far each chain had come, according to its lock file.
     witnesses: BTreeMap<String, End>,
 }
 
-/// The end of a chain as another one has it.
+/// The end of a chain as another chain records it.
 struct Seal {
     at: End,
     by: String,
 }
 
-/// A chain of which nothing is known yet.
+/// Returns the report of a chain of which no record was read yet.
 fn begun(chain: String) -> (ChainReport, Hash) {
     (ChainReport { chain, ..ChainReport::default() }, Hash::default())
 }
@@ -233,14 +236,15 @@ impl Walk {
                     self.seals.entry(chain).or_insert(Seal { at, by: name });
                 }
             }
-            // A gap is named by the record that is missing, everything else by the record that is bad: the same number.
+            // A gap is named by the number of the missing record, anything else by that of the bad record: it is the
+            // same number.
             Err(reason) => report.bad = Some((expected, reason)),
         }
         Ok(())
     }
 }
 
-/// What a seal says: the chain, and its end.
+/// Returns the chain that a `chain.sealed` record seals, and the end that it records.
 fn sealed(record: &Record) -> Option<(String, End)> {
     let text = |key: &str| record.body.get(key)?.as_str();
     let hash = chain::hash_of(text("hash")?)?;
@@ -260,13 +264,13 @@ fn check(report: &ChainReport, seq: u64, text: &[u8], found: &[u8], before: &Has
         return Err("its hash does not fit its text and the record before it".into());
     }
     let text = std::str::from_utf8(text).map_err(|_| "its text is not UTF-8")?;
-    let json = Json::parse(text.to_owned()).map_err(|error| format!("its text is no record: {error}"))?;
+    let json = Json::parse(text.to_owned()).map_err(|error| format!("its text is not a record: {error}"))?;
     if canonical(&json).as_deref() != Ok(text) {
         return Err("its text is not in canonical form".into());
     }
-    let record: Record = json.read().map_err(|error| format!("its text is no record: {error}"))?;
+    let record: Record = json.read().map_err(|error| format!("its text is not a record: {error}"))?;
     if record.v != VERSION {
-        return Err(format!("it has form {} and this version knows {VERSION}", record.v));
+        return Err(format!("it has format {} and this version knows {VERSION}", record.v));
     }
     if (record.chain.as_str(), record.seq) != (report.chain.as_str(), seq) {
         return Err(format!("its text says that it is record {} of chain {}", record.seq, record.chain));
@@ -277,7 +281,7 @@ fn check(report: &ChainReport, seq: u64, text: &[u8], found: &[u8], before: &Has
     Ok((hash, record))
 }
 
-/// Text and blobs as they are; anything else has no bytes and fits no hash.
+/// Returns the bytes of a text or blob; any other value has none and so matches no hash.
 fn bytes(value: ValueRef<'_>) -> &[u8] {
     match value {
         ValueRef::Text(bytes) | ValueRef::Blob(bytes) => bytes,

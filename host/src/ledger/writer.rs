@@ -1,4 +1,5 @@
-//! The one thread that writes: everything that waits goes into one transaction, and one `fsync` answers for all of it.
+//! The single thread that writes: everything that is waiting goes into one transaction, and one `fsync` covers all of
+//! it.
 
 mod gather;
 mod owed;
@@ -22,31 +23,32 @@ use super::{LedgerError, Started, feed, store};
 use gather::gather;
 use owed::Owed;
 
-/// How many items one transaction takes: bounds how long other brokers on the folder wait for their turn.
+/// How many items one transaction takes at most. It bounds how long other brokers with the same data folder wait for
+/// their turn.
 const MAX_BATCH: usize = 512;
 
-/// What the writer is sent.
+/// A message to the writer.
 #[expect(clippy::large_enum_variant, reason = "all but the last are items, and a box for each would cost more")]
 pub(super) enum Work {
     /// Something to write.
     Item(Item),
-    /// The end; answered when the chain is let go.
+    /// A request to stop, answered when the chain is released.
     Stop(oneshot::Sender<()>),
 }
 
-/// What belongs together: all of it is written, or nothing.
+/// A unit of work: all of it is written, or none of it.
 pub(super) struct Item {
     pub(super) draft: Option<Draft>,
     pub(super) side: Side,
-    /// None where nobody waits for it.
+    /// Where the result is sent, or `None` if nobody waits for it.
     pub(super) reply: Option<oneshot::Sender<Result<u64, LedgerError>>>,
-    /// Whether it is how a call ended: kept until it can be written.
+    /// True if the record is the outcome of a call, which is kept until it can be written.
     pub(super) outcome: bool,
-    /// Its place in the queue, given back when it is written or lost.
+    /// The item's place in the queue, released when the item is written or lost.
     pub(super) _room: Option<OwnedSemaphorePermit>,
 }
 
-/// What is written beside a record.
+/// A change that is written together with a record.
 pub(super) enum Side {
     None,
     Consume(Consume),
@@ -55,11 +57,11 @@ pub(super) enum Side {
         sink: String,
         seq: u64,
     },
-    /// The record is written unless this chain is sealed already.
+    /// Writes the record only if this chain is not sealed yet.
     Seal(String),
 }
 
-/// What the writer is started with.
+/// The parameters of the writer.
 pub(super) struct Start {
     pub(super) conn: Connection,
     pub(super) lock: Lock,
@@ -71,7 +73,7 @@ pub(super) struct Start {
     pub(super) seals: Vec<Seal>,
 }
 
-/// Writes the first records and starts the thread.
+/// Writes the first records and starts the writer's thread.
 pub(super) fn start(
     Start { conn, lock, data_dir, limits, files, health, seals }: Start,
     started: &Started,
@@ -93,7 +95,7 @@ pub(super) fn start(
         published,
     };
     if let Err(error) = writer.begin(started, seals) {
-        // Unless its first record may be there after all: then the next broker seals the chain.
+        // If the first record may be on disk after all, the chain stays and the next broker seals it.
         if writer.tip == End::default() && writer.attempted.is_none_or(|end| end == End::default()) {
             writer.lock.abandon();
         }
@@ -115,14 +117,14 @@ struct Writer {
     data_dir: PathBuf,
     limits: Limits,
     files: Arc<Files>,
-    /// How large the files were when they were last looked at.
+    /// The sizes of the files at the last check.
     sizes: Sizes,
     /// The last record that is known to be durable.
     tip: End,
-    /// Where a transaction that failed would have ended. Until the file was asked, either end may be true.
+    /// Where a transaction that failed would have ended. Until the file has been queried, either end may be true.
     attempted: Option<End>,
     health: Arc<Health>,
-    /// Why the last records could not be written. None while they can.
+    /// Why the last records could not be written; `None` while writing succeeds.
     cause: Option<LedgerError>,
     /// Outcomes that could not be written yet.
     owed: Owed,
@@ -130,12 +132,12 @@ struct Writer {
 }
 
 impl Writer {
-    /// Writes the first record of the chain, and seals those of dead brokers.
+    /// Writes the first record of the chain, and seals the chains of dead brokers.
     fn begin(&mut self, started: &Started, seals: Vec<Seal>) -> Result<(), LedgerError> {
         let body = json!({"version": started.version, "pid": std::process::id(), "config": started.config});
         let mut items = vec![Item::of(Event::new(EventKind::BrokerStarted, body).draft()?, None)];
         for seal in seals {
-            tracing::warn!(chain = seal.chain, "a broker died without ending its chain of the ledger, which is sealed");
+            tracing::warn!(chain = seal.chain, "a broker died without ending its chain in the ledger; this broker seals it");
             items.push(Item { side: Side::Seal(seal.chain.clone()), ..Item::of(seal.event().draft()?, None) });
         }
         for batch in items.chunks(MAX_BATCH) {
@@ -166,15 +168,15 @@ impl Writer {
             }
         }
         drop(self);
-        // Only now: `close` waits for the queue's end to know that the file is let go.
+        // This comes last: `close` takes the end of the queue as the sign that the file is released.
         drop(work);
         if let Some(reply) = stop {
             let _ = reply.send(());
         }
     }
 
-    /// The next work. While the ledger cannot be written, what is owed is tried again now and then, so that whoever watches
-    /// hears when it can.
+    /// Waits for the next work. While the ledger cannot be written, it retries the outstanding outcomes at intervals,
+    /// so that recovery is noticed without new records.
     fn next(&mut self, work: &mut mpsc::UnboundedReceiver<Work>, clock: &Runtime) -> Option<Work> {
         while self.cause.is_some() {
             let wait = async { tokio::time::timeout(self.limits.retry, work.recv()).await };
@@ -186,7 +188,7 @@ impl Writer {
         work.blocking_recv()
     }
 
-    /// Writes what is owed and these items, and answers each.
+    /// Writes the outstanding outcomes and then these items, and answers each item.
     fn settle(&mut self, items: Vec<Item>) {
         if items.is_empty() && self.cause.is_none() {
             return;
@@ -224,7 +226,7 @@ impl Writer {
             }
         }
         for (reply, outcome) in replies {
-            // The caller may have gone.
+            // The caller may no longer be waiting.
             let _ = reply.send(outcome);
         }
     }
@@ -247,13 +249,13 @@ impl Writer {
         Ok(())
     }
 
-    /// One transaction. An outer error means that nothing of it counts; the inner ones are each item's own.
+    /// Runs one transaction. An outer error means that nothing was committed; each inner result belongs to one item.
     fn commit(&mut self, items: &[Item]) -> Result<Vec<Result<u64, LedgerError>>, LedgerError> {
         self.find_tip()?;
         self.find_files()?;
         let lost = self.health.lost();
         let mut tip = self.tip;
-        // From here on the file may say something else than `self.tip`, until the commit is known.
+        // From here on the file may differ from `self.tip`, until the commit is confirmed.
         self.attempted = Some(tip);
         let mut outcomes = Vec::with_capacity(items.len());
         let (data_dir, chain) = (&self.data_dir, self.lock.chain());
@@ -268,7 +270,7 @@ impl Writer {
         }
         for item in items {
             let (outcome, ended) = if matches!(item.side, Side::None) {
-                // One statement is whole or nothing by itself.
+                // A single statement is atomic by itself.
                 (apply(&transaction, chain, tip, item, data_dir), Ok(()))
             } else {
                 let savepoint = transaction.savepoint().map_err(failed)?;
@@ -277,7 +279,7 @@ impl Writer {
                 (outcome, ended)
             };
             match outcome {
-                // SQLite gave up the whole transaction, as it may when the disk is full.
+                // SQLite rolled back the whole transaction, as it may when the disk is full.
                 Err(error) if transaction.is_autocommit() => return Err(error),
                 outcome => {
                     ended.map_err(failed)?;
@@ -294,20 +296,20 @@ impl Writer {
         Ok(outcomes)
     }
 
-    /// The chain is known to end here.
+    /// Sets the end of the chain, which is now known.
     fn advance(&mut self, tip: End) {
         if self.tip == tip {
             return;
         }
         self.tip = tip;
         if let Err(error) = self.lock.tell(tip) {
-            // What the file says from here on is old, and not wrong.
+            // From here on the file's content is old, but not wrong.
             tracing::debug!(%error, "the lock file of this broker's chain cannot be written");
         }
         self.published.send_replace(tip.seq);
     }
 
-    /// After a failed transaction: asks the file where the chain ends, so that it is neither forked nor skipped.
+    /// After a failed transaction, asks the file where the chain ends, so that it is neither forked nor skipped.
     fn find_tip(&mut self) -> Result<(), LedgerError> {
         let Some(attempted) = self.attempted else { return Ok(()) };
         let failed = |error: rusqlite::Error| store::error(&self.data_dir, &error);
@@ -326,13 +328,14 @@ impl Writer {
         Ok(())
     }
 
-    /// Makes sure that what is written goes to the file that is in the data folder, and that nobody cut it.
+    /// Checks that the files in the data folder are those that the connection writes to, and that they were not
+    /// truncated.
     fn find_files(&mut self) -> Result<(), LedgerError> {
         let sizes = self.files.look()?;
-        // SQLite itself cuts the log back to `WAL_KEEP`, and nothing else.
+        // Only SQLite itself truncates the log, and to no less than `WAL_KEEP`.
         if sizes.database < self.sizes.database || sizes.log < self.sizes.log.min(WAL_KEEP) {
             let cut = |cause: String| LedgerError::Cut { path: store::path(&self.data_dir), cause };
-            // By a connection of its own, which has nothing in memory.
+            // A separate connection has nothing cached in memory.
             let fresh = store::open_reader(&self.data_dir, self.limits).map_err(|error| cut(error.to_string()))?;
             if sizes.database < self.sizes.database {
                 let whole: rusqlite::Result<String> = fresh.query_row("PRAGMA quick_check(1)", [], |row| row.get(0));
@@ -348,7 +351,7 @@ impl Writer {
     }
 }
 
-/// Makes sure that the last record of the chain is still the one that was written: somebody with a SQLite shell may have
+/// Checks that the last record of the chain is still the one that was written: somebody with a SQLite shell may have
 /// removed it.
 fn check_tip(conn: &Connection, chain: &str, tip: End, data_dir: &Path) -> Result<(), LedgerError> {
     let failed = |error: rusqlite::Error| store::error(data_dir, &error);

@@ -1,4 +1,4 @@
-//! Trouble with the disk, the file and other programs.
+//! Failures of the disk, the file and other programs.
 
 use super::writing::wait_for_end;
 use super::*;
@@ -18,7 +18,7 @@ async fn a_crash_leaves_an_incomplete_chain_and_no_fork() {
 }
 
 #[tokio::test]
-async fn a_locked_database_stops_calls_and_the_gap_is_told() {
+async fn a_locked_database_stops_calls_and_the_gap_is_recorded() {
     let dir = folder();
     let ledger = Ledger::open_with(dir.path(), started(), SHORT).await.unwrap();
     let other = shell(dir.path());
@@ -28,7 +28,7 @@ async fn a_locked_database_stops_calls_and_the_gap_is_told() {
     assert_eq!(ledger.append(event(EventKind::ToolCompleted)).await, Err(busy.clone()));
     other.execute_batch("ROLLBACK").unwrap();
 
-    // The gap comes first, in the same transaction.
+    // The gap takes number 2, in the same transaction.
     assert_eq!(intend(&ledger, event(EventKind::CallIntent), None).await, Ok(3));
     assert_eq!(ledger.append(event(EventKind::ToolCompleted)).await, Ok(4), "told once");
     ledger.close().await;
@@ -69,7 +69,7 @@ async fn a_full_disk_stops_calls_and_what_is_there_stays_good() {
     let verification = verify(dir.path()).unwrap();
     assert_eq!((verification.verdict, verification.chains[0].records), (Verdict::Good, written));
 
-    // Somebody makes room: here, a broker without the limit.
+    // Space becomes available: here, through a broker without the limit.
     let other = open(dir.path()).await;
     other.append(event(EventKind::CallIntent)).await.unwrap();
     other.close().await;
@@ -78,7 +78,7 @@ async fn a_full_disk_stops_calls_and_what_is_there_stays_good() {
 }
 
 #[tokio::test]
-async fn notes_and_appends_that_cannot_be_written_are_told_and_do_not_hurt_others() {
+async fn notes_and_appends_that_cannot_be_written_are_counted_and_do_not_affect_others() {
     let dir = folder();
     let ledger = open(dir.path()).await;
     let large = Event::new(EventKind::SourceLog, json!("x".repeat(MAX_RECORD_BYTES)));
@@ -139,7 +139,7 @@ async fn a_chain_that_somebody_else_wrote_on_is_not_continued() {
 }
 
 #[tokio::test]
-async fn what_is_no_ledger_of_ours_is_refused_by_name() {
+async fn a_file_that_this_version_cannot_use_is_refused_by_name() {
     let newer = folder();
     closed(newer.path(), 0).await;
     shell(newer.path()).execute_batch("PRAGMA user_version = 7").unwrap();

@@ -1,4 +1,4 @@
-//! A file that is not in its place any more, or shorter than it was.
+//! Files that are no longer in their place, or are shorter than they were.
 
 use std::fs::{self, OpenOptions};
 use std::path::PathBuf;
@@ -40,7 +40,7 @@ async fn a_ledger_that_was_cut_refuses_intents() {
         for _ in 0..20 {
             intend(&ledger, event(EventKind::CallIntent), None).await.unwrap();
         }
-        // So that there is something in the database itself.
+        // The checkpoint puts records into the database itself.
         shell(dir.path()).execute_batch("PRAGMA wal_checkpoint(PASSIVE)").unwrap();
         intend(&ledger, event(EventKind::CallIntent), None).await.unwrap();
         let path = path(dir.path());
@@ -53,7 +53,7 @@ async fn a_ledger_that_was_cut_refuses_intents() {
 }
 
 #[tokio::test]
-async fn what_sqlite_does_to_its_files_disturbs_nobody() {
+async fn checkpoints_and_vacuums_do_not_stop_the_ledger() {
     let dir = folder();
     let ledger = Ledger::open_with(dir.path(), started(), SHORT).await.unwrap();
     let large = || Event::new(EventKind::SourceLog, json!("x".repeat(100_000)));
@@ -65,7 +65,7 @@ async fn what_sqlite_does_to_its_files_disturbs_nobody() {
         shell(dir.path()).execute_batch(work).unwrap();
         intend(&ledger, event(EventKind::CallIntent), None).await.unwrap();
     }
-    // And a database that becomes smaller by right.
+    // A database may also become smaller legitimately.
     shell(dir.path())
         .execute_batch("CREATE TABLE t AS SELECT zeroblob(1000000) AS x; PRAGMA wal_checkpoint(TRUNCATE)")
         .unwrap();

@@ -1,4 +1,4 @@
-//! Grants hold for what was approved and for nothing else.
+//! A grant covers what was approved and nothing else.
 
 use std::num::NonZeroU32;
 
@@ -101,7 +101,7 @@ async fn of_many_brokers_that_race_for_one_use_one_wins() {
 }
 
 #[tokio::test]
-async fn expired_grants_do_not_count_and_go_at_the_next_start() {
+async fn expired_grants_do_not_count_and_are_deleted_at_the_next_start() {
     let dir = folder();
     let ledger = open(dir.path()).await;
     let bound = binding();
@@ -123,7 +123,7 @@ async fn a_clock_that_is_set_back_makes_no_grant_live_longer() {
     let bound = binding();
     let mut grant = Grant::new(&bound, Scope::Principal, HOUR, None).unwrap();
     let later = |millis: u64, by: Duration| millis + u64::try_from(by.as_millis()).unwrap();
-    // As it stands there after the clock was set back by two hours.
+    // This is how the grant looks after the clock was set back by two hours.
     (grant.created_at, grant.expires_at) = (later(grant.created_at, HOUR * 2), later(grant.expires_at, HOUR * 2));
     add(&ledger, &grant).await;
     assert_eq!(ledger.grants(&bound).await.unwrap(), []);

@@ -1,4 +1,4 @@
-//! How a call ended is recorded once, whatever else wants to be.
+//! The outcome of a call is recorded once, whatever else is waiting to be written.
 
 use super::*;
 
@@ -31,7 +31,7 @@ async fn an_outcome_has_room_where_notes_find_none() {
     other.execute_batch("ROLLBACK").unwrap();
     ledger.flush().await.unwrap();
     assert_eq!(count(dir.path(), "tool.completed"), 2);
-    // Whatever was lost is counted in the next record.
+    // Lost records are counted by the next record that is written.
     ledger.append(event(EventKind::SourceLog)).await.unwrap();
     let gaps = records(dir.path()).into_iter().filter(|entry| entry.record.kind == "ledger.gap");
     let lost: u64 = gaps.map(|gap| gap.record.body["lost"].as_u64().unwrap()).sum();
@@ -63,7 +63,7 @@ async fn an_outcome_that_cannot_be_written_is_kept_and_written_once() {
 }
 
 #[tokio::test]
-async fn what_is_owed_is_written_as_soon_as_it_can_be_though_nothing_else_comes() {
+async fn an_outstanding_outcome_is_written_without_waiting_for_another_record() {
     let dir = folder();
     let limits = Limits { retry: Duration::from_millis(10), ..SHORT };
     let ledger = Ledger::open_with(dir.path(), started(), limits).await.unwrap();

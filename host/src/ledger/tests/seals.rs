@@ -1,8 +1,8 @@
-//! Chains of brokers that died get their end in the chain of the next.
+//! Chains of brokers that died get their end in the chain of the next broker.
 
 use super::*;
 
-/// A chain of four records whose broker died.
+/// Creates a chain of four records whose broker died, and returns its identifier.
 async fn died(dir: &Path) -> String {
     let ledger = open(dir).await;
     for _ in 0..3 {
@@ -49,7 +49,7 @@ async fn a_dead_chain_is_sealed_by_the_next_broker_and_every_later_change_is_nam
     ] {
         std::fs::write(store::path(dir.path()), &whole).unwrap();
         shell(dir.path()).execute(sql, [&chain]).unwrap();
-        // Without the lock file too: what was sealed stands in the chain.
+        // The seal alone is enough: without the lock file the finding is the same.
         assert_eq!(findings(dir.path()), [(chain.clone(), seq)], "{sql}");
         let lock = dir.path().join("chains").join(format!("{chain}.lock"));
         let kept = std::fs::read(&lock).unwrap();
@@ -67,7 +67,7 @@ async fn a_cut_before_the_seal_stays_visible_and_every_bad_chain_is_listed() {
         shell(dir.path()).execute("DELETE FROM events WHERE chain = ?1 AND seq >= ?2", (chain, from)).unwrap();
     }
     let expected = [(chains[0].clone(), 3), (chains[1].clone(), 2)];
-    // The second broker sealed the first chain, and its seal is gone with the rest of it.
+    // The second broker had sealed the first chain, and its seal is deleted along with the rest of its chain.
     assert_eq!(findings(dir.path()), expected);
     closed(dir.path(), 0).await;
     assert_eq!(findings(dir.path()), expected);

@@ -1,10 +1,10 @@
-//! Whoever changes the file is found, and the first bad record is named.
+//! Changes to the file are detected, and the first bad record is named.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// The number of the record that is named, or the reason where none is.
+/// Returns the number of the record that the verdict names, or the verdict as an error if it names none.
 fn named(dir: &Path) -> Result<u64, String> {
     match verify(dir).unwrap().verdict {
         Verdict::Tampered { seq: Some(seq), .. } => Ok(seq),
@@ -133,7 +133,7 @@ async fn a_torn_file_is_a_finding_and_no_crash() {
         let verdict = verify(dir.path()).unwrap().verdict;
         assert!(matches!(verdict, Verdict::Tampered { .. }), "{keep}: {verdict:?}");
     }
-    // To SQLite these are empty databases; the lock file knows better.
+    // To SQLite these are empty databases, but the lock file shows that records are missing.
     for empty in [b"".as_slice(), b"x"] {
         std::fs::write(store::path(dir.path()), empty).unwrap();
         assert_eq!(named(dir.path()), Ok(1));
@@ -146,7 +146,7 @@ fn every_flipped_bit_of_a_record_or_hash_is_named() {
     let dir = folder();
     runtime.block_on(closed(dir.path(), 20));
     let whole = std::fs::read(store::path(dir.path())).unwrap();
-    // Where the bytes of each record and hash stand in the file.
+    // Find where the bytes of each record and hash are in the file.
     let conn = shell(dir.path());
     let mut query = conn.prepare("SELECT seq, CAST(record AS BLOB), hash FROM events").unwrap();
     let rows =
@@ -155,7 +155,7 @@ fn every_flipped_bit_of_a_record_or_hash_is_named() {
     for row in rows {
         let (seq, values) = row.unwrap();
         for value in values {
-            // Splitting a page leaves stale copies in its free space; all are changed.
+            // Splitting a page leaves stale copies in its free space; all copies are changed.
             let copies = memchr::memmem::find_iter(&whole, &value).collect();
             spans.push((seq.cast_unsigned(), copies, value.len()));
         }
@@ -178,7 +178,8 @@ fn every_flipped_bit_of_a_record_or_hash_is_named() {
         let mut changed = whole.clone();
         changed[at] ^= 1 << bit;
         std::fs::write(store::path(dir.path()), &changed).unwrap();
-        // Anywhere in the file: no crash. Free space, grants and a few header fields may change unseen.
+        // A change anywhere in the file causes no crash. Changes of free space, grants and a few header fields may go
+        // unnoticed.
         let _ = verify(dir.path());
     });
 }

@@ -1,4 +1,4 @@
-//! Writing and reading back.
+//! Writing records and reading them back.
 
 use std::os::unix::fs::PermissionsExt as _;
 
@@ -115,7 +115,7 @@ async fn calls_and_runs_are_derived_from_their_records() {
     let Some(Shown::Run { row, .. }) = shown(run.as_str()) else { panic!() };
     assert_eq!((row.state, row.calls, row.principal.as_deref()), (RunState::Running, 6, Some("local")));
 
-    // A crash.
+    // Dropping the ledger without closing it acts like a crash.
     drop(ledger);
     wait_for_end(dir.path()).await;
     assert_eq!(states(), steps.map(|(_, _, dead)| dead));
@@ -208,7 +208,7 @@ async fn sinks_get_every_record_in_order_until_they_confirm() {
     assert_eq!(text, serde_json::to_string(&records(dir.path())[0]).unwrap());
 }
 
-/// Waits until the thread of a ledger that was dropped has let go.
+/// Waits until the writer's thread of a dropped ledger has released its chain.
 pub(super) async fn wait_for_end(dir: &Path) {
     let chains = chain::all(dir).unwrap();
     while chains.iter().any(|chain| is_live(dir, chain)) {

@@ -1,4 +1,4 @@
-//! What goes into the next transaction: everything that waits, and a little of what is about to come.
+//! Gathers the items of the next transaction: everything that is waiting, and a little of what is about to come.
 
 use std::time::Duration;
 
@@ -6,16 +6,16 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::{Item, MAX_BATCH, Work};
 
-/// How long records that nobody waits for may wait themselves, for one that somebody does: then one `fsync` serves both. A
-/// crash loses at most this much of them, and a call without its outcome reads `unknown`.
+/// How long records that nobody waits for are held back for one that somebody waits for: one `fsync` then serves both.
+/// A crash loses at most this much of them, and a call without its outcome reads `unknown`.
 const LINGER: Duration = Duration::from_millis(2);
 
-/// How long records that somebody waits for wait for more, where the last transaction answered several: their callers are
-/// about to come back. A caller alone never waits for others. Sharing a transaction halves what a record costs, and this is
-/// less than the disk takes.
+/// How long records that callers wait for are held back for more, if the last transaction answered several: their
+/// callers are about to return. A single caller never waits for others. Sharing a transaction halves the cost of a
+/// record, and this wait is shorter than a write to the disk.
 const COMPANY: Duration = Duration::from_micros(100);
 
-/// Takes what goes into the next transaction, and whether it is the last one.
+/// Takes the items of the next transaction, and the reply channel of a stop request if one ends it.
 pub(super) fn gather(
     first: Work,
     queue: &mut mpsc::UnboundedReceiver<Work>,
@@ -41,7 +41,7 @@ pub(super) fn gather(
             let until = *patience.get_or_insert_with(|| tokio::time::Instant::now() + LINGER);
             next = clock.block_on(async { tokio::time::timeout_at(until, queue.recv()).await }).ok().flatten();
         } else if next.is_none() && in_company && !std::mem::replace(&mut rested, true) {
-            // Asleep, so that those who come need not wake this thread one after the other.
+            // The thread sleeps rather than waits for messages, so that senders need not wake it one after the other.
             std::thread::sleep(COMPANY);
             next = queue.try_recv().ok();
         }

@@ -1,15 +1,16 @@
-//! Outcomes that could not be written yet. The next transaction has them first.
+//! Outstanding outcomes: those that could not be written yet. The next transaction writes them first.
 
 use super::super::LedgerError;
 use super::super::queue::QUEUE;
 use super::Item;
 
-/// Outcomes in the order in which their calls ended. While the ledger cannot be written no call is let through, so that
-/// these are of calls that were under way, or whose callers went away while their intent was being written.
+/// The outstanding outcomes, in the order in which their calls ended. While the ledger cannot be written, the gate lets
+/// no call through, so these belong to calls that were in flight, or whose callers went away while their intents were
+/// being written.
 #[derive(Default)]
 pub(super) struct Owed {
     outcomes: Vec<Item>,
-    /// How many of them, from the first on, stood in the transaction of which nobody knows whether it counts.
+    /// How many of them, counted from the first, were in the transaction whose result is not known.
     attempted: usize,
 }
 
@@ -18,7 +19,8 @@ impl Owed {
         self.outcomes.is_empty()
     }
 
-    /// Keeps these, as far as there is room; how many are lost. `attempted` says that they stood in the last transaction.
+    /// Keeps outcomes as far as there is space, and returns how many are lost. `attempted` says that they were in the
+    /// last transaction.
     pub(super) fn add(&mut self, outcomes: Vec<Item>, attempted: bool) -> u64 {
         let room = QUEUE.saturating_sub(self.outcomes.len());
         let lost = outcomes.len().saturating_sub(room);
@@ -29,12 +31,12 @@ impl Owed {
         lost as u64
     }
 
-    /// Takes the first ones, to be written.
+    /// Takes the first outcomes, at most `most`, to be written.
     pub(super) fn take(&mut self, most: usize) -> Vec<Item> {
         self.outcomes.drain(..most.min(self.outcomes.len())).collect()
     }
 
-    /// Keeps those of a batch that were not written. `attempted` says that nobody knows that yet.
+    /// Keeps the outcomes of a batch that were not written. `attempted` says that this is not known yet.
     pub(super) fn put_back(
         &mut self,
         batch: Vec<Item>,
@@ -47,7 +49,7 @@ impl Owed {
         self.outcomes.splice(..0, back);
     }
 
-    /// The file was asked: those of the last transaction are in it, or not.
+    /// Resolves the last transaction, now that the file was queried: its outcomes were written, or not.
     pub(super) fn resolve(&mut self, written: bool) {
         let attempted = std::mem::take(&mut self.attempted);
         if written {
