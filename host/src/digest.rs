@@ -9,18 +9,18 @@ use sha2::{Digest as _, Sha256};
 
 use crate::protocol::{CanonicalError, Json, canonical};
 
-/// A SHA-256 digest; shown as `sha256:` and 64 lower-case hexadecimal digits.
+/// A SHA-256 digest, displayed as `sha256:` and 64 lower-case hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Digest(pub [u8; 32]);
 
 impl Digest {
-    /// The digest of these bytes.
+    /// Returns the digest of these bytes.
     #[must_use]
     pub fn of(bytes: &[u8]) -> Self {
         Self(Sha256::digest(bytes).into())
     }
 
-    /// The digest of the canonical form of a JSON value.
+    /// Returns the digest of the canonical form of a JSON value.
     ///
     /// # Errors
     /// See [`canonical`].
@@ -68,12 +68,12 @@ impl<'de> Deserialize<'de> for Digest {
     }
 }
 
-/// Not a digest.
+/// The error for text that is not a digest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a digest is `sha256:` and 64 hexadecimal digits")]
 pub struct DigestError;
 
-/// Lower-case hexadecimal digits, two for each byte.
+/// Returns lower-case hexadecimal digits, two for each byte.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     let digits = bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]);
     digits.map(|digit| char::from(if digit < 10 { b'0' + digit } else { b'a' - 10 + digit })).collect()

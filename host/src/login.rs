@@ -1,4 +1,4 @@
-//! One login, from the source's challenge to the tokens in the data folder.
+//! A login to a source, from the source's challenge to the tokens in the data folder.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,34 +21,35 @@ use crate::secret::Secrets;
 use crate::source::{HttpSource, NoClient, Source as _};
 use crate::visible::visible;
 
-/// Random bytes of a state and of a PKCE verifier.
+/// The number of random bytes in a `state` and in a PKCE verifier.
 const RANDOM_BYTES: usize = 32;
 
-/// What asks an authorization server for a refresh token, where it knows the scope.
+/// The scope that asks an authorization server for a refresh token, if the server supports it.
 const OFFLINE: &str = "offline_access";
 
-/// What came of a login.
+/// The result of a login.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct LoggedIn {
-    /// Who issued the token.
+    /// The issuer of the token.
     pub issuer: String,
-    /// What it is good for, as far as the server says.
+    /// The scopes of the token, as far as the server says.
     pub scopes: Vec<String>,
-    /// For how long, if the server says so.
+    /// How long the token lasts, if the server says so.
     pub lasts: Option<Duration>,
-    /// Whether it is renewed without a person.
+    /// True if the token is renewed without a person.
     pub renews: bool,
 }
 
-/// Has a person log in to a source. `show` gets the address that they open in a browser on this machine, which comes back to
-/// 127.0.0.1 at `port`, or at one that the system chooses. A running broker uses the new login from its next request on.
+/// Lets a person log in to a source. `show` receives the address that the person opens in a browser on this machine.
+/// The browser returns to 127.0.0.1 at `port`, or at a port that the system chooses. A running broker uses the new
+/// login from its next request on.
 ///
-/// Dropping the future gives the login up; what was kept before stays.
+/// Dropping the future abandons the login; an earlier login stays.
 ///
 /// # Errors
-/// [`OAuthError`]: the source wants no login, a server is not what it should be, the person refused or did not come back within
-/// ten minutes.
+/// [`OAuthError`]: the source needs no login, a server does not behave as the specifications say, or the person refused
+/// or did not return within ten minutes.
 pub async fn login(
     config: &Config,
     source: &SourceName,
@@ -114,7 +115,7 @@ pub async fn login(
     Ok(logged_in)
 }
 
-/// The source, and the way to what it names.
+/// The source of a login, and the HTTP client for the servers that it names.
 struct Target<'a> {
     source: &'a SourceConfig,
     url: &'a Url,
@@ -136,7 +137,7 @@ impl<'a> Target<'a> {
         Ok(Self { source, url, oauth, web: Web::new(url, reach)? })
     }
 
-    /// Speaks to the source, so that it says what it wants. Whether it wanted nothing.
+    /// Makes a request to the source, so that it sends its challenge. Returns true if the source asked for no login.
     async fn meet(&self, config: &Config) -> Result<bool, OAuthError> {
         let secrets = Secrets::open(&config.data_dir)?;
         let Endpoint::Url { headers, .. } = &self.source.endpoint else { return Ok(false) };
@@ -151,7 +152,8 @@ impl<'a> Target<'a> {
         Ok(met.is_ok())
     }
 
-    /// What the source says of itself. One that says nothing is taken for its own authorization server's (MCP 2025-03-26).
+    /// Returns the source's description of itself. A source without one is its own authorization server (MCP
+    /// 2025-03-26).
     async fn resource(&self, challenge: &Challenge, open: bool) -> Result<Resource, OAuthError> {
         let issuer = self.oauth.issuer.as_deref();
         let named = challenge.resource_metadata.as_deref();
@@ -177,8 +179,9 @@ impl<'a> Target<'a> {
     }
 }
 
-/// MCP's "Scope Selection Strategy": what the source asked for, else what it knows; what was granted before stays, so that a
-/// further scope costs none; and whatever makes a login last.
+/// Selects scopes by MCP's "Scope Selection Strategy": those that the source asked for, or else those that it lists;
+/// those that were granted before, so that a further scope does not cost one of them; and the one that makes a login
+/// last.
 fn scopes(
     configured: &OAuthConfig,
     challenge: &Challenge,
@@ -201,7 +204,7 @@ fn scopes(
     scopes
 }
 
-/// The code, if the answer comes from the server that was asked (RFC 9207, section 2.4: compared as text).
+/// Returns the code if the answer comes from the server that was asked (RFC 9207, section 2.4: compared as text).
 fn code(arrival: Arrival, server: &Server) -> Result<String, OAuthError> {
     let issuer = visible(&server.issuer).into_owned();
     match arrival.iss {
@@ -230,7 +233,7 @@ async fn keep(logins: Logins, source: SourceName, url: Url, login: Login) -> Res
         record.login = Some(login);
         logins.write(&source, &record)
     });
-    // Only a panic or the end of the runtime ends it early.
+    // Only a panic or the shutdown of the runtime ends the task early.
     Ok(kept.await.map_err(|error| OAuthError::Source(error.to_string()))??)
 }
 
