@@ -137,7 +137,7 @@ impl Writer {
         let body = json!({"version": started.version, "pid": std::process::id(), "config": started.config});
         let mut items = vec![Item::of(Event::new(EventKind::BrokerStarted, body).draft()?, None)];
         for seal in seals {
-            tracing::warn!(chain = seal.chain, "a broker died without ending its chain in the ledger; this broker seals it");
+            tracing::warn!(chain = seal.chain, "a broker died without ending its chain in the ledger; sealing it");
             items.push(Item { side: Side::Seal(seal.chain.clone()), ..Item::of(seal.event().draft()?, None) });
         }
         for batch in items.chunks(MAX_BATCH) {
