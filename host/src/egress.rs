@@ -1,12 +1,13 @@
-//! The one way out: every request that the broker makes over the network goes through here, and so does every connection
-//! of a caged source ([`EgressProxy`]) and of a component ([`ComponentEgress`]).
+//! Egress: the only way to the network. Every request that the broker makes goes through this module, and so does every
+//! connection of a source in a cell ([`EgressProxy`]) and of a component ([`ComponentEgress`]).
 //!
-//! A server's address comes from configuration, but what a name resolves to and where a server redirects does not. So:
-//! the URL is checked, the name is looked up once per connection, every address is checked, the connection goes to those
-//! very addresses, and each redirect starts over. Nothing else decides where a request goes: no proxy variables, no
-//! cookies, no referrer, no retries.
+//! A server's address comes from the configuration, but the addresses that a name resolves to and the targets of a
+//! server's redirects do not. Therefore the URL is checked, the name is resolved once per connection, every address is
+//! checked, the connection goes to one of the checked addresses, and each redirect starts over. Nothing else decides
+//! where a request goes: there are no proxy variables, cookies, referrers or retries.
 //!
-//! Trust in TLS certificates is the system's; on Linux `SSL_CERT_FILE` and `SSL_CERT_DIR` name another store, as in OpenSSL.
+//! TLS certificates are checked against the system's store; on Linux `SSL_CERT_FILE` and `SSL_CERT_DIR` name another,
+//! as in OpenSSL.
 //!
 //! Invariant: no other module builds an HTTP client.
 
@@ -39,42 +40,42 @@ pub(crate) use resolver::Lookup;
 pub use target::check;
 pub(crate) use target::shown;
 
-/// Redirects that are followed: more than any honest server chains, few enough to end a loop at once.
+/// How many redirects are followed: more than any legitimate server chains, and few enough to end a loop at once.
 const MAX_REDIRECTS: usize = 5;
 
-/// Name, TCP and TLS together. A reachable server takes well under a second from anywhere.
+/// The timeout for name resolution, TCP and TLS together. A reachable server takes well under a second from anywhere.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How often a silent connection is probed, so that a peer that vanished ends a stream that waits for it.
+/// The interval of TCP keep-alive probes, so that a peer that vanished ends a stream that waits for it.
 const KEEPALIVE: Duration = Duration::from_secs(30);
 
-/// How far requests may go.
+/// Which addresses requests may reach.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reach {
-    /// Public addresses.
+    /// Public addresses only.
     Public,
-    /// Loopback, private and link-local ones too; never the cloud's metadata addresses.
+    /// Loopback, private and link-local addresses too, but never the metadata addresses of clouds.
     Private,
 }
 
-/// Makes clients. A fresh one reaches public addresses only.
+/// A factory for HTTP clients.
 #[derive(Clone)]
 pub(crate) struct Egress {
     lookup: Arc<dyn Lookup>,
 }
 
 impl Egress {
-    /// Egress by way of the system's resolver.
+    /// Creates an egress that uses the system's resolver.
     pub(crate) fn new() -> Self {
         Self::with_lookup(Arc::new(resolver::System))
     }
 
-    /// Egress by way of another resolver, whose answers are checked all the same.
+    /// Creates an egress that uses another resolver, whose answers are checked in the same way.
     pub(crate) fn with_lookup(lookup: Arc<dyn Lookup>) -> Self {
         Self { lookup }
     }
 
-    /// A client with connections of its own, for requests that start at `url`. Connects to nothing.
+    /// Returns a client with its own connections, for requests that start at `url`. It does not connect yet.
     ///
     /// # Errors
     /// If the URL itself is refused, or the system has no certificates to trust.
@@ -83,7 +84,8 @@ impl Egress {
         Ok(HttpClient { http: self.http(reach)?, reach, home: None })
     }
 
-    /// A client for the origin of `url`, which may be near, and for public addresses that it leads to. Connects to nothing.
+    /// Returns a client that may reach the origin of `url` even at a private address, and otherwise public addresses
+    /// only. It does not connect yet.
     ///
     /// # Errors
     /// As for [`Egress::client_for`].
@@ -110,12 +112,12 @@ impl Egress {
     }
 }
 
-/// A way out of a certain reach. Cheap to clone; clones share connections.
+/// An HTTP client with a certain reach. Cheap to clone; clones share connections.
 #[derive(Clone, Debug)]
 pub(crate) struct HttpClient {
     http: reqwest::Client,
     reach: Reach,
-    /// An origin that may be near, and the way there.
+    /// The origin that may have a private address, and the client for it.
     home: Option<(Origin, reqwest::Client)>,
 }
 
@@ -124,7 +126,7 @@ impl HttpClient {
     /// connection (HTTP/1) or resets the stream (HTTP/2).
     ///
     /// # Errors
-    /// [`EgressError`]. Whether the body left is known by [`Outgoing::on_body`], not by the error.
+    /// [`EgressError`]. Whether the body was sent is reported by [`Outgoing::on_body`], not by the error.
     pub(crate) async fn send(&self, mut request: Outgoing) -> Result<Response, EgressError> {
         for _ in 0..=MAX_REDIRECTS {
             let response = self.hop(&mut request).await?;
@@ -141,24 +143,24 @@ impl HttpClient {
 }
 
 impl HttpClient {
-    /// Sends a request whose body is for its address alone, such as a code or a token: no redirect is followed.
+    /// Sends a request whose body is meant for its address alone, such as a code or a token. It follows no redirect.
     ///
     /// # Errors
-    /// [`EgressError`]; [`EgressError::Redirect`] for each redirect.
+    /// [`EgressError`]; [`EgressError::Redirect`] for any redirect.
     pub(crate) async fn send_here(&self, mut request: Outgoing) -> Result<Response, EgressError> {
         let response = self.hop(&mut request).await?;
         match redirect(&request, &response)? {
             None => Ok(response),
             Some(to) => Err(EgressError::Redirect {
                 url: shown(&request.url),
-                what: format!("what this request carries is not for `{}`", shown(&to)),
+                what: format!("the body of this request must not be sent to `{}`", shown(&to)),
             }),
         }
     }
 }
 
 impl HttpClient {
-    /// Sends a request to where it points now.
+    /// Sends a request to its current URL.
     async fn hop(&self, request: &mut Outgoing) -> Result<Response, EgressError> {
         let (http, reach) = match &self.home {
             Some((origin, http)) if *origin == request.url.origin() => (http, Reach::Private),
@@ -168,7 +170,7 @@ impl HttpClient {
         http.execute(request.hop()).await.map_err(|error| EgressError::from_client(&request.url, &error))
     }
 
-    /// Sends a request whose redirects are somebody else's business.
+    /// Sends a request and returns even a redirect as the response; the caller decides whether to follow it.
     ///
     /// # Errors
     /// [`EgressError`].
@@ -179,7 +181,7 @@ impl HttpClient {
     }
 }
 
-/// Where the response sends the request, if anywhere.
+/// Returns the URL to which the response redirects the request, if it does.
 fn redirect(request: &Outgoing, response: &Response) -> Result<Option<Url>, EgressError> {
     let keeps_method = match response.status() {
         StatusCode::MOVED_PERMANENTLY | StatusCode::FOUND | StatusCode::SEE_OTHER => false,
@@ -189,13 +191,13 @@ fn redirect(request: &Outgoing, response: &Response) -> Result<Option<Url>, Egre
     let Some(location) = response.headers().get(LOCATION) else { return Ok(None) };
     let refuse = |what: String| Err(EgressError::Redirect { url: shown(&request.url), what });
     let Some(next) = location.to_str().ok().and_then(|location| request.url.join(location).ok()) else {
-        return refuse("a redirect to something that is no URL".to_owned());
+        return refuse("a redirect to something that is not a URL".to_owned());
     };
     if request.url.scheme() == "https" && next.scheme() != "https" {
         return refuse(format!("a redirect from https to `{}`", shown(&next)));
     }
     if !keeps_method && !matches!(request.method, Method::GET | Method::HEAD) {
-        // Browsers turn such a POST into a GET without its body, which asks for something else.
+        // Browsers turn such a POST into a GET without its body, which is a different request.
         let (status, method) = (response.status().as_u16(), &request.method);
         return refuse(format!("status {status} for a {method}, to `{}`; configure that address", shown(&next)));
     }

@@ -1,33 +1,34 @@
-//! What a server says beside a 401 or 403 (RFC 9110, section 11.6.1; RFC 6750, section 3; RFC 9728, section 5.1).
+//! The challenge that a server sends with a 401 or 403 (RFC 9110, section 11.6.1; RFC 6750, section 3; RFC 9728,
+//! section 5.1).
 
 use reqwest::header::{HeaderMap, WWW_AUTHENTICATE};
 use serde::{Deserialize, Serialize};
 
-/// The longest header that is looked into, in bytes, and the longest value that is taken from it.
+/// The longest header that is parsed, in bytes, and the longest value that is taken from it.
 const MAX_HEADER_BYTES: usize = 8 * 1024;
 const MAX_VALUE_BYTES: usize = 2 * 1024;
 
-/// What a server wants to see.
+/// What a server requires, from its `WWW-Authenticate` header.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Challenge {
-    /// Where it describes itself.
+    /// The URL of the server's protected resource metadata.
     pub(crate) resource_metadata: Option<String>,
     /// The scopes that the refused request needs.
     pub(crate) scope: Option<String>,
-    /// Such as `invalid_token` or `insufficient_scope`.
+    /// An error code, such as `invalid_token` or `insufficient_scope`.
     pub(crate) error: Option<String>,
-    /// Where a registry of components gives tokens, and for which service.
+    /// Where a registry of components issues tokens, and for which service.
     pub(crate) realm: Option<String>,
     pub(crate) service: Option<String>,
 }
 
 impl Challenge {
-    /// The first challenge for a bearer token.
+    /// Returns the first challenge for a bearer token.
     pub(crate) fn of(headers: &HeaderMap) -> Option<Self> {
         headers.get_all(WWW_AUTHENTICATE).iter().find_map(|value| Self::parse(value.to_str().ok()?))
     }
 
-    /// Its scopes, one by one.
+    /// Returns the scopes one by one.
     pub(crate) fn scopes(&self) -> Vec<String> {
         self.scope.iter().flat_map(|scope| scope.split_ascii_whitespace()).map(str::to_owned).collect()
     }
@@ -40,7 +41,7 @@ impl Challenge {
         let mut ours = false;
         for item in items(header) {
             let (name, value) = item.split_once('=').unwrap_or((item, ""));
-            // A scheme stands before a space, and its first parameter behind it.
+            // A scheme is followed by a space and its first parameter.
             let (scheme, name) = name.trim().rsplit_once(char::is_whitespace).unwrap_or(("", name.trim()));
             let scheme = if item.contains('=') { scheme.trim() } else { item };
             if !scheme.is_empty() {
@@ -70,7 +71,7 @@ impl Challenge {
     }
 }
 
-/// What stands between the commas that are not within quotes.
+/// Splits a header at the commas that are not within quotes.
 fn items(header: &str) -> impl Iterator<Item = &str> {
     let (mut quoted, mut escaped) = (false, false);
     header

@@ -1,9 +1,10 @@
-//! The way out of a component. It runs in this process and has no network of its own that could be served, so it asks: for the
-//! addresses of a name, for a connection to one of them, for an HTTP request. What its cell declares is answered, as for a
-//! process, and everything else is refused and recorded.
+//! The egress of a component. A component runs in this process and has no network of its own with listeners to serve,
+//! so it calls the host: for the addresses of a name, for a connection to one of them, for an HTTP request. What its
+//! cell declares is allowed, as for a process; everything else is refused and recorded.
 //!
-//! A connection goes to the very address that was looked up and checked, so that a name that changes its mind afterwards
-//! (rebinding) changes nothing. What is said over it is not looked at; requests over HTTP are made here, to the host that they name.
+//! A connection goes to the very address that was looked up and checked, so a name that resolves differently afterwards
+//! (DNS rebinding) changes nothing. The bytes of a connection are not inspected; HTTP requests are made here, to the
+//! host that they name.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -21,30 +22,30 @@ use crate::ledger::Event;
 use crate::name::SourceName;
 use crate::sync::Mutex;
 
-/// The port that a question for a name is told with.
+/// The port with which a lookup of a name is recorded.
 const DNS: u16 = 53;
 
-/// What is told of a host that is not declared.
+/// The reason and the hint that are given for a host that is not declared.
 const NOT_DECLARED: Objection =
-    Objection { what: "not declared", way_out: "add it to `network` in the source's cell if that is meant" };
+    Objection { what: "not declared", way_out: "add it to `network` in the source's cell if that is intended" };
 
-/// The way out of one component. A fresh one leads to the declared destinations and nowhere else, and to none of them whose
-/// address is not public, unless `reach` opens what is near.
+/// The egress of one component. It reaches the declared destinations and nothing else, and those only at public
+/// addresses, unless `reach` allows nearby ones.
 pub struct ComponentEgress {
     declared: Declared,
     egress: Egress,
     reach: Reach,
     journal: Journal,
-    /// Made with the first request. All instances of the source share its connections.
+    /// Created with the first request. All instances of the source share its connections.
     client: OnceLock<HttpClient>,
 }
 
-/// The names that one instance has looked up, with the addresses that it was given last.
+/// The names that one instance has looked up, with the addresses of the last answer.
 #[derive(Debug, Default)]
 pub(crate) struct Found(Mutex<BTreeMap<String, Vec<IpAddr>>>);
 
 impl ComponentEgress {
-    /// Each attempt, carried or refused, goes to `record`; repeats are counted and told later.
+    /// Opens the egress. Each attempt, allowed or refused, goes to `record`; repeats are counted and reported later.
     ///
     /// # Panics
     /// Outside a tokio runtime.
@@ -57,7 +58,7 @@ impl ComponentEgress {
         Self::by(Egress::new(), source, declared, reach, record)
     }
 
-    /// The same by way of another resolver.
+    /// Opens the egress with another resolver.
     pub(crate) fn by(
         egress: Egress,
         source: &SourceName,
@@ -71,10 +72,10 @@ impl ComponentEgress {
         egress
     }
 
-    /// The addresses of a declared name, all checked; `found` remembers them. Cancellation safe.
+    /// Returns the addresses of a declared name, all of them checked, and remembers them in `found`. Cancellation safe.
     ///
     /// # Errors
-    /// [`EgressError::Refused`] for a name that is not declared, or has an address that may not be reached;
+    /// [`EgressError::Refused`] for a name that is not declared or has an address that may not be reached;
     /// [`EgressError::Dns`].
     pub(crate) async fn look_up(&self, found: &Found, name: &str) -> Result<Vec<IpAddr>, EgressError> {
         let Some(to) = Destination::new(name, DNS).filter(|to| self.declared.has_host(to.host())) else {
@@ -82,7 +83,7 @@ impl ComponentEgress {
             return Err(EgressError::refused(name, None, NOT_DECLARED));
         };
         if let Some(address) = to.address() {
-            // The connection is checked.
+            // It is checked when the connection is made.
             return Ok(vec![address]);
         }
         let asked = timeout(CONNECT_TIMEOUT, resolver::addresses(&*self.egress.lookup, to.host(), 0, self.reach)).await;
@@ -94,8 +95,8 @@ impl ComponentEgress {
         Ok(addresses)
     }
 
-    /// Whether a connection to this address may be made: it was looked up for a name that is declared with this port, or is
-    /// declared itself.
+    /// Reports whether a connection to this address may be made: it was looked up for a name that is declared with this
+    /// port, or is declared itself.
     pub(crate) fn admits(&self, found: &Found, to: SocketAddr) -> bool {
         let (address, port) = (to.ip().to_canonical(), to.port());
         let via = Via::of(port);
@@ -117,8 +118,8 @@ impl ComponentEgress {
         true
     }
 
-    /// Makes one request, to a declared destination. A redirect is the answer: who follows it asks anew. Dropping the future
-    /// closes the connection (HTTP/1) or resets the stream (HTTP/2).
+    /// Makes one request to a declared destination. It returns a redirect as the response; a component that follows it
+    /// makes a new request. Dropping the future closes the connection (HTTP/1) or resets the stream (HTTP/2).
     ///
     /// # Errors
     /// [`EgressError`].
@@ -180,7 +181,7 @@ impl fmt::Debug for ComponentEgress {
     }
 }
 
-/// Tells how often things were repeated, as long as the egress lives.
+/// Reports repeated attempts at intervals, for as long as the egress lives.
 async fn tell_repeats(egress: Weak<ComponentEgress>) {
     let mut pause = journal::PAUSE;
     loop {
@@ -190,7 +191,7 @@ async fn tell_repeats(egress: Weak<ComponentEgress>) {
     }
 }
 
-/// An address as it stands before a port.
+/// Formats an address as it is written before a port.
 fn written(address: IpAddr) -> String {
     match address {
         IpAddr::V4(address) => address.to_string(),

@@ -1,4 +1,4 @@
-//! Plain connections.
+//! TCP connections to checked addresses.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -10,15 +10,16 @@ use tokio::time::{sleep, timeout};
 use super::address::Class;
 use super::{CONNECT_TIMEOUT, Egress, EgressError, Reach, resolver};
 
-/// The head start of each address before the next is tried too (RFC 8305, section 5).
+/// The head start of each address before the next is attempted too (RFC 8305, section 5).
 const STAGGER: Duration = Duration::from_millis(250);
 
-/// Addresses of a name that are tried. The fifth would start a second in, when somebody already waits.
+/// How many addresses of a name are attempted. The fifth would start after a second, which is too late for a waiting
+/// caller.
 pub(super) const MAX_ADDRESSES: usize = 4;
 
 impl Egress {
-    /// Connects to a port of a host, by name or address. A name is looked up once; one forbidden address among its answers
-    /// refuses it, and the connection goes to one of those that were checked.
+    /// Connects to a port of a host, given by name or address. A name is resolved once; a single forbidden address
+    /// among its answers refuses it, and the connection goes to one of the checked addresses.
     ///
     /// # Errors
     /// [`EgressError`].
@@ -39,7 +40,7 @@ impl Egress {
                 })
             });
             let (stream, _) = select_ok(attempts).await.map_err(|error| failed(error.to_string()))?;
-            // Without it small requests wait for acknowledgements; where it cannot be had they do.
+            // Without `TCP_NODELAY` small requests wait for acknowledgements; if it cannot be set, they simply do.
             let _ = stream.set_nodelay(true);
             Ok(stream)
         });

@@ -1,4 +1,4 @@
-//! Why a request did not go out, or got no answer.
+//! Errors of egress: why a request was not sent, or got no response.
 
 use std::error::Error;
 use std::io;
@@ -9,73 +9,73 @@ use url::Url;
 use super::address::Objection;
 use super::target::shown;
 
-/// Why a request did not go out, or got no answer. Each text names the host or URL.
+/// Why a request was not sent, or got no response. Each message names the host or URL.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EgressError {
-    /// The address is one that may not be reached.
+    /// The address may not be reached.
     #[error("connecting to `{host}`{} is refused: it is {what}; {way_out}", at(*.address))]
     Refused {
-        /// As it stands in the URL.
+        /// The host as it is written in the URL.
         host: String,
-        /// What it means or resolves to.
+        /// The address that the host is or resolves to.
         address: Option<IpAddr>,
-        /// What is wrong with that.
+        /// What the address is, such as "a private address".
         what: &'static str,
-        /// What to do about it.
+        /// What the user can do about it.
         way_out: &'static str,
     },
-    /// The URL is one that is never asked for.
+    /// The URL can never be requested.
     #[error("`{url}` is refused: {what}")]
     Url {
-        /// Without credentials and query.
+        /// The URL without credentials and query.
         url: String,
-        /// What is wrong with it.
+        /// What is wrong with the URL.
         what: &'static str,
     },
-    /// The name has no address.
+    /// The name cannot be resolved.
     #[error("`{host}` cannot be resolved: {cause}")]
     Dns {
         /// The name.
         host: String,
-        /// The resolver's words.
+        /// The resolver's error.
         cause: String,
     },
-    /// The redirect is not followed.
+    /// The server sent a redirect that is not followed.
     #[error("`{url}` answered with a redirect that is not followed: {what}")]
     Redirect {
-        /// Who redirects.
+        /// The URL of the server that sent the redirect.
         url: String,
-        /// Why not.
+        /// Why the redirect is not followed.
         what: String,
     },
-    /// There is no connection: nobody listens, or nothing comes back.
+    /// No connection was made: nothing listens there, or no answer came.
     #[error("cannot connect to `{url}`: {cause}")]
     Connect {
-        /// Without credentials and query.
+        /// The URL without credentials and query.
         url: String,
-        /// The system's words.
+        /// The operating system's error.
         cause: String,
     },
-    /// There is no connection: the handshake failed.
+    /// No TLS connection was made: the handshake failed.
     #[error(
         "no TLS connection to `{url}`: {cause} (certificates are checked against the system's store; `SSL_CERT_FILE` names another)"
     )]
     Tls {
-        /// Without credentials and query.
+        /// The URL without credentials and query.
         url: String,
-        /// The TLS library's words.
+        /// The TLS library's error.
         cause: String,
     },
-    /// There was a connection, and it ended before the answer.
+    /// A connection was made, and it ended before the response.
     #[error("the connection to `{url}` broke: {cause}")]
     Broken {
-        /// Without credentials and query.
+        /// The URL without credentials and query.
         url: String,
-        /// The HTTP library's words.
+        /// The HTTP library's error.
         cause: String,
     },
-    /// TLS has no roots to trust.
+    /// There are no root certificates to trust.
     #[error("no certificates to trust: {0}; install the system's CA certificates or set `SSL_CERT_FILE`")]
     Certificates(String),
 }
@@ -86,9 +86,9 @@ impl EgressError {
         Self::Refused { host: host.to_owned(), address, what, way_out }
     }
 
-    /// What the HTTP client's error means.
+    /// Converts an error of the HTTP client.
     pub(crate) fn from_client(url: &Url, error: &reqwest::Error) -> Self {
-        // Ours, from within the resolver, comes back wrapped.
+        // An error of our own resolver comes back wrapped.
         if let Some(ours) = chain(error).find_map(|cause| cause.downcast_ref::<Self>()) {
             return ours.clone();
         }
@@ -105,13 +105,13 @@ impl EgressError {
     }
 }
 
-/// Whether it is how the TLS layer wraps its own errors: as invalid data, and the connector once more around that.
+/// Reports whether this is how the TLS layer wraps its own errors: as invalid data, and once more by the connector.
 fn is_tls(error: &io::Error) -> bool {
     let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<io::Error>());
     error.kind() == io::ErrorKind::InvalidData || inner.is_some_and(is_tls)
 }
 
-/// The innermost cause, which says what the outer ones only surround.
+/// Returns the text of the innermost cause, which the outer ones only wrap.
 pub(super) fn deepest(error: &(dyn Error + 'static)) -> String {
     chain(error).last().map_or_else(|| error.to_string(), ToString::to_string)
 }

@@ -1,10 +1,10 @@
-//! Names of hosts.
+//! Host names.
 
-/// The longest host name in DNS.
+/// The longest host name in DNS, in bytes.
 const MAX_HOST_BYTES: usize = 253;
 
-/// A DNS name, a dotted IPv4 address or an IPv6 address in brackets. Odd notations of addresses (`0x7f.1`, `2130706433`)
-/// are none.
+/// Reports whether a text is a DNS name, a dotted IPv4 address or an IPv6 address in brackets. Other notations of
+/// addresses (`0x7f.1`, `2130706433`) are not accepted.
 pub(crate) fn is_host(host: &str) -> bool {
     if let Some(address) = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
         return address.parse::<std::net::Ipv6Addr>().is_ok();
@@ -21,6 +21,6 @@ pub(crate) fn is_host(host: &str) -> bool {
     let is_number = |label: &str| label.starts_with(|c: char| c.is_ascii_digit());
     host.len() <= MAX_HOST_BYTES
         && host.split('.').all(label)
-        // No top-level domain starts with a digit, every notation of an address does.
+        // No top-level domain starts with a digit, and every notation of an IPv4 address does.
         && !host.rsplit('.').next().is_some_and(is_number)
 }

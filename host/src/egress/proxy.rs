@@ -1,15 +1,17 @@
-//! The way out of a cell, by name.
+//! The egress proxy: the only way from a cell to the network, by host name.
 //!
-//! A cell has a network of its own, with nothing in it but listeners that the launcher bound there and handed to the broker.
-//! Here the broker answers on them: names that are declared resolve, connections to them are carried, and everything else
-//! is refused and recorded. The source needs to know nothing of this; a program that knows proxies may use one.
+//! A cell has its own network, with nothing in it except listeners that the launcher bound there and handed to the
+//! broker. The broker serves them here: declared names resolve, connections to them are forwarded, and everything else
+//! is refused and recorded. The source needs no configuration for this; a program that supports proxies may use one.
 //!
-//! The resolver gives each declared name a stand-in address of the cell's own loopback, so the address that a connection
-//! was made to says which name was meant. On port 80 each request must name that host (`Host`), on port 443 the handshake
-//! must (SNI); TLS is not terminated. On other declared ports bytes pass as they are, to that host alone. Outside, the name is
-//! looked up once per connection, the addresses are checked, and the connection goes to a checked one.
+//! The resolver gives each declared name a stand-in address on the cell's own loopback, so the address of a connection
+//! identifies the name that was meant. On port 80 each request must name that host (`Host`), and on port 443 the
+//! handshake must (SNI); TLS is not terminated. On other declared ports bytes pass unchanged, to that host alone. On
+//! the outside the name is resolved once per connection, the addresses are checked, and the connection goes to a
+//! checked one.
 //!
-//! What is inside TLS cannot be seen: a declared host that serves others too (a content network) can be asked for them there.
+//! The content of TLS cannot be seen: if a declared host also serves other hosts (a CDN), the source can request those
+//! through it.
 
 mod declared;
 mod hello;
@@ -43,35 +45,36 @@ use crate::ledger::Event;
 use crate::name::SourceName;
 use journal::{Journal, Refusal, Via};
 
-/// Connections of a source at once. Browsers open six to a host; at this number a source is leaking or attacking.
+/// How many connections a source may have at once. Browsers open six to a host; at this number a source is leaking or
+/// attacking.
 const MAX_CONNECTIONS: usize = 256;
 
-/// How long a connection may take to say what it wants.
+/// How long a connection may take to say which host it is for.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long a connection may carry nothing. Longer than servers hold event streams without a sign of life.
+/// How long a connection may be idle. It is longer than servers keep event streams open without sending anything.
 const IDLE: Duration = Duration::from_secs(15 * 60);
 
-/// The pause after a listener failed, which happens when the broker has no descriptors left.
+/// The pause after `accept` failed, which happens when the broker has no file descriptors left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 const LOCALHOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
-/// Where the resolver and the proxy are inside a cell, on 127.0.0.1. The proxy's is the port that most are found on.
+/// The ports of the resolver and the proxy inside a cell, on 127.0.0.1. The proxy's is the most common one.
 const RESOLVER_PORT: u16 = 53;
 const PROXY_PORT: u16 = 3128;
 
-/// The sockets inside a cell's network.
+/// The sockets that were bound inside a cell's network.
 #[derive(Debug)]
 pub struct Listeners {
     resolver: StdUdpSocket,
-    /// With the port that the source sees.
+    /// Each listener, with the port that the source sees.
     ports: Vec<(u16, StdTcpListener)>,
 }
 
 impl Listeners {
-    /// What must be bound in a cell that may reach `declared`. Ports that are not declared are among them, so that what is
-    /// tried there is recorded.
+    /// Returns the listeners that must be bound in a cell that may reach `declared`. They include ports that are not
+    /// declared, so that attempts to use those are recorded.
     #[must_use]
     pub fn wanted(declared: &Declared) -> Vec<Listener> {
         let all = |port| SocketAddr::from((Ipv4Addr::UNSPECIFIED, port));
@@ -79,7 +82,8 @@ impl Listeners {
         iter::once(resolver).chain(ports(declared).into_iter().map(|port| Listener::tcp(all(port)))).collect()
     }
 
-    /// The sockets that were bound, in the order of [`Listeners::wanted`]. None if it is another number of them.
+    /// Takes the sockets that were bound, in the order of [`Listeners::wanted`], or returns `None` if their number
+    /// differs.
     #[must_use]
     pub fn bound(declared: &Declared, descriptors: Vec<OwnedFd>) -> Option<Self> {
         let ports = ports(declared);
@@ -92,17 +96,17 @@ impl Listeners {
     }
 }
 
-/// The TCP ports of a cell.
+/// Returns the TCP ports on which a cell listens.
 fn ports(declared: &Declared) -> BTreeSet<u16> {
     declared.ports().chain([RESOLVER_PORT, 80, 443, PROXY_PORT]).collect()
 }
 
-/// The served listeners of one cell. Dropping it ends every connection of the source.
+/// The egress proxy of one cell, which serves its listeners. Dropping it ends every connection of the source.
 pub struct EgressProxy {
     shared: Arc<Shared>,
 }
 
-/// What all tasks of a proxy share.
+/// The state that all tasks of a proxy share.
 struct Shared {
     declared: Declared,
     egress: Egress,
@@ -114,9 +118,9 @@ struct Shared {
 }
 
 impl EgressProxy {
-    /// Serves the listeners of a source's cell. A fresh proxy leads to the declared destinations and nowhere else, and to
-    /// none of them whose address is not public, unless `reach` opens what is near. Each attempt, carried or refused, goes to
-    /// `record`; repeats are counted and told later.
+    /// Serves the listeners of a source's cell. The proxy reaches the declared destinations and nothing else, and those
+    /// only at public addresses, unless `reach` allows nearby ones. Each attempt, allowed or refused, goes to `record`;
+    /// repeats are counted and reported later.
     ///
     /// # Errors
     /// If a listener cannot be used.
@@ -160,7 +164,7 @@ impl EgressProxy {
         Ok(Self { shared })
     }
 
-    /// Ends every connection and waits until their sockets are closed. Dropping the future leaves them closing.
+    /// Ends every connection and waits until their sockets are closed. If the future is dropped, they go on closing.
     pub async fn close(self) {
         self.shared.stop.cancel();
         self.shared.tasks.close();
@@ -191,7 +195,7 @@ impl Shared {
     }
 }
 
-/// Accepts the connections of one listener for ever.
+/// Accepts the connections of one listener forever.
 async fn accept(shared: Arc<Shared>, listener: TcpListener, port: u16) {
     loop {
         let Ok((stream, _)) = listener.accept().await else {
@@ -227,7 +231,7 @@ async fn connection(shared: &Arc<Shared>, stream: idle::Watched<TcpStream>, port
     }
 }
 
-/// Tells how often things were repeated, as long as the proxy lives.
+/// Reports repeated attempts at intervals, for as long as the proxy lives.
 async fn tell_repeats(shared: Arc<Shared>) {
     let mut pause = journal::PAUSE;
     loop {

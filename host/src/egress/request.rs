@@ -1,4 +1,4 @@
-//! A request on its way out.
+//! An outgoing request.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -11,14 +11,14 @@ use reqwest::{Method, Request};
 use tokio::sync::watch;
 use url::Url;
 
-/// A request, kept apart from any one hop of its way.
+/// A request, independent of the hops that redirects add.
 #[derive(Debug)]
 pub(crate) struct Outgoing {
     pub(crate) method: Method,
     pub(crate) url: Url,
-    /// For whoever ends up answering.
+    /// Headers for every server that the request reaches.
     pub(crate) headers: HeaderMap,
-    /// For the origin of `url` alone: left behind for good when a redirect leaves it.
+    /// Headers for the origin of `url` alone; they are dropped for good when a redirect leaves it.
     pub(crate) secrets: HeaderMap,
     pub(crate) body: Option<Bytes>,
     /// Becomes true when the body is first asked for. Until then no byte of it has left the broker; if this is dropped
@@ -27,14 +27,15 @@ pub(crate) struct Outgoing {
 }
 
 impl Outgoing {
-    /// The same once more. Whoever waits for the first to leave does not wait for this one.
+    /// Returns a copy to be sent again. `on_body` stays with the first, so the copy does not report when its body is
+    /// sent.
     pub(crate) fn again(&self) -> Self {
         let (headers, secrets) = (self.headers.clone(), self.secrets.clone());
         let (method, url, body) = (self.method.clone(), self.url.clone(), self.body.clone());
         Self { method, url, headers, secrets, body, on_body: None }
     }
 
-    /// The request of the present hop.
+    /// Returns the request for the current hop.
     pub(super) fn hop(&mut self) -> Request {
         let mut request = Request::new(self.method.clone(), self.url.clone());
         *request.headers_mut() = self.headers.clone();
@@ -46,7 +47,7 @@ impl Outgoing {
         request
     }
 
-    /// Points the request elsewhere.
+    /// Changes the URL to the target of a redirect.
     pub(super) fn go_to(&mut self, url: Url) {
         if url.origin() != self.url.origin() {
             self.secrets.clear();
@@ -55,7 +56,7 @@ impl Outgoing {
     }
 }
 
-/// A body that says when it is asked for.
+/// A body that reports when it is first asked for.
 struct Announced {
     data: Option<Bytes>,
     on_body: Option<watch::Sender<bool>>,

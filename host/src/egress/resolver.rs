@@ -1,4 +1,5 @@
-//! Names to addresses: looked up once per connection, all checked, and connected to as checked.
+//! Name resolution: a name is looked up once per connection, all its addresses are checked, and only checked addresses
+//! are used.
 
 use std::io;
 use std::net::SocketAddr;
@@ -10,14 +11,14 @@ use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use super::address::Class;
 use super::{EgressError, Reach};
 
-/// Looks a name up.
+/// A resolver of names.
 #[async_trait]
 pub(crate) trait Lookup: Send + Sync {
-    /// All its addresses, with the port that is meant.
+    /// Returns all addresses of a name, each with the given port.
     async fn lookup(&self, name: &str, port: u16) -> io::Result<Vec<SocketAddr>>;
 }
 
-/// The system's resolver: `/etc/hosts`, DNS, whatever the machine is set up with.
+/// The system's resolver: `/etc/hosts`, DNS, and whatever else the machine is configured with.
 pub(super) struct System;
 
 #[async_trait]
@@ -27,8 +28,8 @@ impl Lookup for System {
     }
 }
 
-/// What the HTTP client asks before it connects. It connects to exactly the addresses that this returns, so a name that
-/// changes its mind afterwards (rebinding) changes nothing.
+/// The resolver that the HTTP client asks before it connects. The client connects to exactly the addresses that this
+/// returns, so a name that resolves differently afterwards (DNS rebinding) changes nothing.
 pub(super) struct Guard {
     pub(super) lookup: Arc<dyn Lookup>,
     pub(super) reach: Reach,
@@ -38,14 +39,14 @@ impl Resolve for Guard {
     fn resolve(&self, name: Name) -> Resolving {
         let (lookup, reach) = (Arc::clone(&self.lookup), self.reach);
         Box::pin(async move {
-            // Port 0 becomes the URL's.
+            // The HTTP client replaces port 0 with the URL's port.
             let addresses = addresses(&*lookup, name.as_str(), 0, reach).await?;
             Ok(Box::new(addresses.into_iter()) as Addrs)
         })
     }
 }
 
-/// The addresses of a name, all checked.
+/// Returns the addresses of a name, all of them checked.
 pub(super) async fn addresses(
     lookup: &dyn Lookup,
     name: &str,
@@ -57,7 +58,7 @@ pub(super) async fn addresses(
     if addresses.is_empty() {
         return Err(unknown("it has no address".to_owned()));
     }
-    // One forbidden address spoils the name: an honest one does not mix them.
+    // A single forbidden address refuses the whole name: a legitimate name does not mix them.
     for address in &addresses {
         if let Some(objection) = Class::of(address.ip()).objection(reach) {
             return Err(EgressError::refused(name, Some(address.ip()), objection));

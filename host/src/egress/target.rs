@@ -1,16 +1,16 @@
-//! What may stand in a URL.
+//! Checks of request URLs.
 
 use url::{Host, Url};
 
 use super::address::{Class, OPT_IN, Objection};
 use super::{EgressError, Reach};
 
-/// Checks a URL before it is asked for. Names are checked again, by address, when they are resolved; addresses written in
-/// the URL never reach a resolver, so this is their only check. The parser has already turned `2130706433`, `0x7f.1` and
-/// `0177.0.0.1` into the address they mean.
+/// Checks a URL before it is requested. Names are checked again, by address, when they are resolved; an address that is
+/// written in the URL never reaches a resolver, so this is its only check. The URL parser has already converted
+/// `2130706433`, `0x7f.1` and `0177.0.0.1` to the addresses that they mean.
 ///
 /// # Errors
-/// [`EgressError::Url`] for what is no address of a server, [`EgressError::Refused`] for one that may not be reached.
+/// [`EgressError::Url`] for a URL that names no server, [`EgressError::Refused`] for one that may not be reached.
 pub fn check(url: &Url, reach: Reach) -> Result<(), EgressError> {
     let refuse = |what: &'static str| Err(EgressError::Url { url: shown(url), what });
     if !matches!(url.scheme(), "http" | "https") {
@@ -20,7 +20,7 @@ pub fn check(url: &Url, reach: Reach) -> Result<(), EgressError> {
         return refuse("it carries a user name or password; put credentials into the source's `headers`");
     }
     if url.port() == Some(0) {
-        return refuse("port 0 is no port");
+        return refuse("port 0 is not a valid port");
     }
     let address = match url.host() {
         None => return refuse("it has no host"),
@@ -36,7 +36,7 @@ pub fn check(url: &Url, reach: Reach) -> Result<(), EgressError> {
 
 fn check_name(name: &str, url: &Url, reach: Reach) -> Result<(), EgressError> {
     if name.is_empty() || name.ends_with('.') {
-        // `localhost.` is `localhost`, and a certificate for `example.com` is not one for `example.com.`
+        // `localhost.` means `localhost`, and a certificate for `example.com` does not cover `example.com.`
         return Err(EgressError::Url { url: shown(url), what: "its host ends in a dot; leave it out" });
     }
     let local = name == "localhost" || name.ends_with(".localhost");
@@ -46,7 +46,7 @@ fn check_name(name: &str, url: &Url, reach: Reach) -> Result<(), EgressError> {
     Ok(())
 }
 
-/// A URL as messages show it: without credentials, query and fragment, where secrets are kept.
+/// Returns a URL as messages show it: without credentials, query and fragment, since these may hold secrets.
 pub(crate) fn shown(url: &Url) -> String {
     let host = url.host_str().unwrap_or_default();
     let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();

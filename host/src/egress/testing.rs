@@ -1,4 +1,4 @@
-//! What tests share: names that lead where a test says.
+//! Shared test helpers: a resolver whose answers the test chooses.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
 use std::collections::HashMap;
@@ -11,14 +11,14 @@ use async_trait::async_trait;
 
 use super::Lookup;
 
-/// Answers each name's addresses in turn, the last ones for ever.
+/// A resolver that gives each name's answers in turn and then repeats the last one.
 pub(super) struct Names {
     answers: HashMap<&'static str, Vec<Vec<IpAddr>>>,
     pub(super) asked: AtomicUsize,
 }
 
 impl Names {
-    /// Names, each with the answers of its lookups.
+    /// Creates a resolver from names, each with the answers of its lookups.
     pub(super) fn of<'a>(all: impl IntoIterator<Item = (&'static str, Vec<Vec<&'a str>>)>) -> Arc<Self> {
         let parsed = |answer: Vec<&str>| answer.into_iter().map(|ip| ip.parse().unwrap()).collect();
         let answers = all.into_iter().map(|(name, answers)| (name, answers.into_iter().map(parsed).collect()));

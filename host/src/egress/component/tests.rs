@@ -76,7 +76,7 @@ async fn a_component_connects_to_what_was_looked_up_for_a_declared_name_and_to_n
 }
 
 #[tokio::test]
-async fn a_name_that_changes_its_mind_opens_nothing() {
+async fn a_name_that_resolves_differently_after_the_check_opens_nothing() {
     let answers: [(&str, &[&str]); 1] = [("api.test", &["93.184.216.34", "127.0.0.1", "169.254.169.254"])];
     for (reach, near) in [(Reach::Public, false), (Reach::Private, true)] {
         let bench = Bench::new(&["api.test:80"], reach, &answers);
@@ -93,10 +93,10 @@ async fn a_name_that_changes_its_mind_opens_nothing() {
     let declared = Bench::new(&["169.254.169.254:80", "10.0.0.1:80"], Reach::Public, &[]);
     assert!(!declared.egress.admits(&Found::default(), address("169.254.169.254:80")));
     assert!(!declared.egress.admits(&Found::default(), address("10.0.0.1:80")));
-    assert!(declared.reasons().iter().any(|told| told.contains("a cloud metadata address; no setting opens it")));
+    assert!(declared.reasons().iter().any(|told| told.contains("a cloud metadata address; no setting allows it")));
 }
 
-/// Answers each connection with a redirect to `to`.
+/// Starts a server that answers each connection with a redirect to `to`, and returns its port.
 async fn redirects(to: &'static str) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();

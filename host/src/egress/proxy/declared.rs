@@ -1,4 +1,4 @@
-//! What a cell's `network` lists, and the address that stands for each name inside the cell.
+//! The destinations that a cell's `network` setting declares, and the stand-in address of each name inside the cell.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -8,15 +8,15 @@ use std::str::FromStr;
 use super::super::Reach;
 use crate::egress::is_host;
 
-/// A host, by name or address, and a port of it.
+/// A destination: a host, by name or address, and a port.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Destination {
-    /// Lower case; an IPv6 address without brackets.
+    /// In lower case; an IPv6 address has no brackets.
     host: String,
     port: u16,
 }
 
-/// No `host:port`.
+/// The error for text that is not `host:port`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a host and a port: write it like \"api.example.com:443\"")]
 pub struct NoDestination(String);
@@ -24,8 +24,8 @@ pub struct NoDestination(String);
 impl FromStr for Destination {
     type Err = NoDestination;
 
-    /// Reads `host:port`: a plain ASCII name, a dotted IPv4 address, or an IPv6 address in brackets. No other notation of an
-    /// address is one.
+    /// Parses `host:port`, where the host is an ASCII name, a dotted IPv4 address or an IPv6 address in brackets. Other
+    /// notations of addresses are refused.
     fn from_str(text: &str) -> Result<Self, NoDestination> {
         let parsed = text.rsplit_once(':').and_then(|(host, port)| {
             let digits = port.bytes().all(|b| b.is_ascii_digit());
@@ -36,11 +36,11 @@ impl FromStr for Destination {
 }
 
 impl Destination {
-    /// None if the host is none, or the port is 0.
+    /// Creates a destination, or returns `None` if the host is not valid or the port is 0.
     pub(in crate::egress) fn new(host: &str, port: u16) -> Option<Self> {
         let bare = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
         let host = match bare {
-            // In the one spelling that the standard library writes.
+            // This gives the address the one spelling that the standard library writes.
             Some(address) => address.parse::<Ipv6Addr>().ok()?.to_string(),
             None if is_host(host) => host.to_ascii_lowercase(),
             None => return None,
@@ -48,19 +48,19 @@ impl Destination {
         (port != 0).then_some(Self { host, port })
     }
 
-    /// Name or address, as it is looked up.
+    /// Returns the host's name or address, as it is looked up.
     #[must_use]
     pub fn host(&self) -> &str {
         &self.host
     }
 
-    /// The port.
+    /// Returns the port.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// The address, where the host is one.
+    /// Returns the address if the host is one.
     pub(in crate::egress) fn address(&self) -> Option<IpAddr> {
         self.host.parse().ok()
     }
@@ -73,13 +73,13 @@ impl fmt::Display for Destination {
     }
 }
 
-/// All that a cell may reach. A fresh one reaches nothing.
+/// The destinations that a cell may reach. The default reaches nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Declared {
     destinations: BTreeSet<Destination>,
-    /// Address inside the cell → name.
+    /// The names by their stand-in addresses inside the cell.
     names: BTreeMap<Ipv4Addr, String>,
-    /// Those whose addresses must be public, whatever the proxy opens.
+    /// The destinations whose addresses must be public, whatever the proxy's reach.
     public: BTreeSet<Destination>,
 }
 
@@ -98,48 +98,49 @@ impl FromIterator<Destination> for Declared {
 
 #[cfg_attr(not(feature = "process"), allow(dead_code, reason = "it is cells of processes that have a network"))]
 impl Declared {
-    /// What a configuration lists, which was checked when it was read: an entry that is no destination opens nothing.
+    /// Parses the entries of a configuration. They were checked when it was read; an invalid entry opens nothing.
     pub(crate) fn listed(network: &[String]) -> Self {
         network.iter().filter_map(|entry| entry.parse::<Destination>().ok()).collect()
     }
 
-    /// The same, but that the addresses of these destinations must be public, whatever the proxy opens.
+    /// Requires the addresses of these destinations to be public, whatever the proxy's reach.
     pub(crate) fn public(self, entries: &[String]) -> Self {
         Self { public: Self::listed(entries).destinations, ..self }
     }
 
-    /// How far a destination may lie, where this much is open.
+    /// Returns the reach for a destination, given the proxy's reach.
     pub(in crate::egress) fn reach(&self, to: &Destination, open: Reach) -> Reach {
         if self.public.contains(to) { Reach::Public } else { open }
     }
 
-    /// Whether there is none.
+    /// Reports whether no destination is declared.
     pub(crate) fn is_empty(&self) -> bool {
         self.destinations.is_empty()
     }
 
-    /// The ports of all destinations.
+    /// Returns the ports of all destinations.
     pub(super) fn ports(&self) -> impl Iterator<Item = u16> {
         self.destinations.iter().map(Destination::port)
     }
 
-    /// Whether it is listed.
+    /// Reports whether a destination is declared.
     pub(in crate::egress) fn contains(&self, destination: &Destination) -> bool {
         self.destinations.contains(destination)
     }
 
-    /// Whether a port of this host is listed.
+    /// Reports whether any port of this host is declared.
     pub(in crate::egress) fn has_host(&self, host: &str) -> bool {
         self.destinations.iter().any(|destination| destination.host == host)
     }
 
-    /// The address inside the cell that stands for a name.
+    /// Returns the stand-in address of a name inside the cell.
     #[must_use]
     pub fn address_of(&self, name: &str) -> Option<Ipv4Addr> {
         self.names.iter().find(|(_, known)| known.eq_ignore_ascii_case(name)).map(|(address, _)| *address)
     }
 
-    /// Where a connection to an address inside the cell is meant to go; else the name it stands for, if any.
+    /// Returns the destination that a connection to an address inside the cell is meant for. If none is declared, the
+    /// error is the name that the address stands for, if any.
     pub(super) fn at(&self, address: IpAddr, port: u16) -> Result<&Destination, Option<&str>> {
         let name = match address {
             IpAddr::V4(address) => self.names.get(&address).map(String::as_str),
@@ -150,8 +151,8 @@ impl Declared {
     }
 }
 
-/// In 127.64.0.0/16, which is loopback to every kernel and used by no program; `localhost` stays what every program takes it
-/// for.
+/// Returns the stand-in address of a name. It is in 127.64.0.0/16, which every kernel treats as loopback and no program
+/// uses; `localhost` keeps the address that every program expects.
 fn stand_in(name: &str, index: usize) -> Ipv4Addr {
     if name == "localhost" {
         return Ipv4Addr::LOCALHOST;

@@ -1,4 +1,4 @@
-//! Which host a TLS handshake asks for. The handshake is read and passed on, never answered.
+//! The server name in a TLS handshake. The handshake is read and forwarded, never answered.
 
 use rustls::server::Acceptor;
 use tokio::io::{AsyncRead, AsyncReadExt as _};
@@ -6,27 +6,28 @@ use tokio::io::{AsyncRead, AsyncReadExt as _};
 use super::HEAD_TIMEOUT;
 use super::journal::Refusal;
 
-/// The longest ClientHello, with the record around it. Keys for after quantum computers take 2 KiB, a session ticket as much.
+/// The longest ClientHello, including its record headers, in bytes. Post-quantum keys take 2 KiB, and a session ticket
+/// as much.
 const MAX_HELLO_BYTES: usize = 16 * 1024;
 
 /// What the first bytes of a connection are.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Hello {
-    /// The beginning of a ClientHello.
+    /// The beginning of a ClientHello that is not complete yet.
     Part,
-    /// A ClientHello, and the server name in it (RFC 6066, section 3).
+    /// A complete ClientHello, with its server name if it has one (RFC 6066, section 3).
     Whole(Option<String>),
-    /// Anything else.
+    /// Anything other than a ClientHello.
     Other,
 }
 
-/// Reads the beginning of a connection as a ClientHello (RFC 8446, section 4.1.2), in one record or several.
+/// Parses the beginning of a connection as a ClientHello (RFC 8446, section 4.1.2), in one record or several.
 #[must_use]
 pub fn client_hello(bytes: &[u8]) -> Hello {
     if bytes.len() > MAX_HELLO_BYTES { Hello::Other } else { more(&mut Acceptor::default(), bytes) }
 }
 
-/// Reads on.
+/// Feeds further bytes to the parser.
 fn more(acceptor: &mut Acceptor, mut bytes: &[u8]) -> Hello {
     while !bytes.is_empty() {
         if !matches!(acceptor.read_tls(&mut bytes), Ok(1..)) {
@@ -41,7 +42,7 @@ fn more(acceptor: &mut Acceptor, mut bytes: &[u8]) -> Hello {
     Hello::Part
 }
 
-/// Reads up to the end of the ClientHello, which must name `host`. Gives what was read.
+/// Reads up to the end of the ClientHello, which must name `host`, and returns the bytes that were read.
 pub(super) async fn expect(stream: &mut (impl AsyncRead + Unpin), host: &str) -> Result<Vec<u8>, Refusal> {
     let read = async {
         let mut acceptor = Acceptor::default();

@@ -1,5 +1,5 @@
-//! HTTP/1.1 out of a cell: to one host by its own name, or through the proxy. Every request of a connection is read whole and
-//! written anew, so each is checked, and no second one hides behind the first.
+//! HTTP/1.1 from a cell, either to a host by its own name or through the proxy. Every request of a connection is parsed
+//! in full and written anew, so each one is checked and none can be smuggled behind another.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -23,10 +23,11 @@ use super::tunnel::{forward, pour};
 use super::{Destination, HEAD_TIMEOUT, Shared};
 use crate::sync::Mutex;
 
-/// The longest head of a request or response, and what is held of a body. Servers accept heads of 8 to 32 KiB.
+/// The longest head of a request or response, and how much of a body is buffered, in bytes. Servers accept heads of 8
+/// to 32 KiB.
 const BUFFER_BYTES: usize = 64 * 1024;
 
-/// Headers that mean this connection, not the message (RFC 9110, section 7.6.1).
+/// Headers that concern this connection, not the message (RFC 9110, section 7.6.1).
 const HOP_BY_HOP: [&str; 7] = [
     "keep-alive",
     "proxy-connection",
@@ -37,11 +38,11 @@ const HOP_BY_HOP: [&str; 7] = [
     "transfer-encoding",
 ];
 
-/// What the broker is to whoever opened the connection.
+/// The role of the broker on a connection from the source.
 pub(super) enum Role {
-    /// The host itself.
+    /// The source takes the broker for the host itself.
     Origin { host: Destination, dialled: Option<TcpStream> },
-    /// A proxy.
+    /// The source uses the broker as a proxy.
     Proxy,
 }
 
@@ -60,7 +61,7 @@ where
     let served = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIMEOUT)
-        // A client that has said all it wants may still listen.
+        // A client that has closed its sending side may still be reading.
         .half_close(true)
         .max_buf_size(BUFFER_BYTES)
         .serve_connection(TokioIo::new(stream), service)
@@ -74,7 +75,7 @@ where
         None => {}
         Some(After::Tunnel { near, to, dialled }) => {
             let Ok(near) = near.await else { return };
-            // Boxed: what is carried to port 80 is served here again, once.
+            // Boxed because of recursion: a tunnel to port 80 is served here again, once.
             Box::pin(forward(shared, TokioIo::new(near), to, Some(dialled))).await;
         }
         Some(After::Upgrade { near, far }) => {
@@ -85,24 +86,24 @@ where
     }
 }
 
-/// What becomes of a connection when it is HTTP no more.
+/// What follows on a connection that no longer speaks HTTP.
 enum After {
-    /// `CONNECT` was granted.
+    /// A tunnel, after `CONNECT` was allowed.
     Tunnel { near: OnUpgrade, to: Destination, dialled: TcpStream },
-    /// The server agreed to another protocol, such as WebSocket.
+    /// Another protocol that the server agreed to, such as WebSocket.
     Upgrade { near: OnUpgrade, far: OnUpgrade },
 }
 
 /// One connection and the requests on it.
 struct Exchange<'a> {
     shared: &'a Arc<Shared>,
-    /// Whom the source takes this for; none for a proxy.
+    /// The host that the source takes the broker for, or `None` on a proxy connection.
     host: Option<Destination>,
     kept: tokio::sync::Mutex<Kept>,
     after: Mutex<Option<After>>,
 }
 
-/// The connection on the other side, kept for the next request.
+/// The upstream connection, kept for the next request.
 struct Kept {
     dialled: Option<TcpStream>,
     open: Option<(Destination, SendRequest<Incoming>)>,
@@ -110,7 +111,7 @@ struct Kept {
 
 type Answer = Response<BoxBody<Bytes, hyper::Error>>;
 
-/// What a request gets that is not carried.
+/// The response to a request that is not forwarded.
 struct Failure {
     status: StatusCode,
     text: String,
@@ -126,7 +127,7 @@ impl Exchange<'_> {
             let mut response =
                 Response::new(Full::from(format!("portcullis: {text}\n")).map_err(|n| match n {}).boxed());
             *response.status_mut() = status;
-            // Nothing that follows a refused request is read.
+            // No request after a refused one is read.
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
             response
         })
@@ -153,14 +154,14 @@ impl Exchange<'_> {
         let switched = response.status() == StatusCode::SWITCHING_PROTOCOLS;
         match near {
             Some(near) if switched => self.then(After::Upgrade { near, far: hyper::upgrade::on(&mut response) }),
-            _ if switched => return Err(bad_gateway("the server switches to a protocol that nobody asked for")),
+            _ if switched => return Err(bad_gateway("the server switched to a protocol that was not requested")),
             _ => {}
         }
         strip(response.headers_mut(), switched);
         Ok(response.map(|body| body.boxed()))
     }
 
-    /// Whom the request is for. It may say so in two places, which must agree.
+    /// Returns the destination of a request. The request may name it in two places, which must agree.
     fn destination(&self, request: &Request<Incoming>) -> Result<Destination, Failure> {
         let target = request.uri();
         let mut hosts = request.headers().get_all(HOST).iter();
@@ -172,7 +173,7 @@ impl Exchange<'_> {
             None => None,
         };
         let Some(expected) = &self.host else {
-            // For a proxy the target counts (RFC 9112, section 3.2.2); the header is made from it.
+            // For a proxy the request target counts (RFC 9112, section 3.2.2); the `Host` header is made from it.
             return match (target.scheme_str(), target.authority()) {
                 (Some("http"), Some(authority)) => self.declared(authority.as_str(), Some(80)),
                 _ => Err(self.refuse_request(StatusCode::BAD_REQUEST, &Refusal::NoHost)),
@@ -190,7 +191,7 @@ impl Exchange<'_> {
         Ok(expected.clone())
     }
 
-    /// A destination that was written out, if it is declared.
+    /// Parses a destination, and returns it if it is declared.
     fn declared(&self, text: &str, default_port: Option<u16>) -> Result<Destination, Failure> {
         let destination = read(text, default_port);
         if let Some(destination) = destination.as_ref().filter(|to| self.shared.declared.contains(to)) {
@@ -213,7 +214,7 @@ impl Exchange<'_> {
         }
     }
 
-    /// Sends a request over the connection that is kept, or a new one.
+    /// Sends a request over the kept connection, or over a new one.
     async fn send(&self, to: &Destination, request: Request<Incoming>) -> Result<Response<Incoming>, Failure> {
         let mut kept = self.kept.lock().await;
         let usable = kept.open.take().filter(|(host, sender)| host == to && !sender.is_closed());
@@ -238,7 +239,7 @@ impl Exchange<'_> {
         let (sender, connection) =
             handshake(TokioIo::new(stream)).await.map_err(|error| bad_gateway(&error.to_string()))?;
         self.shared.spawn(async move {
-            // Whoever waits for a response hears of its errors.
+            // The caller that waits for a response receives its errors.
             let _ = connection.with_upgrades().await;
         });
         Ok(sender)
@@ -261,7 +262,7 @@ fn bad_gateway(text: &str) -> Failure {
     Failure { status: StatusCode::BAD_GATEWAY, text: text.to_owned() }
 }
 
-/// `host` or `host:port`.
+/// Parses `host` or `host:port`.
 fn read(text: &str, default_port: Option<u16>) -> Option<Destination> {
     text.parse().ok().or_else(|| Destination::new(text, default_port?))
 }
@@ -273,7 +274,7 @@ fn host_header(to: &Destination) -> HeaderValue {
     HeaderValue::from_str(text).unwrap_or(HeaderValue::from_static(""))
 }
 
-/// The words of the `Connection` headers.
+/// Returns the options in the `Connection` headers.
 fn connection_words(headers: &HeaderMap) -> Vec<String> {
     let values = headers.get_all(CONNECTION).iter().filter_map(|value| value.to_str().ok());
     values.flat_map(|value| value.split(',')).map(|word| word.trim().to_ascii_lowercase()).collect()
@@ -283,7 +284,7 @@ fn wants_upgrade(headers: &HeaderMap) -> bool {
     headers.contains_key(UPGRADE) && connection_words(headers).iter().any(|word| word == "upgrade")
 }
 
-/// Takes off what was meant for this connection alone.
+/// Removes the headers that concern only this connection.
 fn strip(headers: &mut HeaderMap, upgrade: bool) {
     let words = connection_words(headers);
     let named = words.iter().filter_map(|word| HeaderName::from_bytes(word.as_bytes()).ok());

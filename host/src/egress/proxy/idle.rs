@@ -1,4 +1,4 @@
-//! Connections that end when nothing passes through them.
+//! Idle timeouts: connections that end when no bytes pass through them.
 
 use std::io;
 use std::pin::Pin;
@@ -10,16 +10,16 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
-/// A stream whose bytes are noticed.
+/// A stream that notes when bytes pass through it.
 #[derive(Debug)]
 pub(super) struct Watched<S> {
     stream: S,
     begun: Instant,
-    /// When the last bytes passed, in milliseconds since `begun`.
+    /// When bytes last passed, in milliseconds since `begun`.
     last: Arc<AtomicU64>,
 }
 
-/// Watches a stream. The future ends when no byte was read or written for so long.
+/// Watches a stream. The returned future completes when no byte was read or written for the time `limit`.
 pub(super) fn watch<S>(stream: S, limit: Duration) -> (Watched<S>, impl Future<Output = ()>) {
     let (begun, last) = (Instant::now(), Arc::new(AtomicU64::new(0)));
     let watched = Watched { stream, begun, last: Arc::clone(&last) };

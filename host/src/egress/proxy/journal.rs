@@ -1,5 +1,5 @@
-//! What the ledger hears of a source's attempts to get out. The first of a kind is told at once; how often it was repeated is
-//! told later, so that a flood of attempts is a few records with large numbers.
+//! The ledger's records of a source's egress attempts. The first attempt of a kind is recorded at once, and its repeats
+//! later as a count, so that a flood of attempts takes few records with large numbers.
 
 use std::time::Duration;
 
@@ -13,10 +13,10 @@ use crate::name::SourceName;
 
 pub(in crate::egress) use crate::ledger::repeats::PAUSE;
 
-/// Bytes of a host that are shown: the longest that DNS knows.
+/// How many bytes of a host or a reason are shown: the length of the longest name in DNS.
 const MAX_SHOWN_BYTES: usize = 253;
 
-/// By which door.
+/// The service through which an attempt was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(in crate::egress) enum Via {
     Dns,
@@ -27,7 +27,7 @@ pub(in crate::egress) enum Via {
 }
 
 impl Via {
-    /// What is spoken on a port.
+    /// Returns the service that is assumed on a port.
     pub(in crate::egress) fn of(port: u16) -> Self {
         match port {
             80 => Self::Http,
@@ -47,10 +47,10 @@ impl Via {
     }
 }
 
-/// Why an attempt was refused. The texts follow "refused: ".
+/// Why an attempt was refused. The messages follow "refused: ".
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(in crate::egress) enum Refusal {
-    #[error("not declared; add it to `network` in the source's cell if that is meant")]
+    #[error("not declared; add it to `network` in the source's cell if that is intended")]
     NotDeclared,
     #[error("an address that stands for no declared name")]
     RawAddress,
@@ -72,7 +72,7 @@ pub(in crate::egress) enum Refusal {
     Address(EgressError),
 }
 
-/// Where attempts are told.
+/// Records a source's egress attempts.
 pub(in crate::egress) struct Journal {
     source: SourceName,
     record: Box<dyn Fn(Event) + Send + Sync>,
@@ -93,18 +93,18 @@ impl Journal {
         Self { source: source.clone(), record: Box::new(record), repeats: Repeats::default() }
     }
 
-    /// A connection was made.
+    /// Notes that a connection was made.
     pub(in crate::egress) fn allowed(&self, via: Via, to: &Destination) {
         self.tell_once(&Attempt { allowed: true, via, host: to.host().to_owned(), port: to.port(), why: None });
     }
 
-    /// A connection would have been allowed, and could not be made.
+    /// Notes that a connection was allowed but could not be made.
     pub(in crate::egress) fn failed(&self, via: Via, to: &Destination, error: &EgressError) {
         let why = Some(error.to_string());
         self.tell_once(&Attempt { allowed: true, via, host: to.host().to_owned(), port: to.port(), why });
     }
 
-    /// `host` is what was asked for, in the source's own words.
+    /// Notes that an attempt was refused. `host` is what was asked for, as the source wrote it.
     pub(in crate::egress) fn refused(&self, via: Via, host: &str, port: u16, why: &Refusal) {
         self.tell_once(&Attempt { allowed: false, via, host: shown(host), port, why: Some(shown(&why.to_string())) });
     }
@@ -115,12 +115,12 @@ impl Journal {
         }
     }
 
-    /// Tells what was only counted, after a pause, and says how long the next is to be.
+    /// Reports the counted repeats after a pause, and returns the length of the next pause.
     pub(in crate::egress) fn tell_and_pause(&self, pause: Duration) -> Duration {
         repeats::next_pause(pause, self.tell())
     }
 
-    /// Tells what was only counted, and starts anew. Whether there was nothing to tell.
+    /// Reports the counted repeats and starts anew. Returns true if there was nothing to report.
     pub(in crate::egress) fn tell(&self) -> bool {
         let report = self.repeats.report();
         for (attempt, repeats) in &report.repeated {
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn repeats_are_counted_and_told_later() {
+    fn repeats_are_counted_and_recorded_later() {
         let (journal, told) = journal();
         for _ in 0..1000 {
             journal.refused(Via::Dns, "evil.test", 53, &Refusal::NotDeclared);

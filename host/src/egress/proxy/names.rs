@@ -1,4 +1,5 @@
-//! The cell's resolver. It answers from the list alone: no question leaves the machine, so no name carries anything out.
+//! The cell's resolver. It answers from the declared names alone: no query leaves the machine, so no name can carry
+//! data out.
 
 use std::sync::Arc;
 
@@ -10,24 +11,24 @@ use tokio::net::UdpSocket;
 use super::journal::{Refusal, Via};
 use super::{ACCEPT_PAUSE, Declared, HEAD_TIMEOUT, Shared};
 
-/// The longest question: one name of 255 bytes, and options.
+/// The longest query, in bytes: one name of 255 bytes, and options.
 const MAX_QUERY_BYTES: usize = 1024;
 
-/// Seconds for which an answer holds. It holds as long as the cell.
+/// How long a client may cache an answer, in seconds. The answer is valid for as long as the cell lives.
 const TTL: u32 = 60;
 
-/// What is answered to a question.
+/// The reply to a query.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reply {
-    /// The message.
+    /// The DNS message.
     pub message: Vec<u8>,
-    /// The name, if there is no such name here.
+    /// The name that was asked for, if it is not declared.
     pub refused: Option<String>,
 }
 
 impl Declared {
-    /// Answers a question of DNS (RFC 1035): an address for a declared name, nothing for its other types, and that there is
-    /// no such name for every other one. None if the bytes are no question at all.
+    /// Answers a DNS query (RFC 1035): an address for a declared name, an empty answer for its other record types, and
+    /// "no such name" for every other name. Returns `None` if the bytes cannot be a query at all.
     #[must_use]
     pub fn answer(&self, query: &[u8]) -> Option<Reply> {
         let [first, second, flags, ..] = *query.first_chunk::<12>()?;
@@ -60,7 +61,7 @@ impl Declared {
 
 fn reply<'a>(id: u16, code: RCODE, fill: impl FnOnce(&mut Packet<'a>), refused: Option<String>) -> Option<Reply> {
     let mut packet = Packet::new_reply(id);
-    // Programs take an answer without recursion for one that they should ask elsewhere for.
+    // Without the recursion flag, programs would ask another resolver.
     packet
         .set_flags(PacketFlag::AUTHORITATIVE_ANSWER | PacketFlag::RECURSION_DESIRED | PacketFlag::RECURSION_AVAILABLE);
     *packet.rcode_mut() = code;
@@ -79,7 +80,7 @@ impl Shared {
     }
 }
 
-/// Answers datagrams for ever.
+/// Answers datagrams forever.
 pub(super) async fn serve(shared: Arc<Shared>, socket: UdpSocket) {
     let mut query = [0; MAX_QUERY_BYTES];
     loop {
@@ -88,13 +89,13 @@ pub(super) async fn serve(shared: Arc<Shared>, socket: UdpSocket) {
             continue;
         };
         if let Some(message) = query.get(..size).and_then(|query| shared.answer(query)) {
-            // Whoever went away meanwhile needs no answer.
+            // A client that went away meanwhile needs no answer.
             let _ = socket.send_to(&message, from).await;
         }
     }
 }
 
-/// Answers the questions of one connection, each with its length before it (RFC 7766).
+/// Answers the queries of one connection, each of which is preceded by its length (RFC 7766).
 pub(super) async fn serve_stream(shared: &Shared, mut stream: impl AsyncRead + AsyncWrite + Unpin) {
     while let Ok(Some(message)) = tokio::time::timeout(HEAD_TIMEOUT, one(shared, &mut stream)).await {
         let size = u16::try_from(message.len()).unwrap_or_default().to_be_bytes();
@@ -172,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_question_gets_no_answer() {
+    fn malformed_queries_get_an_error_or_no_answer() {
         let code = |bytes: &[u8]| declared().answer(bytes).map(|reply| Packet::parse(&reply.message).unwrap().rcode());
         let good = query(&[("api.test", TYPE::A)]);
         assert_eq!(code(&good[..11]), None);
@@ -185,7 +186,7 @@ mod tests {
         let mut update = good.clone();
         update[2] |= 5 << 3;
         assert_eq!(code(&update), Some(RCODE::NotImplemented));
-        // A name that points at itself.
+        // This name contains a compression pointer to itself.
         let looped = [&good[..12], &[0xc0, 12, 0, 1, 0, 1]].concat();
         assert_eq!(code(&looped), Some(RCODE::FormatError));
     }

@@ -20,7 +20,7 @@ use super::super::{Egress, Lookup, Reach};
 use super::journal::Journal;
 use super::{Declared, EgressProxy, Listeners};
 
-/// A proxy on loopback. The ports that the source sees are served on ports of the machine's choice.
+/// A proxy on loopback. The ports that the source sees are mapped to ports that the system chooses.
 struct Cell {
     proxy: EgressProxy,
     resolver: SocketAddr,
@@ -28,7 +28,7 @@ struct Cell {
     events: Arc<Mutex<Vec<Value>>>,
 }
 
-/// `host:port` → what its lookups answer in turn, the last one for ever.
+/// The answers to lookups of each `host:port`, in turn; the last one is repeated.
 struct World {
     answers: HashMap<String, Vec<Vec<SocketAddr>>>,
     asked: Mutex<Vec<String>>,
@@ -84,7 +84,7 @@ impl Cell {
         TcpStream::connect((address.into(), self.ports[&port])).await.unwrap()
     }
 
-    /// Connects as a program in the cell does that has looked the name up.
+    /// Connects as a program in the cell would after it has looked up the name.
     async fn connect(&self, name: &str, port: u16) -> TcpStream {
         let address = self.proxy.shared.declared.address_of(name).expect("the name is declared");
         self.connect_to(address, port).await
@@ -94,7 +94,7 @@ impl Cell {
         self.connect_to(Ipv4Addr::LOCALHOST, 3128).await
     }
 
-    /// The events so far, each as `allowed|refused via host:port why`.
+    /// Returns the events so far, each as `allowed|refused via host:port why`.
     fn events(&self) -> Vec<String> {
         let events = self.events.lock().unwrap();
         let shown = events.iter().map(|event| {
@@ -107,13 +107,13 @@ impl Cell {
     }
 }
 
-/// Says something and listens to the end.
+/// Sends a text and reads to the end of the stream.
 async fn say(mut stream: TcpStream, text: &str) -> String {
     stream.write_all(text.as_bytes()).await.unwrap();
     rest(&mut stream).await
 }
 
-/// What comes until the end of the stream; a reset is an end too.
+/// Reads to the end of the stream; a reset counts as an end.
 async fn rest(stream: &mut TcpStream) -> String {
     let mut bytes = Vec::new();
     let mut chunk = [0; 4096];
@@ -123,14 +123,14 @@ async fn rest(stream: &mut TcpStream) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// A server that keeps what it hears, and has an answer ready.
+/// A server that records what it receives and sends a prepared answer.
 struct Server {
     address: SocketAddr,
     heard: Arc<Mutex<Vec<String>>>,
 }
 
 impl Server {
-    /// Answers each request for as long as it is spoken to.
+    /// Starts a server that answers each request until the client leaves.
     async fn http() -> Self {
         Self::start(false, |head| {
             let head = String::from_utf8_lossy(head);
@@ -140,12 +140,12 @@ impl Server {
         .await
     }
 
-    /// Greets, then repeats what it hears.
+    /// Starts a server that sends a greeting and then echoes.
     async fn greeting() -> Self {
         Self::start(true, <[u8]>::to_vec).await
     }
 
-    /// Repeats what it hears.
+    /// Starts a server that echoes.
     async fn echo() -> Self {
         Self::start(false, <[u8]>::to_vec).await
     }

@@ -1,4 +1,4 @@
-//! One connection, carried to a declared destination.
+//! A connection that is forwarded to a declared destination.
 
 use std::sync::Arc;
 
@@ -9,14 +9,15 @@ use super::super::EgressError;
 use super::journal::{Refusal, Via};
 use super::{Destination, Shared, hello, http};
 
-/// Bytes held for each direction of a connection.
+/// The size of the buffer for each direction of a connection, in bytes.
 const BUFFER_BYTES: usize = 16 * 1024;
 
-/// Alert `access_denied`, fatal (RFC 8446, section 6.2), so that a refused handshake fails at once and says why.
+/// The TLS alert `access_denied`, fatal (RFC 8446, section 6.2), so that a refused handshake fails at once with a
+/// reason.
 const TLS_ACCESS_DENIED: [u8; 7] = [21, 3, 3, 0, 2, 2, 49];
 
-/// Carries a connection until either side ends it. What must be seen first depends on the port. `dialled` is a connection to
-/// the destination that was made already.
+/// Forwards a connection until either side ends it. Its port determines what the first bytes must be. `dialled` is a
+/// connection to the destination that was already made.
 pub(super) async fn forward<S>(shared: &Arc<Shared>, stream: S, to: Destination, dialled: Option<TcpStream>)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -45,21 +46,21 @@ where
         }
         Err(refusal) => {
             shared.journal.refused(Via::Tls, to.host(), to.port(), &refusal);
-            // It is refused whether or not it hears of it.
+            // The connection is refused even if the alert does not arrive.
             let _ = stream.write_all(&TLS_ACCESS_DENIED).await;
             let _ = stream.shutdown().await;
         }
     }
 }
 
-/// Passes bytes both ways, each way until its end.
+/// Copies bytes in both directions, each until its end.
 pub(super) async fn pour(mut near: impl AsyncRead + AsyncWrite + Unpin, mut far: impl AsyncRead + AsyncWrite + Unpin) {
-    // How it ended is between the two sides; what passed is not ours to know.
+    // How a connection ends is up to its two sides, and its content is not inspected.
     let _ = tokio::io::copy_bidirectional_with_sizes(&mut near, &mut far, BUFFER_BYTES, BUFFER_BYTES).await;
 }
 
 impl Shared {
-    /// Connects to a declared destination and records it.
+    /// Connects to a declared destination and records the attempt.
     pub(super) async fn dial(
         &self,
         via: Via,

@@ -1,4 +1,4 @@
-//! Names, connections and redirects, against servers on loopback.
+//! Name resolution, connections and redirects, against servers on loopback.
 
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
@@ -18,7 +18,8 @@ use url::Url;
 use super::super::testing::Names;
 use super::super::{Egress, EgressError, Outgoing, Reach};
 
-/// A server that answers `/to/STATUS/URL` with a redirect and everything else with what it was asked.
+/// Starts a server that answers `/to/STATUS/URL` with a redirect, and everything else with the request that it
+/// received.
 async fn server() -> (SocketAddr, Arc<Mutex<Vec<String>>>) {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let app = Router::new().fallback(answer).with_state(Arc::clone(&seen));
@@ -74,7 +75,7 @@ async fn a_name_is_looked_up_once_and_the_checked_address_is_the_one_that_is_use
     assert_eq!(names.asked.load(Ordering::SeqCst), 1, "checked and connected on one answer");
     drop(first.bytes().await.unwrap());
 
-    // The server has closed that connection, so the name is asked again, and now lies.
+    // The server has closed that connection, so the name is looked up again, and now resolves to a forbidden address.
     let second = client.send(request(Method::GET, &url)).await.unwrap_err();
     assert!(
         matches!(&second, EgressError::Refused { address: Some(ip), .. } if ip.to_string() == "169.254.169.254"),
@@ -168,7 +169,7 @@ async fn a_loop_ends() {
 }
 
 #[tokio::test]
-async fn nobody_listening_is_told_from_no_tls() {
+async fn a_refused_connection_is_distinguished_from_a_failed_handshake() {
     let unused = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = unused.local_addr().unwrap();
     drop(unused);

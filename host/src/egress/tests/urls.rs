@@ -1,4 +1,4 @@
-//! Every way to write an address that may not be reached.
+//! Every spelling of an address that may not be reached.
 
 use std::net::Ipv4Addr;
 
@@ -7,12 +7,12 @@ use url::Url;
 
 use super::super::{Reach, target};
 
-/// Whether the URL is refused, by the parser or by the guard.
+/// Reports whether the URL is refused, by the parser or by the check.
 fn refused(url: &str, reach: Reach) -> bool {
     Url::parse(url).map_or(true, |url| target::check(&url, reach).is_err())
 }
 
-/// Opened by `dangerous-allow-private`, refused without.
+/// Hosts that are refused unless `dangerous-allow-private` is set.
 const NEAR: &[&str] = &[
     // loopback, in every notation
     "127.0.0.1",
@@ -78,7 +78,7 @@ const NEAR: &[&str] = &[
     "[fd12:3456:789a::1]",
     "[fec0::1]",
     "[2001:470::5efe:10.0.0.1]",
-    // carriers
+    // shared carrier addresses
     "100.64.0.1",
     "100.127.255.255",
     "1681915905",
@@ -95,7 +95,7 @@ const NEAR: &[&str] = &[
     "[3fff::1]",
 ];
 
-/// Opened by nothing.
+/// Hosts that no setting allows.
 const NEVER: &[&str] = &[
     // metadata
     "169.254.169.254",
@@ -152,7 +152,7 @@ const NEVER: &[&str] = &[
     "[100::1]",
     "[5f00::1]",
     "[4000::1]",
-    // IPv4 in clothes that nobody wears on the open internet
+    // IPv4 addresses embedded in IPv6 forms that the open internet does not use
     "[::127.0.0.1]",
     "[::8.8.8.8]",
     "[::ffff:0:127.0.0.1]",
@@ -162,7 +162,7 @@ const NEVER: &[&str] = &[
     "[2002:808:808::1]",
     "[2001:0:7f00:1::]",
     "[2001:0:4136:e378:8000:63bf:3fff:fdd2]",
-    // no address at all
+    // invalid for other reasons: trailing dots, credentials, port 0, zones
     "localhost.",
     "example.com.",
     "a.localhost.",
@@ -228,7 +228,7 @@ fn near_addresses_need_the_opt_in() {
 }
 
 #[test]
-fn the_rest_is_opened_by_nothing() {
+fn other_addresses_are_refused_whatever_the_setting() {
     for host in NEVER {
         for reach in [Reach::Public, Reach::Private] {
             let url = format!("http://{host}/latest/meta-data");
@@ -266,18 +266,18 @@ fn a_refusal_names_host_address_reason_and_way_out() {
     assert_eq!(
         error("http://0x7f.1:3000/mcp?key=s3cret"),
         "connecting to `127.0.0.1` (127.0.0.1) is refused: it is a loopback address; \
-         if that is meant, set `dangerous-allow-private = true` in the source"
+         if that is intended, set `dangerous-allow-private = true` in the source"
     );
     assert_eq!(
         error("http://[::ffff:169.254.169.254]/"),
         "connecting to `[::ffff:a9fe:a9fe]` (::ffff:169.254.169.254) is refused: it is a cloud metadata address; \
-         no setting opens it"
+         no setting allows it"
     );
     let credentials = error("https://user:hunter2@example.com/mcp?key=s3cret");
     assert!(credentials.contains("`https://example.com/mcp`") && !credentials.contains("hunter2"), "{credentials}");
 }
 
-/// The spellings of one address that URL parsers accept.
+/// Returns the spellings of one address that URL parsers accept.
 fn spellings(address: Ipv4Addr) -> Vec<String> {
     let number = u32::from(address);
     let [a, b, c, d] = address.octets();
@@ -304,7 +304,7 @@ fn spellings(address: Ipv4Addr) -> Vec<String> {
     ]
 }
 
-/// The ranges again, as IANA lists them: written down apart from the code under test.
+/// The ranges again, as IANA lists them, written down independently of the code under test.
 const FORBIDDEN: &[(&str, u32)] = &[
     ("0.0.0.0", 8),
     ("10.0.0.0", 8),

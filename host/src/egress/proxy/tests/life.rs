@@ -1,4 +1,4 @@
-//! How connections end, and how many there can be.
+//! The end of connections, and the limit on their number.
 
 use super::super::MAX_CONNECTIONS;
 use super::*;
@@ -36,7 +36,7 @@ async fn tunnels_do_not_outlive_their_source() {
 }
 
 #[tokio::test]
-async fn a_dropped_outlet_ends_its_connections_and_tells_what_it_counted() {
+async fn a_dropped_proxy_ends_its_connections_and_records_what_it_counted() {
     let server = Server::echo().await;
     let world = World::of(&[("db.test:7000", server.address)]);
     let cell = Cell::open(&["db.test:7000"], &world, Reach::Private);
@@ -49,7 +49,7 @@ async fn a_dropped_outlet_ends_its_connections_and_tells_what_it_counted() {
 }
 
 #[tokio::test]
-async fn there_is_room_for_so_many_connections_and_no_more() {
+async fn connections_beyond_the_limit_are_refused() {
     let server = Server::echo().await;
     let world = World::of(&[("db.test:7000", server.address)]);
     let cell = Cell::open(&["db.test:7000"], &world, Reach::Private);
@@ -79,7 +79,7 @@ async fn a_connection_that_says_nothing_is_not_waited_for() {
 }
 
 #[tokio::test]
-async fn a_host_that_does_not_answer_is_told_as_that() {
+async fn a_host_that_does_not_answer_is_recorded_with_its_error() {
     let unused = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = unused.local_addr().unwrap();
     drop(unused);

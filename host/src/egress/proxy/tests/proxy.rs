@@ -1,4 +1,4 @@
-//! Programs that know proxies.
+//! Programs that support proxies.
 
 use super::*;
 

@@ -1,10 +1,10 @@
-//! Addresses, however they are come by.
+//! Forbidden addresses, however a source obtains them.
 
 use tokio::net::UdpSocket;
 
 use super::*;
 
-/// Addresses that a name may not lead to, and whether `dangerous-allow-private` opens them.
+/// Addresses that a name may not resolve to, and whether `dangerous-allow-private` allows them.
 const FORBIDDEN: &[(&str, bool)] = &[
     ("127.0.0.1:9", true),
     ("10.0.0.1:9", true),
@@ -38,7 +38,7 @@ async fn a_declared_name_that_leads_to_the_inside_is_refused() {
     for (address, opened) in FORBIDDEN {
         for (reach, refused) in [(Reach::Public, true), (Reach::Private, !opened)] {
             if !refused {
-                // Nobody listens there, or the machine next door does.
+                // An attempt could really connect: to this machine or to one nearby.
                 continue;
             }
             let good: SocketAddr = "192.0.0.9:9".parse().unwrap();
@@ -74,7 +74,7 @@ async fn what_was_not_declared_by_the_user_must_be_public_where_the_rest_may_be_
 }
 
 #[tokio::test]
-async fn a_declared_address_is_subject_to_the_same() {
+async fn a_declared_address_is_checked_as_a_name_is() {
     let world = World::of(&[]);
     let cell = Cell::open(&["10.0.0.1:7000", "169.254.169.254:7000"], &world, Reach::Public);
     for address in ["10.0.0.1:7000", "169.254.169.254:7000"] {
@@ -92,7 +92,7 @@ async fn a_declared_address_is_subject_to_the_same() {
 }
 
 #[tokio::test]
-async fn a_name_that_changes_its_mind_is_checked_again() {
+async fn a_name_that_resolves_differently_is_checked_again() {
     let server = Server::echo().await;
     let inside: SocketAddr = "169.254.169.254:7000".parse().unwrap();
     let world = World::in_turn([("api.test:7000", vec![vec![server.address], vec![inside]])]);
@@ -118,7 +118,7 @@ async fn an_address_without_a_name_is_refused() {
             assert!(told.ends_with(&format!("{address}:{port} an address that stands for no declared name")), "{told}");
         }
     }
-    // A declared name, on a port that is not.
+    // A declared name, with a port that is not declared.
     assert_eq!(rest(&mut cell.connect("api.test", 443).await).await, "");
     assert!(cell.events().pop().unwrap().starts_with("refused tls api.test:443 not declared"));
     assert!(server.heard().is_empty());
@@ -158,7 +158,7 @@ async fn a_name_that_carries_data_never_leaves_the_machine() {
 }
 
 #[test]
-fn a_cell_listens_where_its_source_could_knock() {
+fn a_cell_listens_on_declared_ports_and_on_common_ones() {
     let declared: Declared = ["db.test:5432", "api.test:443"].map(|text| text.parse().unwrap()).into_iter().collect();
     let wanted = Listeners::wanted(&declared);
     let shown: Vec<_> = wanted.iter().map(|listener| format!("{:?} {}", listener.protocol, listener.address)).collect();

@@ -1,4 +1,4 @@
-//! TLS by its server name.
+//! TLS connections, by their server names.
 
 use proptest::prelude::*;
 use rustls::pki_types::ServerName;
@@ -7,7 +7,7 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore};
 use super::super::{Hello, client_hello};
 use super::*;
 
-/// What a client says first.
+/// Returns the first bytes that a TLS client sends.
 fn hello(name: &'static str) -> Vec<u8> {
     let config = ClientConfig::builder().with_root_certificates(RootCertStore::empty()).with_no_client_auth();
     let mut client = ClientConnection::new(Arc::new(config), ServerName::try_from(name).unwrap()).unwrap();
@@ -77,8 +77,8 @@ fn a_handshake_in_many_records_is_one() {
 }
 
 #[test]
-fn a_handshake_over_the_limit_is_none() {
-    // A record header that announces a message of 16 MiB, and records without end.
+fn a_handshake_over_the_limit_is_refused() {
+    // A record header that announces a message of 16 MiB, followed by endless records.
     let mut bytes = vec![22, 3, 1, 0x40, 0, 1, 0xff, 0xff, 0xff];
     bytes.resize(5 + 0x4000, 0);
     bytes.extend_from_slice(&[22, 3, 1, 0x40, 0]);

@@ -1,4 +1,4 @@
-//! HTTP to a host that a program takes the broker for.
+//! HTTP from programs that take the broker for the host itself.
 
 use axum::body::Body;
 use axum::extract::Request;
@@ -94,7 +94,7 @@ async fn two_lengths_of_a_body_are_not_passed_on() {
     assert!(server.heard().iter().all(|text| !text.contains("evil.test") && !text.contains("hidden")), "{answer}");
 }
 
-/// A server that streams the body back, and says how it arrived.
+/// A server that streams the body back and reports how it arrived.
 async fn streaming(request: Request) -> Response {
     let length = request.headers().get("content-length").is_some();
     ([("x-length", if length { "known" } else { "chunked" })], Body::new(request.into_body())).into_response()
