@@ -1,10 +1,11 @@
-//! Components from registries, by the OCI distribution protocol (opencontainers/distribution-spec v1.1).
+//! Components from registries, fetched by the OCI distribution protocol (opencontainers/distribution-spec v1.1).
 //!
-//! A component is an artifact: a manifest with one layer, which is the `.wasm`. A reference leads to a manifest by its digest, or
-//! by a tag that the lock has pinned to one; the manifest leads to the layer by its digest. Both are checked against those while
-//! they are read, and again each time that they are taken from the store, so that it matters to nobody who serves them.
+//! A component is an artifact: a manifest with one layer, which is the `.wasm`. A reference leads to a manifest by its
+//! digest, or by a tag that the lock file has pinned to one; the manifest leads to the layer by its digest. The digests
+//! are checked while manifest and layer are downloaded, and again each time that they are taken from the store, so the
+//! server that delivers them need not be trusted.
 //!
-//! What was fetched is kept by digest in `components` of the data folder, and asked for only once.
+//! Downloads are kept by digest in `components` of the data folder, so each is downloaded only once.
 
 mod manifest;
 mod reference;
@@ -21,69 +22,69 @@ use crate::egress::EgressError;
 use manifest::Manifest;
 use registry::Registry;
 
-/// How long all of one component may take. The largest takes a minute at 10 Mbit/s.
+/// The timeout for each download. The largest component takes a minute at 10 Mbit/s.
 const DEADLINE: Duration = Duration::from_secs(10 * 60);
 
-/// The largest manifest, in bytes: what the specification tells registries to accept at least, and a thousand times what a
-/// component's has.
+/// The largest manifest, in bytes: the size that the specification requires registries to accept, and a thousand times
+/// what a component needs.
 const MAX_MANIFEST_BYTES: u64 = 4 << 20;
 
-/// Why there is no component. Each text names the address or the file.
+/// Why a component could not be fetched. Most messages name the address or the file.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OciError {
     /// The registry cannot be reached.
     #[error(transparent)]
     Egress(EgressError),
-    /// The registry leads to where nothing may be asked for.
+    /// The registry leads to an address that may not be reached.
     #[error("`{host}` is not asked: it is {what}, and only the registry itself may be near; {DOWNLOAD}")]
     Near {
-        /// Where it leads.
+        /// The host that the registry leads to.
         host: String,
-        /// What is wrong with that.
+        /// What the host's address is, such as "a private address".
         what: &'static str,
     },
-    /// The registry wants to know who asks.
+    /// The registry requires a login.
     #[error("`{url}` wants a login, and credentials are not sent to registries in this version; {DOWNLOAD}")]
     Login {
-        /// Without its query.
+        /// The URL without its query.
         url: String,
     },
-    /// The registry answered with something else than what was asked for.
+    /// The registry's response is not what was asked for.
     #[error("`{url}` {what}")]
     Answer {
-        /// Without its query.
+        /// The URL without its query.
         url: String,
-        /// What it did.
+        /// What the response was, as a verb phrase.
         what: String,
     },
-    /// The registry sent other bytes.
+    /// The registry sent bytes with another digest.
     #[error("`{url}` gave {found} instead of {wanted}")]
     Digest {
-        /// Without its query.
+        /// The URL without its query.
         url: String,
-        /// What came.
+        /// The digest of the bytes that were received.
         found: Digest,
-        /// What was asked for.
+        /// The digest that was asked for.
         wanted: Digest,
     },
-    /// What the reference leads to is something else.
+    /// The reference leads to something that is not a component.
     #[error("it is no component: {0}")]
     NoComponent(String),
-    /// A tag that nobody has pinned.
+    /// The reference has a tag that no accepted digest is pinned to.
     #[error(
         "what the tag stands for was not accepted yet: run `portcullis lock accept --components`, or write the digest"
     )]
     Unpinned,
-    /// What was fetched cannot be kept.
+    /// The download cannot be stored or read back.
     #[error("{path}: {error}")]
     Io {
         /// The file or folder.
         path: std::path::PathBuf,
-        /// What the system says.
+        /// The operating system's error.
         error: std::io::Error,
     },
-    /// It took too long.
+    /// The download took too long.
     #[error("it did not come within {} s", DEADLINE.as_secs())]
     Late,
 }
@@ -99,8 +100,8 @@ impl From<EgressError> for OciError {
     }
 }
 
-/// The bytes of the component whose manifest has this digest: from the store, else from the registry. Cancellation safe: what
-/// came whole is kept.
+/// Returns the bytes of the component whose manifest has this digest, from the store or else from the registry.
+/// Cancellation safe: completed downloads are kept.
 ///
 /// # Errors
 /// See [`OciError`].
@@ -117,7 +118,8 @@ pub(crate) async fn fetch(store: &Store, reference: &Reference, digest: Digest) 
     layer(store, reference, registry, &manifest).await
 }
 
-/// The digest of the manifest that the registry has now for the reference's tag. It and the component are in the store then.
+/// Returns the digest of the manifest that the registry has now for the reference's tag. The manifest and the component
+/// are then in the store.
 ///
 /// # Errors
 /// See [`OciError`].

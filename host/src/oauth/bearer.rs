@@ -1,4 +1,5 @@
-//! What a source's transport holds: the token to send, renewed in time, by one of all that want it.
+//! The bearer token that a source's transport sends. It is renewed in time, and only once for all requests that need
+//! it.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::sync::Arc;
@@ -17,29 +18,32 @@ use crate::limits::CLOSE_DEADLINE;
 use crate::name::SourceName;
 use crate::sync::{Mutex, MutexGuard};
 
-/// How long before its end a token is renewed, in seconds: a request must arrive while it holds, on clocks that disagree.
+/// How many seconds before its expiry a token is renewed: a request must arrive while the token is valid, on clocks
+/// that differ.
 const MARGIN: i64 = 30;
 
-/// How long a failed renewal is not tried again, so that many calls do not wait for a server that is away, one after another.
+/// How long a renewal is not retried after it failed, so that many calls do not wait one after another for a server
+/// that is down.
 const REST: Duration = Duration::from_secs(10);
 
-/// The login of one source, as its transport uses it.
+/// The login of one source, as the source's transport uses it.
 pub(crate) struct Bearer {
     source: SourceName,
     url: Url,
     logins: Logins,
     web: Web,
     held: Mutex<Held>,
-    /// Held by who renews.
+    /// Locked by the task that renews the login.
     turn: tokio::sync::Mutex<()>,
 }
 
 #[derive(Default)]
 struct Held {
-    /// Of the file that `login` was read from. It is another for every login, renewal and logout of any process.
+    /// Inode and modification time of the file from which `login` was read. They change with every login, renewal and
+    /// logout, by any process.
     stamp: Option<(u64, i64, i64)>,
     login: Option<Login>,
-    /// Why the last renewal failed, and until when none is tried.
+    /// Why the last renewal failed, and until when none is attempted.
     problem: Option<(String, Instant)>,
 }
 
@@ -50,7 +54,8 @@ impl std::fmt::Debug for Bearer {
 }
 
 impl Bearer {
-    /// For the source at `url`, whose authorization server may be as near as itself.
+    /// Creates the bearer for the source at `url`. Its authorization server may be reached with the same reach as the
+    /// source.
     pub(crate) fn new(
         source: &SourceName,
         url: &Url,
@@ -67,19 +72,19 @@ impl Bearer {
         }))
     }
 
-    /// The token to send, if somebody has logged in. Cancellation safe: a renewal that was begun goes on.
+    /// Returns the token to send, if somebody has logged in. Cancellation safe: a renewal that has begun continues.
     pub(crate) async fn token(self: &Arc<Self>) -> Option<SecretString> {
         let login = self.login()?;
         let expires = login.expires_at.is_some_and(|at| at - MARGIN <= Timestamp::now().as_second());
         if !expires || login.refresh.is_none() {
             return Some(login.access);
         }
-        // The old one may still be good, and if not the server says so.
+        // If the renewal fails, the old token may still be valid; if it is not, the server says so.
         Some(self.renew(&login.access).await.unwrap_or(login.access))
     }
 
-    /// What to send instead, once, after the server refused a request that carried `sent`. Takes note of what it wants where
-    /// there is nothing. Cancellation safe: a renewal that was begun goes on.
+    /// Returns the token with which to retry once, after the server refused a request that carried `sent`. If there is
+    /// none, stores the server's challenge for the next login. Cancellation safe: a renewal that has begun continues.
     pub(crate) async fn refused(
         self: &Arc<Self>,
         response: &Response,
@@ -89,7 +94,7 @@ impl Bearer {
         let known = self.login().map(|login| login.access);
         let other = known.filter(|known| sent.is_none_or(|sent| known.expose_secret() != sent.expose_secret()));
         let instead = match (response.status(), other, sent) {
-            // Somebody logged in, or renewed, meanwhile.
+            // Somebody logged in, or renewed the login, meanwhile.
             (_, Some(other), _) => Some(other),
             (StatusCode::UNAUTHORIZED, None, Some(sent)) => self.renew(sent).await,
             _ => None,
@@ -100,7 +105,7 @@ impl Bearer {
         instead
     }
 
-    /// What a person does about a refusal. None if it is none that a login helps against.
+    /// Returns what a person does about a refusal, or `None` if a login would not help.
     pub(crate) fn advice(&self, response: &Response) -> Option<String> {
         let challenge = Challenge::of(response.headers()).unwrap_or_default();
         if !wants_login(response.status(), &challenge) {
@@ -115,12 +120,12 @@ impl Bearer {
         Some(advice)
     }
 
-    /// Waits for a renewal that goes on, since what comes of it must be kept.
+    /// Waits up to [`CLOSE_DEADLINE`] for a renewal in progress, since its result must be stored.
     pub(crate) async fn settle(&self) {
         let _ = tokio::time::timeout(CLOSE_DEADLINE, self.turn.lock()).await;
     }
 
-    /// The login, read anew if the file is another.
+    /// Returns the login, reading the file again if it has changed.
     fn login(&self) -> Option<Login> {
         let stamp = self.stamp();
         let mut held = self.held();
@@ -128,7 +133,7 @@ impl Bearer {
             let read = self.logins.read(&self.source, &self.url).map(|record| record.login);
             let problem = match &read {
                 Err(error) => Some((error.to_string(), Instant::now())),
-                // Why there is none any more.
+                // This keeps the reason why the login ended.
                 Ok(None) => held.problem.take(),
                 Ok(Some(_)) => None,
             };
@@ -144,7 +149,8 @@ impl Bearer {
 
     async fn renew(self: &Arc<Self>, sent: &SecretString) -> Option<SecretString> {
         let (this, sent) = (Arc::clone(self), sent.clone());
-        // To its end whoever waits: a server that took the old refresh token gives the new one only here.
+        // The task runs to its end even if no caller waits: a server that accepted the old refresh token delivers the
+        // new one only in this response.
         let renewed = tokio::spawn(async move {
             let _turn = this.turn.lock().await;
             if this.held().problem.as_ref().is_some_and(|(_, until)| Instant::now() < *until) {
@@ -162,7 +168,7 @@ impl Bearer {
         renewed.await.ok().flatten()
     }
 
-    /// Renews the login that `sent` is from, unless another process has done so.
+    /// Renews the login that `sent` belongs to, unless another process has done so.
     async fn exchange(&self, sent: &SecretString) -> Result<SecretString, OAuthError> {
         let (logins, source) = (self.logins.clone(), self.source.clone());
         let lock = tokio::task::spawn_blocking(move || logins.lock(&source)).await;
@@ -187,7 +193,7 @@ impl Bearer {
             Ok(tokens) => login.renewed(tokens),
             Err(error) => {
                 if matches!(&error, OAuthError::Refused { code, .. } if code == "invalid_grant") {
-                    // It is over. The next login asks for what this one had.
+                    // The login has ended. The next one asks for the same scopes.
                     let scope = Some(login.scopes.join(" ")).filter(|scope| !scope.is_empty());
                     record.challenge.get_or_insert_default().scope = scope;
                     self.logins.write(&self.source, &record)?;
@@ -205,12 +211,12 @@ impl Bearer {
         Ok(access)
     }
 
-    /// Keeps what the server wants for the next login.
+    /// Stores the server's challenge for the next login.
     async fn note(&self, challenge: Challenge) {
         let (logins, source, url) = (self.logins.clone(), self.source.clone(), self.url.clone());
         let noted = tokio::task::spawn_blocking(move || {
             let _lock = logins.lock(&source)?;
-            // What cannot be read tells nothing, and a login replaces it.
+            // An unreadable record holds nothing of use, and a login replaces it.
             let mut record = logins.read(&source, &url).unwrap_or_else(|_| LoginRecord::new(&source, &url));
             if record.challenge.as_ref() == Some(&challenge) {
                 return Ok(());
@@ -218,7 +224,7 @@ impl Bearer {
             record.challenge = Some(challenge);
             logins.write(&source, &record)
         });
-        // The login asks the server again.
+        // A failure does little harm: the login asks the server for its challenge again.
         if let Ok(Err(error)) = noted.await {
             tracing::debug!(source = %self.source, %error, "what a server wants could not be noted");
         }
@@ -229,7 +235,7 @@ impl Bearer {
     }
 }
 
-/// Whether a refusal is one that a login helps against.
+/// Reports whether a login would help against a refusal.
 fn wants_login(status: StatusCode, challenge: &Challenge) -> bool {
     let scope = challenge.error.as_deref() == Some("insufficient_scope");
     status == StatusCode::UNAUTHORIZED || (status == StatusCode::FORBIDDEN && scope)

@@ -1,4 +1,5 @@
-//! Where the browser comes back to: one page on the loopback, for one login, for a bounded time (RFC 8252, section 7.3).
+//! The page to which the browser returns: a listener on loopback, for one login, for a limited time (RFC 8252, section
+//! 7.3).
 
 use std::convert::Infallible;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -20,27 +21,27 @@ use url::form_urlencoded;
 
 use super::OAuthError;
 
-/// How long a person may take to log in, with whatever their provider wants of them.
+/// How long a person may take to log in, including whatever their provider asks of them.
 const PATIENCE: Duration = Duration::from_secs(10 * 60);
 
-/// How long the head of a request may take: it comes from a browser on this machine.
+/// How long the head of a request may take to arrive: it comes from a browser on this machine.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Connections at once. Browsers open some ahead of use.
+/// How many connections may be open at once. Browsers open some before they need them.
 const MAX_CONNECTIONS: usize = 16;
 
-/// How long the last page may take to reach the browser.
+/// How long the delivery of the last page to the browser may take.
 const FAREWELL: Duration = Duration::from_secs(2);
 
 const PATH: &str = "/callback";
 
-/// A listener for one answer.
+/// A listener for the answer to one login.
 pub(crate) struct Callback {
     listener: TcpListener,
     address: SocketAddr,
 }
 
-/// What the authorization server had the browser bring, its `state` found to be ours.
+/// The parameters that the authorization server sent through the browser. Their `state` was found to match.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Arrival {
     pub(crate) code: Option<String>,
@@ -50,7 +51,7 @@ pub(crate) struct Arrival {
 }
 
 impl Callback {
-    /// Listens on 127.0.0.1, at this port or one that the system chooses.
+    /// Listens on 127.0.0.1, at the given port or at one that the system chooses.
     pub(crate) async fn bind(port: Option<u16>) -> Result<Self, OAuthError> {
         let bound = async {
             let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port.unwrap_or(0))).await?;
@@ -63,12 +64,13 @@ impl Callback {
         })
     }
 
-    /// Where the browser is to be sent.
+    /// Returns the redirect URI, to which the authorization server sends the browser back.
     pub(crate) fn redirect(&self) -> String {
         format!("http://{}{PATH}", self.address)
     }
 
-    /// Waits for the answer to the request that carried `state`. What carries another is turned away, and the wait goes on.
+    /// Waits for the answer to the request that carried `state`. An answer with another state is rejected, and the wait
+    /// continues.
     pub(crate) async fn wait(self, state: &str) -> Result<Arrival, OAuthError> {
         let mut connections = JoinSet::new();
         let (found, mut arrivals) = mpsc::channel(1);
@@ -86,7 +88,7 @@ impl Callback {
         });
         let arrived = arrived.await.map_err(|_| OAuthError::Abandoned(PATIENCE.as_secs()))?;
         drop(self.listener);
-        // Without it the person would see a broken page.
+        // Otherwise the person would see a broken page.
         let _ = tokio::time::timeout(FAREWELL, async { while connections.join_next().await.is_some() {} }).await;
         Ok(arrived)
     }
@@ -105,7 +107,7 @@ async fn serve(page: Arc<Page>, stream: TcpStream) {
     });
     let builder =
         http1::Builder::new().timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT).keep_alive(false).to_owned();
-    // A browser that goes away has been told already, or comes again.
+    // A browser that disconnects has received its page, or comes back.
     let _ = builder.serve_connection(TokioIo::new(stream), service).await;
 }
 
@@ -126,7 +128,7 @@ impl Page {
     }
 }
 
-/// The parameters, if they are for the request that carried `state`. None also if one is given twice.
+/// Returns the parameters, if they belong to the request that carried `state` and none is given twice.
 fn read(query: &str, state: &str) -> Option<Arrival> {
     let mut arrival = Arrival::default();
     let mut given = None;
@@ -152,7 +154,7 @@ fn page(status: StatusCode, text: &'static str) -> Response<Full<Bytes>> {
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
     headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static("default-src 'none'"));
-    // The address of this page holds the code.
+    // The URL of this page contains the code.
     headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
     response
 }

@@ -1,49 +1,49 @@
-//! Why a login, or its renewal, failed.
+//! Errors of logins and their renewals.
 
 use crate::egress::EgressError;
 use crate::secret::SecretError;
 
-/// Why a login, or its renewal, failed. No text holds a code, a token or a secret.
+/// Why a login, or its renewal, failed. No message contains a code, a token or a secret.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OAuthError {
-    /// The source is none that a person logs in to.
+    /// The source does not support the login, or something on this machine prevented it.
     #[error("{0}")]
     Source(String),
-    /// A server was not reached, or may not be.
+    /// A server could not be reached, or may not be.
     #[error(transparent)]
     Egress(#[from] EgressError),
-    /// A server answered with something that is no answer.
+    /// A server's response is not valid.
     #[error("`{url}` {what}")]
     Answer {
-        /// Without its query.
+        /// The URL without its query.
         url: String,
-        /// What it did.
+        /// What the response was, as a verb phrase.
         what: String,
     },
-    /// What a server says of itself cannot be relied on.
+    /// A server's metadata cannot be relied on.
     #[error("`{url}` says {what}")]
     Metadata {
-        /// Where it says so.
+        /// The URL of the metadata.
         url: String,
-        /// What is wrong with it.
+        /// What is wrong with the metadata.
         what: String,
     },
-    /// The authorization server said no, by one of OAuth's codes.
+    /// The authorization server refused with one of OAuth's error codes.
     #[error("the authorization server refused: {code}{}", .why.as_ref().map(|why| format!(" ({why})")).unwrap_or_default())]
     Refused {
-        /// Such as `access_denied` or `invalid_grant`.
+        /// The error code, such as `access_denied` or `invalid_grant`.
         code: String,
-        /// In its own words.
+        /// The server's description of the error.
         why: Option<String>,
     },
-    /// The answer that the browser brought is not for this login.
+    /// The answer that the browser brought does not belong to this login, or has no code.
     #[error("{0}; the login is given up: start it again")]
     Callback(String),
-    /// Nobody came back from the browser.
+    /// No answer came from the browser in time; the value is the timeout in seconds.
     #[error("nobody came back from the browser within {0} s: start the login again")]
     Abandoned(u64),
-    /// What is kept cannot be read or written.
+    /// The stored login cannot be read or written.
     #[error(transparent)]
     Store(#[from] SecretError),
 }

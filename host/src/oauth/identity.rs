@@ -1,4 +1,5 @@
-//! Who we are to an authorization server: configured, described by a document of ours, or registered anew (RFC 7591).
+//! The client's identity at an authorization server: configured, described by a published document, or newly registered
+//! (RFC 7591).
 
 use reqwest::StatusCode;
 use secrecy::SecretString;
@@ -11,10 +12,10 @@ use super::token::refused;
 use super::web::parse;
 use super::{OAuthError, Web};
 
-/// What a person sees who is asked whether this client may.
+/// The name of the client, which a person sees when asked for consent.
 const CLIENT_NAME: &str = "Portcullis";
 
-/// A client of one authorization server.
+/// A client's identity at one authorization server.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Identity {
     pub(crate) id: String,
@@ -23,16 +24,16 @@ pub(crate) struct Identity {
     pub(crate) method: Method,
 }
 
-/// How a client proves itself at the token endpoint.
+/// How a client authenticates at the token endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Method {
-    /// It has nothing to prove it with.
+    /// It has no secret to authenticate with.
     #[serde(rename = "none")]
     None,
     /// By an `Authorization` header.
     #[serde(rename = "client_secret_basic")]
     Basic,
-    /// In the body.
+    /// By parameters in the request body.
     #[serde(rename = "client_secret_post")]
     Post,
 }
@@ -46,7 +47,7 @@ impl Method {
         }
     }
 
-    /// The first of `wanted` that the server takes. One that does not say takes them all.
+    /// Returns the first of `wanted` that the server supports. A server that does not list its methods supports all.
     fn choose(server: &Server, wanted: &[Self]) -> Result<Self, OAuthError> {
         let takes = |method: &&Self| match &server.methods {
             Some(methods) => methods.iter().any(|name| name == method.name()),
@@ -59,16 +60,16 @@ impl Method {
     }
 }
 
-/// What is configured of a client.
+/// The configured parts of a client's identity.
 #[derive(Debug, Default)]
 pub(crate) struct Known {
-    /// Registered by hand, with its secret if it has one.
+    /// The client's ID, if it was registered by hand, and its secret, if it has one.
     pub(crate) client: Option<(String, Option<SecretString>)>,
-    /// Where a client id metadata document is published.
+    /// The URL of a published client ID metadata document.
     pub(crate) document: Option<Url>,
 }
 
-/// Our identity at `server`, found in the order of MCP's "Client Registration Approaches".
+/// Returns the identity to use at `server`, chosen in the order of MCP's "Client Registration Approaches".
 pub(crate) async fn identity(
     web: &Web,
     server: &Server,
@@ -78,7 +79,7 @@ pub(crate) async fn identity(
 ) -> Result<Identity, OAuthError> {
     if let Some((id, secret)) = known.client {
         let wanted: &[_] = if secret.is_some() { &[Method::Basic, Method::Post] } else { &[Method::None] };
-        // A server that knows the client takes it without a secret, whatever it says of others.
+        // A server that knows the client accepts it without a secret, whatever its metadata says about other clients.
         let method =
             Method::choose(server, wanted).or_else(|error| secret.is_none().then_some(Method::None).ok_or(error));
         return Ok(Identity { id, secret, method: method? });
@@ -137,12 +138,12 @@ async fn register(
         return Err(refused(endpoint, status, &text, &[]));
     }
     let registered: Registered = parse(endpoint, &text)?;
-    // Some send an empty secret to a client that has none.
+    // Some servers send an empty secret to a client that has none.
     let secret = registered.client_secret.filter(|secret| !secrecy::ExposeSecret::expose_secret(secret).is_empty());
     let given = [Method::None, Method::Basic, Method::Post];
     let given =
         given.into_iter().find(|method| registered.token_endpoint_auth_method.as_deref() == Some(method.name()));
-    // What the server has settled on counts; a method that needs a secret is none without one.
+    // The method that the server decided on counts, but a method that needs a secret becomes `None` without one.
     let method = given.unwrap_or(method);
     let method = if secret.is_none() { Method::None } else { method };
     Ok(Identity { id: registered.client_id, secret, method })

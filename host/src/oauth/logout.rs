@@ -1,4 +1,5 @@
-//! The end of a login: forgotten here, and taken back at the server that issued it, where that offers it (RFC 7009).
+//! Logout: the login is forgotten here, and its tokens are revoked at the server that issued them, if it supports that
+//! (RFC 7009).
 
 use url::Url;
 
@@ -8,29 +9,29 @@ use crate::config::{Config, Endpoint};
 use crate::egress::Reach;
 use crate::name::SourceName;
 
-/// What became of the tokens of a login that was forgotten.
+/// What happened to the tokens of a login that was forgotten.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LoggedOut {
-    /// The server has taken them back.
+    /// The server has revoked them.
     Revoked,
-    /// The server does not offer to take them back: they stay good until they expire.
+    /// The server does not support revocation: the tokens stay valid until they expire.
     NotOffered,
-    /// They may stay good until they expire, for this reason.
+    /// The tokens may stay valid until they expire, for this reason.
     NotRevoked(String),
 }
 
-/// Forgets the login of a source, which need not be configured any more, and then has its server take the tokens back. None if
-/// there was none.
+/// Forgets the login of a source, and then asks its server to revoke the tokens. The source need not be configured any
+/// more. Returns `None` if there was no login.
 ///
-/// Dropping the future may leave the tokens good at the server; here they are forgotten first.
+/// Dropping the future may leave the tokens valid at the server; here they are forgotten first.
 ///
 /// # Errors
-/// If the data folder cannot be used. A server that does not take tokens back is no error.
+/// [`OAuthError`] if the data folder cannot be used. A server that does not revoke the tokens is not an error.
 pub async fn logout(config: &Config, source: &SourceName) -> Result<Option<LoggedOut>, OAuthError> {
     let (logins, name) = (Logins::new(&config.data_dir), source.clone());
     let forgotten = tokio::task::spawn_blocking(move || logins.forget(&name)).await;
-    // Only a panic or the end of the runtime ends it early.
+    // Only a panic or the shutdown of the runtime ends the task early.
     let forgotten = forgotten.map_err(|error| OAuthError::Source(error.to_string()))??;
     let Some(record) = forgotten else { return Ok(None) };
     let Some((url, login)) = record else {
@@ -48,7 +49,7 @@ pub async fn logout(config: &Config, source: &SourceName) -> Result<Option<Logge
     }))
 }
 
-/// The one that lasts first: most servers take the other back with it.
+/// Revokes the refresh token first, since it lasts longer: most servers revoke the access token with it.
 async fn revoke(url: &str, reach: Reach, endpoint: &str, login: &Login) -> Result<(), OAuthError> {
     let url = Url::parse(url).map_err(|error| OAuthError::Source(error.to_string()))?;
     let web = Web::new(&url, reach)?;

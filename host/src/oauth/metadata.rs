@@ -1,5 +1,5 @@
-//! Who issues tokens for a source, and how: protected resource metadata (RFC 9728) and authorization server metadata (RFC 8414,
-//! OpenID Connect Discovery).
+//! Metadata about who issues tokens for a source, and how: protected resource metadata (RFC 9728) and authorization
+//! server metadata (RFC 8414, OpenID Connect Discovery).
 
 use serde::Deserialize;
 use url::Url;
@@ -8,33 +8,33 @@ use super::{OAuthError, Web};
 use crate::egress::shown;
 use crate::visible::visible;
 
-/// What a source says of itself.
+/// A source's description of itself.
 #[derive(Debug)]
 pub(crate) struct Resource {
-    /// Its identifier, exactly as published: what a token is asked for (RFC 8707).
+    /// The resource identifier, exactly as published: a token is requested for it (RFC 8707).
     pub(crate) id: String,
-    /// Who issues tokens for it.
+    /// The authorization server that issues tokens for the source.
     pub(crate) issuer: String,
-    /// All scopes that it knows.
+    /// All scopes that the source lists.
     pub(crate) scopes: Vec<String>,
 }
 
-/// An authorization server.
+/// An authorization server's description of itself.
 #[derive(Debug)]
 pub(crate) struct Server {
-    /// Exactly as published.
+    /// The issuer identifier, exactly as published.
     pub(crate) issuer: String,
     pub(crate) authorization: Url,
     pub(crate) token: Url,
     pub(crate) registration: Option<Url>,
-    /// Where tokens are taken back (RFC 7009).
+    /// The endpoint that revokes tokens (RFC 7009).
     pub(crate) revocation: Option<Url>,
     pub(crate) scopes: Vec<String>,
-    /// How clients prove themselves at the token endpoint; None where it does not say.
+    /// How clients may authenticate at the token endpoint; `None` if the server does not say.
     pub(crate) methods: Option<Vec<String>>,
-    /// Whether it names itself when it sends the person back (RFC 9207).
+    /// True if the server names itself when it sends the browser back (RFC 9207).
     pub(crate) names_itself: bool,
-    /// Whether it takes the URL of a document for a client id.
+    /// True if the server accepts the URL of a metadata document as a client ID.
     pub(crate) takes_documents: bool,
 }
 
@@ -67,8 +67,9 @@ struct RawServer {
     client_id_metadata_document_supported: bool,
 }
 
-/// What the source at `url` says of itself, at the place that its challenge named or else at the well-known ones. `issuer`, if
-/// it is configured, must be among those that it names. None if it says nothing.
+/// Returns the source's description of itself, from the URL that its challenge named or else from the well-known ones.
+/// If `issuer` is configured, it must be among the authorization servers that the source names. Returns `None` if the
+/// source has no description.
 pub(crate) async fn resource(
     web: &Web,
     url: &Url,
@@ -119,14 +120,15 @@ fn checked_resource(
     Ok(Resource { id: raw.resource, issuer, scopes: raw.scopes_supported })
 }
 
-/// Whether a token for the resource `id` is one for the server at `url`: the same, or above it on the same origin.
+/// Reports whether a token for the resource `id` is valid for the server at `url`: `id` must be the same URL, or a
+/// parent of it on the same origin.
 fn covers(id: &Url, url: &Url) -> bool {
     let above = id.path().trim_end_matches('/');
     let below = url.path().strip_prefix(above).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
     id.fragment().is_none() && id.origin() == url.origin() && below
 }
 
-/// What the authorization server `issuer` says of itself.
+/// Returns the description that the authorization server `issuer` gives of itself.
 pub(crate) async fn server(web: &Web, issuer: &str) -> Result<Server, OAuthError> {
     let base = web.url(issuer, issuer)?;
     for place in server_places(&base) {
@@ -164,13 +166,15 @@ fn checked_server(web: &Web, issuer: &str, place: &Url, raw: RawServer) -> Resul
     })
 }
 
-/// Compared as text. But an origin alone may end in a slash or not: many libraries add one, and it can mean nothing else.
+/// Compares two issuers as text, except that a bare origin may or may not end in a slash: many libraries add one, and
+/// both mean the same.
 fn same_issuer(one: &str, other: &str) -> bool {
     let bare = |text: &str| Url::parse(text).is_ok_and(|url| url.path() == "/" && url.query().is_none());
     one == other || (bare(one) && bare(other) && one.trim_end_matches('/') == other.trim_end_matches('/'))
 }
 
-/// RFC 9728, section 3.1: between host and path, then at the root.
+/// Returns the well-known URLs of a document (RFC 9728, section 3.1): with the path inserted after it, then at the
+/// root.
 fn well_known(url: &Url, document: &str) -> Vec<Url> {
     let path = url.path().trim_end_matches('/');
     let mut places = vec![at(url, &format!("/.well-known/{document}{path}"))];
@@ -180,7 +184,8 @@ fn well_known(url: &Url, document: &str) -> Vec<Url> {
     places
 }
 
-/// The order of MCP's "Authorization Server Metadata Discovery".
+/// Returns the URLs of an authorization server's metadata, in the order of MCP's "Authorization Server Metadata
+/// Discovery".
 fn server_places(issuer: &Url) -> Vec<Url> {
     let path = issuer.path().trim_end_matches('/');
     let mut places = vec![

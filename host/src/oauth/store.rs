@@ -1,7 +1,7 @@
-//! What came of logins, kept sealed in the data folder: `logins/SOURCE.login`, under the key `logins/key`.
+//! The store of logins, sealed in the data folder: `logins/SOURCE.login`, encrypted with the key `logins/key`.
 //!
-//! The key lies beside what it seals. That keeps tokens out of backups, searches and mistakes that take one file; whoever can
-//! read all of the user's files can read them.
+//! The key lies beside the files that it protects. This keeps tokens out of backups, searches and accidents that take a
+//! single file; whoever can read all of the user's files can read the tokens.
 
 use std::io::Read as _;
 use std::os::unix::fs::DirBuilderExt as _;
@@ -20,44 +20,44 @@ use crate::private;
 use crate::seal::Seal;
 use crate::secret::{SecretError, io, open_private};
 
-/// The folder in the data folder.
+/// The folder of logins, in the data folder.
 const FOLDER: &str = "logins";
 
-/// The largest file that is read, in bytes: tokens of 12 KiB, secrets and URLs, sealed and in base64.
+/// How much of a file is read at most, in bytes: it holds tokens of 12 KiB, secrets and URLs, sealed and in base64.
 const MAX_FILE_BYTES: u64 = 256 * 1024;
 
 const KEY_BYTES: usize = 32;
 
-/// The logins of one data folder. Nothing is kept in memory: another process may log in, renew or log out at any time.
+/// The logins of one data folder. None is kept in memory: another process may log in, renew or log out at any time.
 #[derive(Debug, Clone)]
 pub(crate) struct Logins {
     folder: PathBuf,
 }
 
-/// What is known of one source.
+/// What is stored about one source.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct LoginRecord {
     source: String,
     url: String,
-    /// What the source asked for last, and did not get.
+    /// The last challenge of the source that could not be met.
     pub(crate) challenge: Option<Challenge>,
     pub(crate) login: Option<Login>,
 }
 
 impl LoginRecord {
-    /// Of a source that nothing is known of.
+    /// Creates the empty record of a source.
     pub(crate) fn new(source: &SourceName, url: &Url) -> Self {
         Self { source: source.to_string(), url: url.to_string(), challenge: None, login: None }
     }
 }
 
-/// A login: tokens, and all that it takes to renew them. `Debug` shows none of them.
+/// A login: the tokens, and everything that is needed to renew them. `Debug` shows no secrets.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Login {
     pub(crate) issuer: String,
-    /// Where tokens are renewed.
+    /// The endpoint that renews tokens.
     pub(crate) endpoint: String,
-    /// Where they are taken back; None where the server does not offer it.
+    /// The endpoint that revokes tokens; `None` if the server does not support it.
     #[serde(default)]
     pub(crate) revocation: Option<String>,
     pub(crate) client: Identity,
@@ -67,12 +67,13 @@ pub(crate) struct Login {
     pub(crate) access: SecretString,
     #[serde(serialize_with = "exposed")]
     pub(crate) refresh: Option<SecretString>,
-    /// In Unix seconds.
+    /// When the access token expires, in seconds since the Unix epoch; `None` if the server did not say.
     pub(crate) expires_at: Option<i64>,
 }
 
 impl Login {
-    /// The same with other tokens. One that does not come anew stays (OAuth 2.1, section 4.3.2).
+    /// Returns the login with other tokens. If the server sent no new refresh token, the old one stays (OAuth 2.1,
+    /// section 4.3.2).
     pub(crate) fn renewed(self, tokens: Tokens) -> Self {
         Self {
             access: tokens.access,
@@ -89,7 +90,8 @@ impl Logins {
         Self { folder: data_dir.join(FOLDER) }
     }
 
-    /// What is known of a source at this very URL. Empty for another URL: what was given for one server is not sent to another.
+    /// Returns the record of a source at exactly this URL. It is empty for another URL: tokens of one server are not
+    /// sent to another.
     pub(crate) fn read(&self, source: &SourceName, url: &Url) -> Result<LoginRecord, SecretError> {
         let kept = self.kept(source)?.filter(|record| record.url == url.as_str());
         Ok(kept.unwrap_or_else(|| LoginRecord::new(source, url)))
@@ -107,7 +109,7 @@ impl Logins {
         record.map(Some).ok_or_else(|| SecretError::Login(path.display().to_string(), source.to_string()))
     }
 
-    /// Keeps a record in place of what was known. The caller holds [`Logins::lock`].
+    /// Stores a record in place of the previous one. The caller holds [`Logins::lock`].
     pub(crate) fn write(&self, source: &SourceName, record: &LoginRecord) -> Result<(), SecretError> {
         let path = self.file(source);
         let json = serde_json::to_vec(record).map(Zeroizing::new).map_err(|error| io(&path, error.into()))?;
@@ -118,8 +120,8 @@ impl Logins {
         Ok(private::replace(&path, sealed.as_bytes())?)
     }
 
-    /// Forgets what is known of a source. None if there was no login; of one that cannot be read, which may be one, nothing but
-    /// that it was there. Else the URL of the source, and the login.
+    /// Forgets a source and returns its URL and login. Returns `None` if there was no login, and `Some(None)` if the
+    /// record could not be read and may have contained one.
     pub(crate) fn forget(&self, source: &SourceName) -> Result<Option<Option<(String, Login)>>, SecretError> {
         let path = self.file(source);
         if open_private(&path)?.is_none() {
@@ -138,8 +140,9 @@ impl Logins {
         }
     }
 
-    /// Held while a record is renewed, so that of several brokers one uses a refresh token that can be used once. Blocks as long
-    /// as another holds it, which is the time that a renewal may take.
+    /// Locks the record of a source. The lock is held during a renewal, so that only one of several brokers uses a
+    /// refresh token that can be used once. Blocks while another process holds it, at most for the duration of a
+    /// renewal.
     pub(crate) fn lock(&self, source: &SourceName) -> Result<std::fs::File, SecretError> {
         let create = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.folder);
         create.map_err(|error| io(&self.folder, error))?;
@@ -157,7 +160,7 @@ impl Logins {
     }
 
     fn key_or_new(&self) -> Result<Zeroizing<[u8; KEY_BYTES]>, SecretError> {
-        // One lock for all sources: two that log in for the first time at once make one key.
+        // One lock covers all sources: two first logins at the same time create one key.
         let path = self.folder.join("key");
         let _lock = private::lock(&self.folder.join("key.lock"))?;
         if let Some(key) = self.key()? {
@@ -170,7 +173,7 @@ impl Logins {
     }
 }
 
-/// For the sealed file alone.
+/// Serialises a secret; for the sealed file only.
 pub(crate) fn exposed<S: Serializer>(secret: &Option<SecretString>, to: S) -> Result<S::Ok, S::Error> {
     secret.as_ref().map(|secret| secret.expose_secret()).serialize(to)
 }

@@ -107,7 +107,7 @@ async fn a_login_is_sealed_private_and_for_one_address() {
     assert!(!format!("{record:?}").contains("s3cret"));
     assert!(logins.read(&web(), &url("/other")).unwrap().login.is_none());
 
-    // Under the name of another source it opens nothing.
+    // Copied to the name of another source, the file is rejected.
     std::fs::copy(folder.join("web.login"), folder.join("other.login")).unwrap();
     assert!(logins.read(&"other".parse().unwrap(), &url("/mcp")).is_err());
     std::fs::set_permissions(folder.join("key"), std::fs::Permissions::from_mode(0o644)).unwrap();

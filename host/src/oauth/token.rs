@@ -16,20 +16,20 @@ use super::web::{answered, parse};
 use super::{OAuthError, Web};
 use crate::visible::visible;
 
-/// The longest token that is taken, in bytes: it travels in a header, and servers take heads of 8 to 16 KiB.
+/// The longest token that is accepted, in bytes: it travels in a header, and servers accept heads of 8 to 16 KiB.
 const MAX_TOKEN_BYTES: usize = 12 * 1024;
 
-/// How much of a server's own words is repeated, in characters.
+/// How much of a server's own text is repeated, in characters.
 const MAX_WORDS: usize = 200;
 
-/// What a token endpoint gives.
+/// The tokens from a token endpoint.
 #[derive(Debug)]
 pub(crate) struct Tokens {
     pub(crate) access: SecretString,
     pub(crate) refresh: Option<SecretString>,
-    /// In Unix seconds; None where the server does not say.
+    /// When the access token expires, in seconds since the Unix epoch; `None` if the server does not say.
     pub(crate) expires_at: Option<i64>,
-    /// What was granted, where it differs from what was asked for.
+    /// The granted scopes, if the server lists them; it must if they differ from those that were requested.
     pub(crate) scopes: Option<Vec<String>>,
 }
 
@@ -42,10 +42,11 @@ struct RawTokens {
     scope: Option<String>,
 }
 
-/// Exchanges what `form` holds for tokens.
+/// Requests tokens with the parameters in `form`.
 ///
 /// # Errors
-/// [`OAuthError::Refused`] with OAuth's own code; and whatever a server can do wrong.
+/// [`OAuthError::Refused`] with OAuth's error code; others if the server cannot be reached or its response is not
+/// valid.
 pub(crate) async fn ask(
     web: &Web,
     endpoint: &Url,
@@ -79,7 +80,7 @@ pub(crate) async fn ask(
     })
 }
 
-/// Has a server take a token back (RFC 7009), which says nothing of whether it was still good.
+/// Asks a server to revoke a token (RFC 7009). Success does not mean that the token was still valid.
 ///
 /// # Errors
 /// As for [`ask`].
@@ -94,7 +95,7 @@ pub(crate) async fn revoke(
     send(web, endpoint, client, &form).await.map(drop)
 }
 
-/// Posts a form as this client, and gives the answer of a server that took it.
+/// Posts a form as this client, and returns the body of a successful response.
 async fn send(web: &Web, endpoint: &Url, client: &Identity, form: &[(&str, &str)]) -> Result<Bytes, OAuthError> {
     let secret = client.secret.as_ref().map(|secret| secret.expose_secret());
     let id = ("client_id", client.id.as_str());
@@ -112,12 +113,12 @@ async fn send(web: &Web, endpoint: &Url, client: &Identity, form: &[(&str, &str)
     Ok(text)
 }
 
-/// Some servers write the number as text.
+/// Parses a number of seconds, which some servers write as text.
 fn seconds(value: &serde_json::Value) -> Option<i64> {
     value.as_i64().or_else(|| value.as_str()?.parse().ok()).filter(|seconds| *seconds >= 0)
 }
 
-/// RFC 6749, section 2.3.1: both are form-encoded first.
+/// Returns the header of basic authentication. Both values are form-encoded first (RFC 6749, section 2.3.1).
 fn basic(endpoint: &Url, id: &str, secret: &str) -> Result<HeaderValue, OAuthError> {
     let encoded = |text: &str| byte_serialize(text.as_bytes()).collect::<String>();
     let pair = STANDARD.encode(format!("{}:{}", encoded(id), encoded(secret)));
@@ -127,7 +128,7 @@ fn basic(endpoint: &Url, id: &str, secret: &str) -> Result<HeaderValue, OAuthErr
     Ok(value)
 }
 
-/// The error that an endpoint gave (OAuth 2.1, section 3.2.4), unless it repeats something of what it was `sent`.
+/// Returns the error that an endpoint sent (OAuth 2.1, section 3.2.4), without any text that repeats a value of `sent`.
 pub(crate) fn refused(endpoint: &Url, status: StatusCode, text: &[u8], sent: &[&str]) -> OAuthError {
     #[derive(Deserialize)]
     struct TokenResponse {

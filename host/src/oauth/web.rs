@@ -1,4 +1,4 @@
-//! Requests to servers that nobody configured: each with a deadline, each answer with a bound.
+//! Requests to servers that the user did not configure: each has a deadline, and each response a size limit.
 
 use std::time::Duration;
 
@@ -11,33 +11,34 @@ use url::Url;
 use super::OAuthError;
 use crate::egress::{Egress, EgressError, HttpClient, Outgoing, Reach, shown};
 
-/// How long a server may take to answer, body and all. A login holds a person; a renewal holds calls.
+/// How long a server may take for a complete response. A login keeps a person waiting; a renewal keeps calls waiting.
 const DEADLINE: Duration = Duration::from_secs(20);
 
-/// The largest answer that is read, in bytes: a key set of a large provider has 20 KiB.
+/// The largest response that is read, in bytes; the key set of a large provider has 20 KiB.
 const MAX_BODY_BYTES: usize = 256 * 1024;
 
-/// The way to the servers that a source names. Cheap to clone.
+/// An HTTP client for the servers that a source names. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct Web {
     client: HttpClient,
-    /// Whether a server may be spoken to without TLS.
+    /// True if servers may be reached without TLS.
     plain: bool,
 }
 
 impl Web {
-    /// For what `start` names, within the same reach. Only one that itself goes without TLS may name servers that do.
+    /// Creates the client for servers that `start` names, with the same reach. They may do without TLS only if `start`
+    /// does.
     ///
     /// # Errors
-    /// If the URL may not be reached, or the system has no certificates to trust.
+    /// [`EgressError`] if the URL may not be reached, or the system has no certificates to trust.
     pub(crate) fn new(start: &Url, reach: Reach) -> Result<Self, EgressError> {
         Ok(Self { client: Egress::new().client_for(start, reach)?, plain: start.scheme() == "http" })
     }
 
-    /// A URL that a server named, if it may be asked.
+    /// Parses a URL that a server named, and checks that it may be requested.
     ///
     /// # Errors
-    /// [`OAuthError::Metadata`], blaming `said_by`.
+    /// [`OAuthError::Metadata`], which names `said_by` as the server that gave the URL.
     pub(crate) fn url(&self, text: &str, said_by: &str) -> Result<Url, OAuthError> {
         let refuse = |why: &str| {
             let text: String = text.chars().take(200).collect();
@@ -53,10 +54,11 @@ impl Web {
         }
     }
 
-    /// A JSON document; None where there is none (status 4xx).
+    /// Requests a JSON document. Returns `None` if there is none (status 4xx).
     ///
     /// # Errors
-    /// Not reached, too late, too large, no JSON, or another status.
+    /// [`OAuthError`] if the server cannot be reached, is too slow, sends too much, sends invalid JSON, or answers with
+    /// another status.
     pub(crate) async fn get<T: DeserializeOwned>(&self, url: &Url) -> Result<Option<T>, OAuthError> {
         let request = self.outgoing(Method::GET, url);
         within(url, async {
@@ -70,10 +72,10 @@ impl Web {
         .await
     }
 
-    /// Posts a body that is for this address alone, and gives status and answer.
+    /// Posts a body that is meant for this address alone, and returns the status and the response body.
     ///
     /// # Errors
-    /// Not reached, a redirect, too late, or too large.
+    /// [`OAuthError`] if the server cannot be reached, redirects, is too slow, or sends too much.
     pub(crate) async fn post(
         &self,
         url: &Url,
@@ -115,7 +117,7 @@ async fn body(url: &Url, mut response: Response) -> Result<Bytes, OAuthError> {
     Ok(text.into())
 }
 
-/// What the server sent is not repeated: it may hold a token.
+/// Parses a response. The error does not repeat the response, which may contain a token.
 pub(crate) fn parse<T: DeserializeOwned>(url: &Url, text: &[u8]) -> Result<T, OAuthError> {
     serde_json::from_slice(text).map_err(|_| answered(url, "answered with something that is not what was asked for"))
 }

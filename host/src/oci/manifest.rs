@@ -6,17 +6,17 @@ use super::OciError;
 use crate::digest::Digest;
 use crate::limits;
 
-/// What a manifest may be: an artifact of WebAssembly has the first, older tools push the second.
+/// The accepted media types of a manifest: WebAssembly artifacts have the first, and older tools push the second.
 pub(super) const MEDIA_TYPES: &str =
     "application/vnd.oci.image.manifest.v1+json, application/vnd.docker.distribution.manifest.v2+json";
 
-/// What the layer with the component is called, by the CNCF's layout for WebAssembly and by wasm-to-oci before it.
+/// The media types of a layer that is a component: the CNCF's for WebAssembly artifacts, and wasm-to-oci's before it.
 const COMPONENT_TYPES: [&str; 2] = ["application/wasm", "application/vnd.wasm.content.layer.v1+wasm"];
 
-/// As much of a manifest as leads to the component.
+/// The part of a manifest that leads to the component.
 #[derive(Debug, Deserialize)]
 pub(super) struct Manifest {
-    /// None in an index, which lists manifests instead.
+    /// `None` in an index, which lists manifests instead.
     layers: Option<Vec<Descriptor>>,
 }
 
@@ -28,11 +28,11 @@ struct Descriptor {
     size: u64,
 }
 
-/// The layer that is the component.
+/// The layer that contains the component.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Layer {
     pub(super) digest: Digest,
-    /// Within the limit for components, in bytes.
+    /// The size of the layer in bytes, which is within the limit for components.
     pub(super) size: u64,
 }
 

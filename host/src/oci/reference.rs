@@ -1,4 +1,4 @@
-//! `oci://registry/name@sha256:…`
+//! References to components: `oci://registry/name@sha256:…`
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,14 +8,14 @@ use url::{Host, Url};
 use crate::digest::Digest;
 use crate::egress::is_host;
 
-/// The longest name of a repository, as registries have it.
+/// The longest name of a repository that registries accept, in bytes.
 const MAX_NAME_BYTES: usize = 255;
 
-/// The longest tag (distribution-spec, "Pulling manifests").
+/// The longest tag, in bytes (distribution-spec, "Pulling manifests").
 const MAX_TAG_BYTES: usize = 128;
 
-/// Where a component is: a registry, the name of a repository in it, and a tag, the digest of a manifest, or both; a digest
-/// counts, and a tag beside it is for people. Shown as it is written.
+/// A reference to a component: a registry, the name of a repository in it, and a tag, the digest of a manifest, or
+/// both. If there is a digest, it decides, and the tag only informs people. It is displayed as it is written.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Reference {
     registry: String,
@@ -24,13 +24,13 @@ pub struct Reference {
     digest: Option<Digest>,
 }
 
-/// What is wrong with a reference.
+/// The error for an invalid reference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{0}: write it like \"oci://registry.example.com/name@sha256:…\"")]
 pub struct ReferenceError(&'static str);
 
 impl Reference {
-    /// The digest of the manifest, if it is written.
+    /// Returns the digest of the manifest, if the reference has one.
     #[must_use]
     pub fn digest(&self) -> Option<Digest> {
         self.digest
@@ -40,12 +40,12 @@ impl Reference {
         &self.name
     }
 
-    /// What the registry is asked for where no digest is known.
+    /// Returns the tag that the registry is asked for if no digest is known.
     pub(super) fn tag(&self) -> &str {
         self.tag.as_deref().unwrap_or("latest")
     }
 
-    /// Where the registry is asked. With TLS, unless it is on this machine.
+    /// Returns the base URL of the registry's API. It uses TLS unless the registry is on this machine.
     pub(super) fn base(&self) -> Option<Url> {
         let url = |scheme| Url::parse(&format!("{scheme}://{}/v2/", self.registry)).ok();
         let here = match url("http")?.host()? {
@@ -94,7 +94,8 @@ fn is_registry(text: &str) -> bool {
     }
 }
 
-/// Words of lower-case letters and digits, with `.`, `_`, `__` or dashes between them.
+/// Reports whether a name consists of words of lower-case letters and digits, with `.`, `_`, `__` or dashes within
+/// them.
 fn is_name(name: &str) -> bool {
     let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     let word = |word: &str| {

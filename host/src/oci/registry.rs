@@ -1,4 +1,4 @@
-//! One registry, asked for one repository.
+//! A client for one repository of a registry.
 
 use std::time::Duration;
 
@@ -13,30 +13,30 @@ use super::{MAX_MANIFEST_BYTES, OciError, Reference};
 use crate::digest::Digest;
 use crate::egress::{Challenge, Egress, EgressError, HttpClient, Outgoing, shown};
 
-/// How long a registry may be silent.
+/// How long a registry may send nothing.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The largest answer with a token, in bytes: tokens have up to 12 KiB.
+/// The largest response that contains a token, in bytes; tokens have up to 12 KiB.
 const MAX_TOKEN_BYTES: u64 = 64 << 10;
 
-/// A registry, asked for one repository.
+/// A client for one repository of a registry.
 pub(super) struct Registry {
     client: HttpClient,
     base: Url,
     reference: Reference,
-    /// What the registry's own authorization server gave.
+    /// The token that the registry's authorization server issued.
     bearer: Option<HeaderValue>,
 }
 
 impl Registry {
-    /// Connects to nothing.
+    /// Creates the client for a reference. It does not connect yet.
     pub(super) fn of(reference: &Reference) -> Result<Self, OciError> {
         let base = reference.base().ok_or(EgressError::Url { url: reference.to_string(), what: "it has no host" })?;
         let client = Egress::new().client_at(&base)?;
         Ok(Self { client, base, reference: reference.clone(), bearer: None })
     }
 
-    /// The manifest of this digest, or what the tag stands for now.
+    /// Downloads the manifest with this digest, or else the one that the tag stands for now.
     pub(super) async fn manifest(&mut self, digest: Option<Digest>) -> Result<Vec<u8>, OciError> {
         let version = digest.map_or_else(|| self.reference.tag().to_owned(), |digest| digest.to_string());
         let (url, response) = self.get(&format!("manifests/{version}")).await?;
@@ -44,14 +44,14 @@ impl Registry {
         verified(&url, bytes, found, digest.unwrap_or(found))
     }
 
-    /// The bytes of a layer.
+    /// Downloads the bytes of a layer.
     pub(super) async fn layer(&mut self, layer: &Layer) -> Result<Vec<u8>, OciError> {
         let (url, response) = self.get(&format!("blobs/{}", layer.digest)).await?;
         let (bytes, found) = whole(&url, response, layer.size).await?;
         verified(&url, bytes, found, layer.digest)
     }
 
-    /// Asks, and asks again with a token if the registry wants one that anybody may have.
+    /// Sends a request, and sends it again with a token if the registry requires one that it issues to anyone.
     async fn get(&mut self, what: &str) -> Result<(Url, Response), OciError> {
         let path = format!("{}/{what}", self.reference.name());
         let url = self.base.join(&path).map_err(|_| answer(&self.base, "is no base for a path"))?;
@@ -69,7 +69,7 @@ impl Registry {
         }
     }
 
-    /// A token for whoever asks (distribution's "Token Authentication").
+    /// Requests an anonymous token (distribution's "Token Authentication").
     async fn token(&self, url: &Url, challenge: Option<Challenge>) -> Result<HeaderValue, OciError> {
         #[derive(Deserialize)]
         struct Answer {
@@ -110,7 +110,7 @@ impl Registry {
     }
 }
 
-/// Reads a body of up to `most` bytes to its end, and digests it on the way.
+/// Reads a body of up to `most` bytes to its end, and computes its digest meanwhile.
 async fn whole(url: &Url, mut response: Response, most: u64) -> Result<(Vec<u8>, Digest), OciError> {
     let (mut bytes, mut sha) = (Vec::new(), Sha256::new());
     while let Some(chunk) =

@@ -1,4 +1,4 @@
-//! What was fetched, by digest: a file for each manifest and each component.
+//! The store of downloads, by digest: a file for each manifest and each component.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
@@ -8,19 +8,19 @@ use super::OciError;
 use crate::digest::Digest;
 use crate::limits;
 
-/// What was fetched, by digest. The default keeps nothing.
+/// The store of downloads, by digest. The default keeps nothing.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Store {
     folder: Option<PathBuf>,
 }
 
 impl Store {
-    /// In `components` of a data folder. Makes nothing yet.
+    /// Creates the store in `components` of a data folder. It creates no files or folders yet.
     pub(crate) fn new(data_dir: &Path) -> Self {
         Self { folder: Some(data_dir.join("components")) }
     }
 
-    /// The bytes of this digest. None if there are none, or others: then they are fetched again.
+    /// Returns the bytes with this digest, or `None` if they are missing or altered; they are then downloaded again.
     pub(super) async fn get(&self, digest: Digest) -> Result<Option<Vec<u8>>, OciError> {
         self.work(digest, move |path| match read(&path) {
             Ok(bytes) if Digest::of(&bytes) == digest => Ok(Some(bytes)),
@@ -35,13 +35,13 @@ impl Store {
         .map(Option::flatten)
     }
 
-    /// Keeps bytes whose digest was checked, whole or not at all.
+    /// Stores bytes whose digest was checked, completely or not at all.
     pub(super) async fn put(&self, digest: Digest, bytes: &[u8]) -> Result<(), OciError> {
         let bytes = bytes.to_vec();
         self.work(digest, move |path| write(&path, &bytes).map_err(|error| (path, error))).await.map(drop)
     }
 
-    /// None without a folder.
+    /// Runs file operations on a blocking thread; returns `None` if the store has no folder.
     async fn work<T: Send + 'static>(
         &self,
         digest: Digest,
@@ -58,7 +58,7 @@ impl Store {
 
 fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    // One byte more than any has: what is longer is another.
+    // One byte more than the largest component: a file with more bytes was altered.
     File::open(path)?.take(limits::COMPONENT_BYTES + 1).read_to_end(&mut bytes)?;
     Ok(bytes)
 }

@@ -1,4 +1,4 @@
-//! Registries on loopback: one that is friendly, unless a test answers in its place.
+//! Registries on loopback that behave correctly, unless a test answers in their place.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 use std::io;
@@ -34,7 +34,7 @@ fn manifest() -> Value {
     json!({ "schemaVersion": 2, "mediaType": "application/vnd.oci.image.manifest.v1+json", "layers": [layer] })
 }
 
-/// With one member of its layer changed.
+/// Returns the manifest with one member of its layer changed.
 fn with_layer(key: &str, value: Value) -> Value {
     let mut manifest = manifest();
     manifest["layers"][0][key] = value;
@@ -42,8 +42,8 @@ fn with_layer(key: &str, value: Value) -> Value {
 }
 
 impl Registry {
-    /// `instead` is told the path and the token, and answers first, if it wants to. Everything else is the manifest, if it is
-    /// asked for by tag or by its digest, and the component.
+    /// Starts a registry. `instead` receives the path and the token, and may answer first. Otherwise the registry
+    /// returns the manifest, by tag or by digest, and the component.
     async fn new(
         manifest: Value,
         instead: impl Fn(&str, Option<&str>) -> Option<Response> + Send + Sync + 'static,
@@ -80,7 +80,7 @@ impl Registry {
         fetch(&self.store(), &reference, digest).await.map_err(|error| error.to_string())
     }
 
-    /// Files in the store.
+    /// Returns the files in the store.
     fn kept(&self) -> Vec<std::path::PathBuf> {
         let files = std::fs::read_dir(self.folder.path().join("components")).into_iter().flatten();
         files.map(|file| file.unwrap().path()).collect()
@@ -103,7 +103,7 @@ async fn a_component_is_fetched_once_and_needs_no_registry_afterwards() {
     assert_eq!(registry.asked.lock().unwrap().len(), 2);
     assert_eq!(registry.kept().len(), 2);
 
-    // What was altered on disk is not what was asked for, and is asked for again.
+    // Files that were altered on disk do not have the digest that is asked for, and are downloaded again.
     for file in registry.kept() {
         std::fs::write(file, b"altered").unwrap();
     }

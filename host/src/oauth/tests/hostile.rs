@@ -1,4 +1,4 @@
-//! Servers that lie, and answers that are none.
+//! Servers that lie, and responses that are not valid.
 
 use axum::body::Body;
 use axum::http::StatusCode;
@@ -17,7 +17,8 @@ fn endless() -> Response {
     Response::new(Body::from_stream(chunks))
 }
 
-/// Logs in where one document is another. The error; nobody was sent to a browser, and no code or token left.
+/// Logs in while one document is replaced, and returns the error. Checks that no browser was opened and no code or
+/// token was sent.
 async fn refused(path: &'static str, instead: impl Fn(&str) -> Response + Send + Sync + 'static) -> String {
     let world = World::new(move |seen, base| (seen.path == path).then(|| instead(base))).await;
     let show = |_: &str| panic!("{path}: a person was sent there");
@@ -99,7 +100,7 @@ async fn what_carries_another_state_is_turned_away_and_the_wait_goes_on() {
         let address = address.await.unwrap();
         let redirect = url::Url::parse(&address).unwrap();
         let redirect = redirect.query_pairs().find(|(name, _)| name == "redirect_uri").unwrap().1.into_owned();
-        // Another page of the machine's browser injects a code of its own.
+        // Another page in the same browser injects its own code.
         assert_eq!(browse(format!("{redirect}?code=evil&state=guess&iss={}", world.base())).await, 400);
         assert_eq!(browse(format!("{redirect}?code=evil")).await, 400);
         assert_eq!(browse(redirect.replace("/callback", "/")).await, 404);
@@ -141,7 +142,7 @@ async fn a_token_endpoint_that_gives_no_token_gives_no_login() {
 
 #[tokio::test(start_paused = true)]
 async fn a_server_that_hangs_is_not_waited_for() {
-    // It accepts, and says nothing.
+    // This server accepts connections and sends nothing.
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = url::Url::parse(&format!("http://{}/keys", listener.local_addr().unwrap())).unwrap();
     let web = Web::new(&url, crate::egress::Reach::Private).unwrap();

@@ -1,4 +1,4 @@
-//! Tokens that end: renewed once, whoever wants them and whoever stops waiting.
+//! Tokens that expire are renewed once, whoever needs them and whoever stops waiting.
 
 use std::sync::{Arc, Mutex};
 
@@ -18,7 +18,7 @@ fn bearer(world: &World) -> Arc<Bearer> {
     Bearer::new(&web(), &url, Reach::Private, &world.config("").data_dir).unwrap()
 }
 
-/// Logged in, with a token that is over at once; the next lasts.
+/// Logs in with a token that expires at once; the next one lasts.
 async fn at_its_end(world: &World) {
     world.state.lock().unwrap().lasts = 0;
     world.login("").await.unwrap();
@@ -29,7 +29,7 @@ async fn at_its_end(world: &World) {
 async fn brokers_that_renew_at_once_use_a_refresh_token_once() {
     let world = World::friendly().await;
     at_its_end(&world).await;
-    // Each is a broker of its own, and each asks twice at once.
+    // Each bearer acts as a broker of its own, and each requests the token twice at once.
     let bearers: Vec<_> = (0..8).map(|_| bearer(&world)).collect();
     let tokens = join_all(bearers.iter().chain(&bearers).map(|bearer| bearer.token())).await;
     for token in tokens {
@@ -48,7 +48,7 @@ async fn a_token_that_the_server_takes_back_is_renewed_and_the_request_sent_once
     let source = world.source();
     let no_client: Arc<dyn crate::source::SourceClient> = Arc::new(crate::source::NoClient);
     crate::source::Source::discover(&source, &no_client).await.unwrap();
-    // Another token is the good one now, and the refresh token of this one still counts.
+    // The server now accepts another token, and still the refresh token of this one.
     world.state.lock().unwrap().given = 2;
     let record = store::Logins::new(&world.config("").data_dir);
     let url = url::Url::parse(&format!("{}/mcp", world.base())).unwrap();
@@ -68,7 +68,7 @@ async fn a_renewal_is_kept_although_nobody_waits_for_it_any_more() {
     let world = World::new(move |seen, _| {
         if seen.get("grant_type").as_deref() == Some("refresh_token") {
             begins.notify_one();
-            // The server works on it.
+            // The server is still processing the renewal.
             tokio::task::block_in_place(|| held.lock().unwrap().recv().unwrap());
         }
         None
@@ -119,11 +119,11 @@ async fn a_server_that_is_away_is_not_asked_by_each_of_many_calls() {
     at_its_end(&world).await;
     let bearer = bearer(&world);
     for _ in 0..5 {
-        // The old one, which may still be good.
+        // This is the old token, which may still be valid.
         assert_eq!(bearer.token().await.unwrap().expose_secret(), "access-1-s3cret");
     }
     assert_eq!(world.asked("/token").len(), 2);
-    // It is still there for when the server is back.
+    // The login is still there for when the server returns.
     assert!(
         store::Logins::new(&world.config("").data_dir)
             .read(&web(), &url::Url::parse(&format!("{}/mcp", world.base())).unwrap())

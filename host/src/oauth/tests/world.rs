@@ -1,5 +1,5 @@
-//! An MCP server that wants a login, and the authorization server that it trusts, at one loopback address. Both are friendly,
-//! unless a test answers in their place.
+//! An MCP server that requires a login, and the authorization server that it trusts, at one loopback address. Both
+//! behave correctly, unless a test answers in their place.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -17,7 +17,7 @@ use crate::name::SourceName;
 use crate::secret::Secrets;
 use crate::source::{Discovery, HttpSource, NoClient, Source as _, SourceError};
 
-/// One request as a server saw it.
+/// A request as a server received it.
 #[derive(Clone, Debug)]
 pub(super) struct Seen {
     pub(super) path: String,
@@ -27,22 +27,22 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    /// A parameter of the query or of the form.
+    /// Returns a parameter of the query or of the form.
     pub(super) fn get(&self, name: &str) -> Option<String> {
         let form = form_urlencoded::parse(self.text.as_bytes()).into_owned();
         self.query.iter().cloned().chain(form).find(|(key, _)| key == name).map(|(_, value)| value)
     }
 }
 
-/// What the authorization server remembers.
+/// The state of the authorization server.
 #[derive(Clone, Debug, Default)]
 pub(super) struct State {
-    /// Tokens given so far: the last of `access-N` and `refresh-N` is good, the others are not.
+    /// How many tokens were issued: only the last of `access-N` and `refresh-N` is valid.
     pub(super) given: usize,
-    /// For how many seconds the next token is good.
+    /// For how many seconds the next token is valid.
     pub(super) lasts: i64,
     pub(super) scope: String,
-    /// What the MCP server wants for its list of tools.
+    /// The scope that the MCP server requires for listing tools.
     pub(super) wants: Option<&'static str>,
 }
 
@@ -56,7 +56,7 @@ pub(super) struct World {
 }
 
 impl World {
-    /// `instead` answers first, if it wants to; it is told the request and the address that all is at.
+    /// Starts both servers. `instead` receives the request and the base URL of both, and may answer first.
     pub(super) async fn new(instead: impl Fn(&Seen, &str) -> Option<Response> + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -81,7 +81,7 @@ impl World {
         Self::new(|_, _| None).await
     }
 
-    /// A configuration whose one source `web` is here, with more lines of its own.
+    /// Returns a configuration whose only source, `web`, is this server, with `more` lines of its own.
     pub(super) fn config(&self, more: &str) -> Config {
         let url = format!("http://{}/mcp", self.address);
         let text = format!("[sources.web]\nurl = \"{url}\"\ndangerous-allow-private = true\n{more}\n");
@@ -92,18 +92,18 @@ impl World {
         format!("http://{}", self.address)
     }
 
-    /// The requests for a path so far.
+    /// Returns the requests for a path so far.
     pub(super) fn asked(&self, path: &str) -> Vec<Seen> {
         self.log.lock().unwrap().iter().filter(|seen| seen.path == path).cloned().collect()
     }
 
-    /// Logs in, with a browser that goes where it is sent.
+    /// Logs in with a browser that follows every redirect.
     pub(super) async fn login(&self, more: &str) -> Result<crate::login::LoggedIn, super::OAuthError> {
         crate::login::login(&self.config(more), &web(), None, |address| drop(tokio::spawn(browse(address.to_owned()))))
             .await
     }
 
-    /// Meets the source as a fresh broker does.
+    /// Discovers the source as a newly started broker would.
     pub(super) async fn discover(&self) -> Result<Discovery, SourceError> {
         let source = self.source();
         let found = source.discover(&(Arc::new(NoClient) as _)).await;
@@ -124,7 +124,7 @@ pub(super) fn web() -> SourceName {
     "web".parse().unwrap()
 }
 
-/// Goes where it is sent, like a browser whose person agrees to all; gives the status of the last page.
+/// Follows redirects like a browser whose user agrees to everything; returns the status of the last page.
 pub(super) async fn browse(address: String) -> u16 {
     let client = reqwest::Client::builder().no_proxy().build().unwrap();
     client.get(address).send().await.unwrap().status().as_u16()
@@ -138,14 +138,14 @@ pub(super) fn redirect(to: &str) -> Response {
     (StatusCode::FOUND, [(header::LOCATION, to.to_owned())]).into_response()
 }
 
-/// Protected resource metadata, with changes.
+/// Returns protected resource metadata with changes.
 pub(super) fn resource(base: &str, changes: &Value) -> Response {
     let mut document = json!({ "resource": format!("{base}/mcp"), "authorization_servers": [base] });
     change(&mut document, changes);
     answer(&document)
 }
 
-/// Authorization server metadata, with changes.
+/// Returns authorization server metadata with changes.
 pub(super) fn server(base: &str, changes: &Value) -> Response {
     let mut document = json!({
         "issuer": base,
@@ -167,7 +167,7 @@ fn change(document: &mut Value, changes: &Value) {
     }
 }
 
-/// Where the browser is sent back to, with changes to what it brings.
+/// Redirects the browser back, with changes to the parameters that it brings.
 pub(super) fn back(seen: &Seen, base: &str, changes: &[(&str, Option<&str>)]) -> Response {
     let state = seen.get("state").unwrap();
     let mut brings = vec![("code", "c0de-of-the-login"), ("state", &state), ("iss", base)];
@@ -208,7 +208,7 @@ fn friendly(seen: &Seen, base: &str, state: &mut State) -> Response {
     }
 }
 
-/// A server of 2025-11-25 with one tool.
+/// Answers as an MCP server of 2025-11-25 with one tool.
 fn mcp(seen: &Seen, base: &str, state: &State) -> Response {
     let refuse = |status, more: String| {
         let metadata = format!("{base}/.well-known/oauth-protected-resource/mcp");
