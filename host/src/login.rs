@@ -128,10 +128,10 @@ impl<'a> Target<'a> {
         let refuse = |why: &str| OAuthError::Source(format!("source `{name}` {why}"));
         let source = config.sources.get(name).ok_or_else(|| refuse("is not configured"))?;
         let Endpoint::Url { url, headers, oauth, dangerous_allow_private, .. } = &source.endpoint else {
-            return Err(refuse("has no `url`: there is nobody to log in to"));
+            return Err(refuse("has no `url`: there is no server to log in to"));
         };
         if headers.contains_key("authorization") {
-            return Err(refuse("has an `Authorization` among its `headers`; take it out to log in"));
+            return Err(refuse("has an `Authorization` among its `headers`; remove it to log in"));
         }
         let reach = if *dangerous_allow_private { Reach::Private } else { Reach::Public };
         Ok(Self { source, url, oauth, web: Web::new(url, reach)? })
@@ -210,7 +210,7 @@ fn code(arrival: Arrival, server: &Server) -> Result<String, OAuthError> {
     match arrival.iss {
         Some(iss) if iss != server.issuer => {
             return Err(OAuthError::Callback(format!(
-                "the answer says that it comes from `{}`, and `{issuer}` was asked",
+                "the answer says that it comes from `{}`, but `{issuer}` was asked",
                 visible(&iss)
             )));
         }

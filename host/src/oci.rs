@@ -37,7 +37,7 @@ pub enum OciError {
     #[error(transparent)]
     Egress(EgressError),
     /// The registry leads to an address that may not be reached.
-    #[error("`{host}` is not asked: it is {what}, and only the registry itself may be near; {DOWNLOAD}")]
+    #[error("`{host}` is refused: it is {what}, and only the registry itself may have such an address; {DOWNLOAD}")]
     Near {
         /// The host that the registry leads to.
         host: String,
@@ -69,11 +69,11 @@ pub enum OciError {
         wanted: Digest,
     },
     /// The reference leads to something that is not a component.
-    #[error("it is no component: {0}")]
+    #[error("it is not a component: {0}")]
     NoComponent(String),
     /// The reference has a tag that no accepted digest is pinned to.
     #[error(
-        "what the tag stands for was not accepted yet: run `portcullis lock accept --components`, or write the digest"
+        "the component with this tag was not accepted yet: run `portcullis lock accept --components`, or write the digest"
     )]
     Unpinned,
     /// The download cannot be stored or read back.

@@ -226,7 +226,7 @@ impl Bearer {
         });
         // A failure does little harm: the login asks the server for its challenge again.
         if let Ok(Err(error)) = noted.await {
-            tracing::debug!(source = %self.source, %error, "what a server wants could not be noted");
+            tracing::debug!(source = %self.source, %error, "the challenge of a server could not be stored");
         }
     }
 

@@ -120,10 +120,10 @@ impl Page {
         let arrival = read(request.uri().query().unwrap_or_default(), &self.state);
         match arrival.map(|arrival| self.found.try_send(arrival)) {
             Some(Ok(())) => {
-                page(StatusCode::OK, "Portcullis has the answer. What came of it stands in the terminal.\n")
+                page(StatusCode::OK, "Portcullis has received the answer. The terminal shows the result.\n")
             }
-            Some(Err(_)) => page(StatusCode::GONE, "This login has had its answer.\n"),
-            None => page(StatusCode::BAD_REQUEST, "This is not the answer to the login that waits here.\n"),
+            Some(Err(_)) => page(StatusCode::GONE, "This login has already been answered.\n"),
+            None => page(StatusCode::BAD_REQUEST, "This is not the answer to the login that is waiting here.\n"),
         }
     }
 }

@@ -55,7 +55,7 @@ impl Method {
         };
         wanted.iter().find(takes).copied().ok_or_else(|| OAuthError::Answer {
             url: server.issuer.clone(),
-            what: "wants clients to prove themselves in ways that this one has not".to_owned(),
+            what: "requires clients to authenticate in ways that this one does not support".to_owned(),
         })
     }
 }

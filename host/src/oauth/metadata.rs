@@ -112,8 +112,8 @@ fn checked_resource(
     };
     let Some(issuer) = issuer else {
         return match wanted {
-            Some(wanted) => refuse(format!("nothing of `{wanted}`, the configured `issuer`")),
-            None => refuse("of no authorization server that it trusts".to_owned()),
+            Some(wanted) => refuse(format!("nothing about `{wanted}`, the configured `issuer`")),
+            None => refuse("nothing about an authorization server that it trusts".to_owned()),
         };
     };
     web.url(&issuer, &shown(place))?;
@@ -136,7 +136,7 @@ pub(crate) async fn server(web: &Web, issuer: &str) -> Result<Server, OAuthError
             return checked_server(web, issuer, &place, raw);
         }
     }
-    let what = "does not say how tokens are had from it (RFC 8414, OpenID Connect Discovery)".to_owned();
+    let what = "does not say how to get tokens from it (RFC 8414, OpenID Connect Discovery)".to_owned();
     Err(OAuthError::Answer { url: shown(&base), what })
 }
 
@@ -144,13 +144,13 @@ fn checked_server(web: &Web, issuer: &str, place: &Url, raw: RawServer) -> Resul
     let refuse = |what: &str| Err(OAuthError::Metadata { url: shown(place), what: what.to_owned() });
     if !same_issuer(&raw.issuer, issuer) {
         let (its, asked) = (visible(&raw.issuer), visible(issuer));
-        return refuse(&format!("that it speaks for `{its}`, and `{asked}` was asked"));
+        return refuse(&format!("that it speaks for `{its}`, but `{asked}` was asked"));
     }
     if !raw.code_challenge_methods_supported.iter().any(|method| method == "S256") {
-        return refuse("nothing of PKCE with S256, without which codes can be stolen");
+        return refuse("nothing about PKCE with S256, without which codes can be stolen");
     }
     if !raw.response_types_supported.is_empty() && !raw.response_types_supported.iter().any(|kind| kind == "code") {
-        return refuse("that it gives no codes");
+        return refuse("that it issues no codes");
     }
     let url = |text: &str| web.url(text, &shown(place));
     Ok(Server {

@@ -122,7 +122,7 @@ async fn a_login_is_sealed_private_and_for_one_address() {
 }
 
 #[tokio::test]
-async fn who_wants_no_login_is_told_so() {
+async fn a_login_that_the_source_cannot_use_is_refused_with_the_reason() {
     let world = World::new(|seen, _| match seen.path.as_str() {
         "/mcp" => {
             let message: Value = serde_json::from_str(&seen.text).unwrap_or_default();
@@ -137,7 +137,7 @@ async fn who_wants_no_login_is_told_so() {
     .await;
     assert_eq!(world.login("").await.unwrap_err().to_string(), "source `web` asks for no login");
     let header = world.login("headers = { Authorization = \"Bearer x\" }").await.unwrap_err().to_string();
-    assert!(header.contains("take it out to log in"), "{header}");
+    assert!(header.contains("remove it to log in"), "{header}");
 }
 
 #[tokio::test]

@@ -102,7 +102,7 @@ impl Web {
 }
 
 async fn within<T>(url: &Url, work: impl Future<Output = Result<T, OAuthError>>) -> Result<T, OAuthError> {
-    let late = || answered(url, format!("gave no whole answer within {} s", DEADLINE.as_secs()));
+    let late = || answered(url, format!("gave no complete answer within {} s", DEADLINE.as_secs()));
     tokio::time::timeout(DEADLINE, work).await.unwrap_or_else(|_| Err(late()))
 }
 

@@ -38,7 +38,8 @@ pub(super) struct Layer {
 
 impl Manifest {
     pub(super) fn parse(bytes: &[u8]) -> Result<Self, OciError> {
-        serde_json::from_slice(bytes).map_err(|error| OciError::NoComponent(format!("its manifest is none: {error}")))
+        serde_json::from_slice(bytes)
+            .map_err(|error| OciError::NoComponent(format!("its manifest cannot be parsed: {error}")))
     }
 
     pub(super) fn component(&self) -> Result<Layer, OciError> {
@@ -57,7 +58,7 @@ impl Manifest {
         }
         match layer.digest.parse() {
             Ok(digest) => Ok(Layer { digest, size: layer.size }),
-            Err(error) => refuse(format!("the digest of its layer is none that is known here: {error}")),
+            Err(error) => refuse(format!("the digest of its layer is not supported: {error}")),
         }
     }
 }

@@ -72,15 +72,17 @@ impl FromStr for Reference {
     fn from_str(text: &str) -> Result<Self, ReferenceError> {
         let rest = text.strip_prefix("oci://").ok_or(ReferenceError("it does not begin with `oci://`"))?;
         let (rest, digest) = match rest.split_once('@') {
-            Some((rest, digest)) => (rest, Some(digest.parse().map_err(|_| ReferenceError("its digest is none"))?)),
+            Some((rest, digest)) => {
+                (rest, Some(digest.parse().map_err(|_| ReferenceError("its digest is not valid"))?))
+            }
             None => (rest, None),
         };
         let (registry, path) = rest.split_once('/').ok_or(ReferenceError("it names no repository"))?;
         let (name, tag) = path.split_once(':').map_or((path, None), |(name, tag)| (name, Some(tag)));
         let refuse = |good: bool, what| if good { Ok(()) } else { Err(ReferenceError(what)) };
-        refuse(is_registry(registry), "its registry is no `host` or `host:port`")?;
-        refuse(is_name(name), "its repository has a name that is none")?;
-        refuse(tag.is_none_or(is_tag), "its tag is none")?;
+        refuse(is_registry(registry), "its registry is not `host` or `host:port`")?;
+        refuse(is_name(name), "the name of its repository is not valid")?;
+        refuse(tag.is_none_or(is_tag), "its tag is not valid")?;
         refuse(tag.is_some() || digest.is_some(), "it has neither digest nor tag")?;
         let (registry, name, tag) = (registry.to_ascii_lowercase(), name.to_owned(), tag.map(str::to_owned));
         Ok(Self { registry, name, tag, digest })

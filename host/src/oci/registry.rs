@@ -95,7 +95,7 @@ impl Registry {
         let (text, _) = whole(&realm, response, MAX_TOKEN_BYTES).await?;
         let token = serde_json::from_slice::<Answer>(&text).ok().and_then(|answer| answer.token);
         let header = token.and_then(|token| HeaderValue::try_from(format!("Bearer {token}")).ok());
-        let mut header = header.ok_or_else(|| answer(&realm, "answered with something that is no token"))?;
+        let mut header = header.ok_or_else(|| answer(&realm, "answered with something that is not a token"))?;
         header.set_sensitive(true);
         Ok(header)
     }

@@ -170,9 +170,12 @@ async fn a_manifest_that_leads_to_no_component_is_refused() {
         (json!({ "schemaVersion": 2, "layers": [] }), "has 0 layers"),
         (json!({ "schemaVersion": 2, "layers": [layer, layer] }), "has 2 layers"),
         (with_layer("mediaType", json!("application/vnd.oci.image.layer.v1.tar+gzip")), "has 0 layers"),
-        (with_layer("digest", json!(format!("sha512:{}", "0".repeat(128)))), "none that is known here"),
+        (
+            with_layer("digest", json!(format!("sha512:{}", "0".repeat(128)))),
+            "the digest of its layer is not supported",
+        ),
         (with_layer("size", json!(limits::COMPONENT_BYTES + 1)), "the limit is"),
-        (json!([]), "its manifest is none"),
+        (json!([]), "its manifest cannot be parsed"),
     ] {
         let registry = Registry::new(manifest.clone(), nothing_else).await;
         let error = registry.fetch(digest_of(&manifest)).await.unwrap_err();
@@ -196,7 +199,7 @@ async fn a_manifest_without_end_is_given_up() {
 }
 
 #[tokio::test]
-async fn a_registry_may_be_near_and_leads_to_nobody_else_who_is() {
+async fn a_registry_on_a_private_address_leads_to_no_other_private_address() {
     let other = Registry::new(manifest(), nothing_else).await;
     let elsewhere = format!("http://{}/v2/team/calc/blobs/{}", other.address, Digest::of(COMPONENT));
     let redirect = |to: String| {
@@ -216,7 +219,7 @@ async fn a_registry_may_be_near_and_leads_to_nobody_else_who_is() {
         Registry::new(manifest(), challenge).await,
     ] {
         let error = registry.fetch(digest_of(&manifest())).await.unwrap_err();
-        assert!(error.contains("is not asked"), "{error}");
+        assert!(error.contains("may have such an address"), "{error}");
     }
     assert!(other.asked.lock().unwrap().is_empty());
     let within = |path: &str, _: Option<&str>| {
@@ -228,7 +231,7 @@ async fn a_registry_may_be_near_and_leads_to_nobody_else_who_is() {
 }
 
 #[tokio::test]
-async fn a_token_that_anybody_may_have_is_asked_for_and_a_login_is_not_made_up() {
+async fn an_anonymous_token_is_requested_and_no_login_is_attempted() {
     let base = Arc::new(Mutex::new(String::new()));
     let realm = Arc::clone(&base);
     let registry = Registry::new(manifest(), move |path, token| {

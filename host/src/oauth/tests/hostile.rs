@@ -33,17 +33,21 @@ async fn a_login_ends_where_metadata_lies() {
     const SERVER: &str = "/.well-known/oauth-authorization-server";
     let cases: Vec<(&'static str, Value, &str)> = vec![
         (RESOURCE, json!({ "resource": "https://evil.example/mcp" }), "no token is asked for"),
-        (RESOURCE, json!({ "authorization_servers": [] }), "no authorization server"),
+        (RESOURCE, json!({ "authorization_servers": [] }), "nothing about an authorization server"),
         (RESOURCE, json!({ "authorization_servers": [METADATA] }), "it is a cloud metadata address"),
         (RESOURCE, json!({ "authorization_servers": ["file:///etc/passwd"] }), "neither http nor https"),
         (SERVER, json!({ "issuer": "https://evil.example" }), "speaks for `https://evil.example`"),
         (SERVER, json!({ "code_challenge_methods_supported": ["plain"] }), "PKCE"),
         (SERVER, json!({ "code_challenge_methods_supported": [] }), "PKCE"),
-        (SERVER, json!({ "response_types_supported": ["token"] }), "gives no codes"),
+        (SERVER, json!({ "response_types_supported": ["token"] }), "issues no codes"),
         (SERVER, json!({ "authorization_endpoint": "javascript:alert(1)" }), "neither http nor https"),
         (SERVER, json!({ "token_endpoint": "file:///etc/passwd" }), "neither http nor https"),
         (SERVER, json!({ "registration_endpoint": METADATA }), "it is a cloud metadata address"),
-        (SERVER, json!({ "token_endpoint_auth_methods_supported": ["private_key_jwt"] }), "prove themselves"),
+        (
+            SERVER,
+            json!({ "token_endpoint_auth_methods_supported": ["private_key_jwt"] }),
+            "requires clients to authenticate",
+        ),
     ];
     for (path, changes, expected) in cases {
         let named = changes.to_string();
@@ -69,7 +73,7 @@ async fn a_client_of_one_server_goes_to_no_other() {
     let oauth = "oauth = { client-id = \"mine\", client-secret = \"s3cret\", issuer = \"https://login.example\" }";
     let show = |_: &str| panic!("a person was sent there");
     let error = login(&world.config(oauth), &web(), None, show).await.unwrap_err().to_string();
-    assert!(error.contains("nothing of `https://login.example`"), "{error}");
+    assert!(error.contains("nothing about `https://login.example`"), "{error}");
 }
 
 #[tokio::test]
@@ -120,7 +124,7 @@ async fn a_code_is_sent_nowhere_but_to_the_token_endpoint() {
     })
     .await;
     let error = world.login("").await.unwrap_err().to_string();
-    assert!(error.contains("is not for"), "{error}");
+    assert!(error.contains("must not be sent to"), "{error}");
     assert!(world.asked("/elsewhere").is_empty());
 }
 
@@ -147,5 +151,5 @@ async fn a_server_that_hangs_is_not_waited_for() {
     let url = url::Url::parse(&format!("http://{}/keys", listener.local_addr().unwrap())).unwrap();
     let web = Web::new(&url, crate::egress::Reach::Private).unwrap();
     let error = web.get::<Value>(&url).await.unwrap_err().to_string();
-    assert!(error.contains("no whole answer within 20 s"), "{error}");
+    assert!(error.contains("no complete answer within 20 s"), "{error}");
 }

@@ -110,7 +110,7 @@ async fn a_login_that_is_over_says_so_once_and_repeats_no_token() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_away_is_not_asked_by_each_of_many_calls() {
+async fn a_failed_renewal_is_not_repeated_for_each_of_many_calls() {
     let world = World::new(|seen, _| {
         let renews = seen.get("grant_type").as_deref() == Some("refresh_token");
         renews.then(|| StatusCode::SERVICE_UNAVAILABLE.into_response())

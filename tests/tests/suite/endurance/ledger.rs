@@ -256,7 +256,7 @@ fn a_full_disk_is_logged_once_shown_to_whoever_watches_and_good_again_with_space
     server.running.signal(Signal::TERM);
     let (_, err) = server.running.ended();
     let lines =
-        err.lines().filter(|line| line.contains("calls are refused") || line.contains("record is lost")).count();
+        err.lines().filter(|line| line.contains("calls are refused") || line.contains("record was lost")).count();
     assert!(lines <= 2, "{lines} lines: {err}");
 
     // Space again: the next broker says what the last one could not.
