@@ -5,44 +5,44 @@ use crate::bindings::portcullis::plugin::asks;
 pub use crate::bindings::portcullis::plugin::asks::Scope;
 use crate::{Call, Denial};
 
-/// Decides how an ask is settled. Only a person can say yes.
+/// A plugin that decides how an ask is settled. It can reuse an earlier yes of a person, but cannot give one itself.
 pub trait Approval: Sized + 'static {
-    /// Takes the `settings` table as JSON.
+    /// Reads the plugin's `settings` table, which is given as JSON.
     ///
     /// # Errors
-    /// Which field is wrong and why; the broker does not start.
+    /// Says which field is wrong and why; the broker does not start.
     fn configure(settings: &str) -> Result<Self, String>;
 
     /// Settles one ask.
     ///
     /// # Errors
-    /// Why it could not; the call is refused.
+    /// Says why the ask could not be settled; the call is refused.
     fn settle(&self, call: &dyn Call, ask: &dyn Ask) -> Result<Settlement, String>;
 }
 
-/// One question: a call that needs a person.
+/// One ask: a call that needs the agreement of a person.
 pub trait Ask {
-    /// Why: one reason for each policy that asks, and one for the risk.
+    /// Returns the reasons to ask: one for each policy that asks, and one if the call's risk requires it.
     fn reasons(&self) -> Vec<String>;
-    /// Earlier answers that would cover this call; the broker has checked each.
+    /// Returns the earlier answers that would cover this call. The broker has checked each of them.
     fn grants(&self) -> Vec<Grant>;
-    /// Whether the tool may be destructive or reach an open world. True when in doubt.
+    /// Reports whether the tool may be destructive or may reach an open world. True when in doubt.
     fn grave(&self) -> bool;
 }
 
-/// An earlier answer.
+/// An earlier answer of a person.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grant {
-    /// For [`Settlement::Remembered`].
+    /// The grant's identifier, for [`Settlement::Remembered`].
     pub id: String,
-    /// How far it reaches.
+    /// How far the answer reaches.
     pub scope: Scope,
-    /// Seconds since a person gave it.
+    /// The seconds since a person gave the answer.
     pub age: u32,
 }
 
 impl Settlement {
-    /// Refuses without asking.
+    /// Refuses the call without asking, with a code for machines and a message for people.
     #[must_use]
     pub fn refuse(code: &str, message: impl Into<String>) -> Self {
         Self::Refuse(Denial::new(code, message))
@@ -64,7 +64,7 @@ impl Ask for asks::Ask {
     }
 }
 
-/// Makes the component export an [`Approval`]. Once per crate.
+/// Exports a type that implements [`Approval`] as the plugin. Call it once per crate.
 #[macro_export]
 macro_rules! export_approval {
     ($plugin:ty) => {

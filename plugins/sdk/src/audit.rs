@@ -1,32 +1,33 @@
-//! Sinks: where the ledger's records go besides the ledger.
+//! Sinks: plugins that take the ledger's records elsewhere.
 
 use crate::bindings::portcullis::plugin::lines;
 
-/// Receives the ledger's records in order, at least once.
+/// A sink: a plugin that receives the ledger's records in order, each at least once.
 pub trait Audit: Sized + 'static {
-    /// Takes the `settings` table as JSON.
+    /// Reads the plugin's `settings` table, which is given as JSON.
     ///
     /// # Errors
-    /// Which field is wrong and why; the broker does not start.
+    /// Says which field is wrong and why; the broker does not start.
     fn configure(settings: &str) -> Result<Self, String>;
 
     /// Takes a batch of records, each a JSON object as `portcullis audit tail --json` prints it.
     ///
     /// # Errors
-    /// Why it could not; the same batch comes again later.
+    /// Says why the batch could not be taken; the broker delivers the same batch again later.
     fn deliver(&self, records: &[String], lines: &dyn Lines) -> Result<(), String>;
 }
 
 /// The one file that the configuration gives a sink.
 pub trait Lines {
-    /// Appends one line, without its line feed. Durable when `deliver` returns.
+    /// Appends one line, given without its line feed. The lines of a batch, up to 64 MiB, are on disk before the broker
+    /// moves on to the next batch.
     ///
     /// # Errors
-    /// The line holds a line feed, or it cannot be written.
+    /// The line contains a line break, the batch is too large, or the file cannot be written.
     fn append(&self, line: &str) -> Result<(), String>;
 }
 
-/// The broker's file; exists inside a component.
+/// The broker's file. It can only be used inside a component.
 #[doc(hidden)]
 #[derive(Debug, Clone, Copy)]
 pub struct HostLines;
@@ -37,7 +38,7 @@ impl Lines for HostLines {
     }
 }
 
-/// Makes the component export an [`Audit`]. Once per crate.
+/// Exports a type that implements [`Audit`] as the plugin. Call it once per crate.
 #[macro_export]
 macro_rules! export_audit {
     ($plugin:ty) => {

@@ -1,5 +1,5 @@
-//! What wit-bindgen makes of the contract: the imports once, then the exports of each world on top of them, so that a
-//! `Call` is the same type in every world.
+//! The bindings that wit-bindgen generates from the contract: the imports once, then the exports of each world on top
+//! of them, so that a `Call` is the same type in every world.
 #![allow(missing_docs, unsafe_code, unreachable_pub, clippy::all, clippy::restriction, reason = "generated")]
 
 wit_bindgen::generate!({

@@ -2,80 +2,82 @@
 
 use crate::bindings::portcullis::plugin::calls;
 
-/// What a plugin may know of one call. Each method asks the broker: keep what you need twice.
+/// The call that a plugin decides about. Each method asks the broker: keep a value that you need twice.
 pub trait Call {
-    /// The broker's identifier of this call, as in the ledger.
+    /// Returns the broker's identifier of this call, as it appears in the ledger.
     fn id(&self) -> String;
-    /// When the broker received the call, in milliseconds since the Unix epoch.
+    /// Returns when the broker received the call, in milliseconds since the Unix epoch.
     fn received_at(&self) -> u64;
-    /// At which point of its way the call is.
+    /// Returns where the call is on its way.
     fn phase(&self) -> Phase;
-    /// The MCP method, such as `tools/call`.
+    /// Returns the MCP method, such as `tools/call`.
     fn method(&self) -> String;
-    /// The configured name of the source.
+    /// Returns the configured name of the source.
     fn source(&self) -> String;
-    /// The tool's name as its source knows it.
+    /// Returns the name of the tool or prompt, or the URI of the resource, as its source knows it. Empty for a method
+    /// that concerns the source as a whole.
     fn tool(&self) -> String;
-    /// The tool's name as the agent sees it.
+    /// Returns the name of the item as the agent sees it: `source__tool` unless configured otherwise.
     fn exposed_name(&self) -> String;
-    /// The arguments, a JSON object as text; `{}` in the list phase. Read it with [`crate::json::Json::parse`].
+    /// Returns the arguments, a JSON object as text; `{}` in the list phase. Read it with [`crate::json::Json::parse`].
     fn arguments(&self) -> String;
-    /// What the source answered, an MCP `CallToolResult` as text; None before the result phase.
+    /// Returns what the source answered, as JSON text, such as an MCP `CallToolResult`. `None` before the result phase.
     fn outcome(&self) -> Option<String>;
-    /// Whether the source says that the outcome is an error.
+    /// Reports whether the source marked the outcome as an error. False before the result phase.
     fn outcome_is_error(&self) -> bool;
-    /// The tool's definition, an MCP `Tool` as text.
+    /// Returns the item's definition as JSON text, such as an MCP `Tool`.
     fn definition(&self) -> String;
-    /// `sha256:` and 64 hexadecimal digits.
+    /// Returns the SHA-256 of the definition's canonical form, as `sha256:` and 64 hexadecimal digits.
     fn definition_digest(&self) -> String;
-    /// The source's hints, an MCP `ToolAnnotations` as text. A claim, not a fact.
+    /// Returns the source's hints about a tool, an MCP `ToolAnnotations` object as text. They are a claim, not a fact.
     fn annotations(&self) -> String;
-    /// Who is calling.
+    /// Returns who calls.
     fn principal(&self) -> String;
-    /// The profile under which the caller is served.
+    /// Returns the profile under which the caller is served.
     fn profile(&self) -> String;
-    /// The session.
+    /// Returns the identifier of the session.
     fn session(&self) -> String;
-    /// Name and version of the client program, as it says itself.
+    /// Returns the name and version of the client program, as it gave them itself. Empty if it gave none.
     fn client(&self) -> String;
-    /// How far the profile is trusted.
+    /// Returns how far the profile is trusted.
     fn trust(&self) -> Trust;
-    /// What the call could do.
+    /// Returns what the call could do.
     fn risk(&self) -> Risk;
-    /// The source's tags.
+    /// Returns the tags that the configuration gives the source.
     fn tags(&self) -> Vec<String>;
 }
 
-/// At which point of its way a call is.
+/// Where a call is on its way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
-    /// Before the source is reached.
+    /// The source has not been reached yet.
     Call,
-    /// When the source has answered.
+    /// The source has answered.
     Result,
-    /// When a tool is about to be shown.
+    /// The item is about to be listed; there is no call yet.
     List,
-    /// A point that a later broker knows. Judge it as strictly as [`Phase::Call`].
+    /// A phase that only a later broker knows. Judge it as strictly as [`Phase::Call`].
     Other,
 }
 
-/// How far a profile is trusted, least first. A word this version does not know is the least.
+/// How far a profile is trusted, from the least to the most. A level that this version does not know is read as the
+/// least.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Trust {
-    /// Sees no source at all.
+    /// The profile sees no source at all.
     Sandbox,
-    /// Sees only what an allow list names.
+    /// The profile sees only what an allow list names.
     Low,
-    /// Sees what is not narrowed.
+    /// The profile sees everything that the configuration does not exclude.
     Medium,
-    /// Like medium; policies may tell them apart.
+    /// Sees as much as [`Trust::Medium`]; policies may distinguish the two.
     High,
 }
 
-/// What a call could do. A word this version does not know is risky.
+/// What a call could do. A value that this version does not know is read as risky.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Risk {
-    /// The cell can neither write nor reach the network.
+    /// The source's cell can neither write nor reach the network.
     Harmless,
     /// Anything else.
     Risky,

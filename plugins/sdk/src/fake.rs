@@ -12,7 +12,7 @@ use std::cell::RefCell;
 
 use crate::{Ask, Call, Grant, Lines, Phase, Risk, Scope, Trust, Vault};
 
-/// A call that says what it was told to say. A fresh one is risky, of medium trust, in the call phase, without arguments.
+/// A call whose facts the test sets. A new one is in the call phase, risky, of medium trust, and has no arguments.
 #[derive(Debug, Clone)]
 pub struct FakeCall {
     source: String,
@@ -32,7 +32,7 @@ pub struct FakeCall {
 }
 
 impl FakeCall {
-    /// A call of this tool of this source, exposed as `source__tool`.
+    /// Creates a call of the given tool and source, exposed as `source__tool`.
     #[must_use]
     pub fn new(source: &str, tool: &str) -> Self {
         Self {
@@ -53,14 +53,14 @@ impl FakeCall {
         }
     }
 
-    /// With these arguments: a JSON object.
+    /// Sets the arguments, a JSON object.
     #[must_use]
     pub fn with_arguments(mut self, json: &str) -> Self {
         self.arguments = json.into();
         self
     }
 
-    /// In the result phase, with this answer: a `CallToolResult`.
+    /// Moves the call to the result phase with the given outcome, a `CallToolResult`.
     #[must_use]
     pub fn with_outcome(mut self, json: &str) -> Self {
         self.phase = Phase::Result;
@@ -68,42 +68,42 @@ impl FakeCall {
         self
     }
 
-    /// In this phase.
+    /// Moves the call to the given phase.
     #[must_use]
     pub fn in_phase(mut self, phase: Phase) -> Self {
         self.phase = phase;
         self
     }
 
-    /// Exposed under this name.
+    /// Sets the name under which the agent sees the tool.
     #[must_use]
     pub fn exposed_as(mut self, name: &str) -> Self {
         self.exposed_name = name.into();
         self
     }
 
-    /// For this MCP method.
+    /// Sets the MCP method.
     #[must_use]
     pub fn with_method(mut self, method: &str) -> Self {
         self.method = method.into();
         self
     }
 
-    /// Of a tool with this definition: an MCP `Tool`.
+    /// Sets the tool's definition, an MCP `Tool`.
     #[must_use]
     pub fn with_definition(mut self, json: &str) -> Self {
         self.definition = Some(json.into());
         self
     }
 
-    /// With these hints: a `ToolAnnotations`.
+    /// Sets the source's hints, a `ToolAnnotations` object.
     #[must_use]
     pub fn with_annotations(mut self, json: &str) -> Self {
         self.annotations = json.into();
         self
     }
 
-    /// By this caller, under this profile, trusted this far.
+    /// Sets the caller, the profile and its trust.
     #[must_use]
     pub fn called_by(mut self, principal: &str, profile: &str, trust: Trust) -> Self {
         self.principal = principal.into();
@@ -112,14 +112,14 @@ impl FakeCall {
         self
     }
 
-    /// That could do this.
+    /// Sets what the call could do.
     #[must_use]
     pub fn with_risk(mut self, risk: Risk) -> Self {
         self.risk = risk;
         self
     }
 
-    /// To a source with these tags.
+    /// Sets the tags of the source.
     #[must_use]
     pub fn with_tags(mut self, tags: &[&str]) -> Self {
         self.tags = tags.iter().map(ToString::to_string).collect();
@@ -211,14 +211,14 @@ impl Call for FakeCall {
     }
 }
 
-/// A question that says what it was told to say.
+/// An ask whose facts the test sets.
 #[derive(Debug, Clone, Default)]
 pub struct FakeAsk {
-    /// Why.
+    /// The reasons to ask.
     pub reasons: Vec<String>,
-    /// Earlier answers.
+    /// The earlier answers that would cover the call.
     pub grants: Vec<Grant>,
-    /// Whether the tool may be destructive or reach an open world.
+    /// Whether the tool may be destructive or may reach an open world.
     pub grave: bool,
 }
 
@@ -245,12 +245,13 @@ impl Ask for FakeAsk {
     }
 }
 
-/// A vault whose placeholders are `[kind:n]`, counted over all kinds.
+/// A vault whose placeholders are `[kind:n]`, with one count for all kinds.
 #[derive(Debug, Default)]
 pub struct FakeVault(RefCell<Vec<(String, String, Vec<String>)>>);
 
 impl FakeVault {
-    /// What it keeps: kind, value and where it may be put back.
+    /// Returns what the vault keeps: for each value its kind, the value, and the globs of the tools that may get it
+    /// back.
     #[must_use]
     pub fn kept(&self) -> Vec<(String, String, Vec<String>)> {
         self.0.borrow().clone()
@@ -269,7 +270,7 @@ impl Vault for FakeVault {
     }
 }
 
-/// A file that is a list of lines.
+/// A file that keeps the appended lines in memory.
 #[derive(Debug, Default)]
 pub struct FakeLines {
     lines: RefCell<Vec<String>>,
@@ -277,13 +278,13 @@ pub struct FakeLines {
 }
 
 impl FakeLines {
-    /// A file on which every append fails with this text.
+    /// Creates a file on which every append fails with the given text.
     #[must_use]
     pub fn broken(why: &str) -> Self {
         Self { lines: RefCell::default(), broken: Some(why.into()) }
     }
 
-    /// What was appended.
+    /// Returns the lines that were appended.
     #[must_use]
     pub fn lines(&self) -> Vec<String> {
         self.lines.borrow().clone()

@@ -1,4 +1,5 @@
-//! Globs: `*` is any run of characters (also `_` and `/`, also none), `?` is one character, everything else is itself.
+//! Globs: `*` matches any run of characters (also `_` and `/`, and the empty run), `?` matches one character, and
+//! everything else matches itself.
 
 use serde::de::{Deserialize, Deserializer, Error};
 
@@ -7,19 +8,19 @@ use serde::de::{Deserialize, Deserializer, Error};
 pub struct Glob(Vec<char>);
 
 impl Glob {
-    /// Every text is a glob.
+    /// Creates a glob. Every text is a valid one.
     #[must_use]
     pub fn new(glob: &str) -> Self {
         Self(glob.chars().collect())
     }
 
-    /// Whether the whole of `text` fits. Goes back to the last `*` only, so the time is at most the length of the text
-    /// times the length of the glob.
+    /// Reports whether the glob matches the whole of `text`. It backtracks to the last `*` only, so the time is at most
+    /// proportional to the length of the text times the length of the glob.
     #[must_use]
     pub fn matches(&self, text: &str) -> bool {
         let mut glob = 0;
         let mut rest = text.chars();
-        // After a star: where the glob goes on, and the text that the star has not swallowed yet.
+        // After a star: the position at which the glob continues, and the text that the star has not consumed yet.
         let mut star: Option<(usize, std::str::Chars<'_>)> = None;
         loop {
             let before = rest.clone();
@@ -57,8 +58,8 @@ impl<'de> Deserialize<'de> for Glob {
     }
 }
 
-/// A glob over names of tools, sources, methods or events. What could only be a mistake is refused: a rule that never
-/// matches is a rule that does not protect.
+/// A glob over names of tools, sources, methods or events. A glob that can only be a mistake is refused: a rule that
+/// never matches is a rule that does not protect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NameGlob(Glob);
 
@@ -66,7 +67,7 @@ impl NameGlob {
     /// Parses a glob over names.
     ///
     /// # Errors
-    /// It is empty, or holds a character that no name holds or that means something in other kinds of globs.
+    /// The glob is empty, or contains a character that no name contains or that has a meaning in other glob dialects.
     pub fn new(glob: &str) -> Result<Self, String> {
         let odd = |c: &char| c.is_whitespace() || c.is_control() || "[]{}()|!^\\,\"'".contains(*c);
         if glob.is_empty() {
@@ -78,7 +79,7 @@ impl NameGlob {
         }
     }
 
-    /// Whether the whole name fits.
+    /// Reports whether the glob matches the whole name.
     #[must_use]
     pub fn matches(&self, name: &str) -> bool {
         self.0.matches(name)

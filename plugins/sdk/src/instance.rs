@@ -1,52 +1,53 @@
-//! What an exported component keeps between `configure` and the calls after it. Used by the export macros.
+//! What an exported component keeps between `configure` and the calls after it. The export macros use it.
 
 use std::cell::{OnceCell, RefCell};
 
 use crate::Failure;
 
-/// The plugin of one WebAssembly instance.
+/// The plugin of one WebAssembly instance, once it is configured.
 #[derive(Debug, Default)]
 pub struct Instance<P>(OnceCell<P>);
 
 impl<P> Instance<P> {
-    /// Not configured yet.
+    /// Creates an instance that is not configured yet.
     #[must_use]
     pub const fn new() -> Self {
         Self(OnceCell::new())
     }
 
-    /// Keeps what `configure` made.
+    /// Keeps the plugin that `configure` returned.
     ///
     /// # Errors
-    /// The plugin's own, or that the instance has been configured before.
+    /// The error that `configure` returned, or that the instance is already configured.
     pub fn configure(&self, made: Result<P, String>) -> Result<(), String> {
         self.0.set(made?).map_err(|_| "configured twice".to_string())
     }
 
-    /// The configured plugin.
+    /// Returns the configured plugin.
     ///
     /// # Errors
-    /// There is none yet.
+    /// The instance is not configured yet.
     pub fn get(&self) -> Result<&P, String> {
         self.0.get().ok_or_else(|| "called before configure".to_string())
     }
 }
 
-/// A session of a [`crate::Tools`] plugin: opened with the first call, so that a session made before `configure` is no trap.
+/// A session of a [`crate::Tools`] plugin. It is opened by its first call, so that creating a session before
+/// `configure` does not trap.
 #[derive(Debug, Default)]
 pub struct Opened<S>(RefCell<Option<S>>);
 
 impl<S> Opened<S> {
-    /// Nothing opened yet.
+    /// Creates a session that is not open yet.
     #[must_use]
     pub const fn new() -> Self {
         Self(RefCell::new(None))
     }
 
-    /// Opens the session if it is the first call, and calls.
+    /// Runs `call` on the session, which the first call opens.
     ///
     /// # Errors
-    /// Those of `call`.
+    /// The error of `call`, or that another call is using the session.
     pub fn with(
         &self,
         open: impl FnOnce() -> S,

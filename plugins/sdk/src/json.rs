@@ -1,54 +1,55 @@
-//! Strict JSON with spans. What a plugin judges must be what the source will read, so anything that two parsers could read
-//! differently is an error: a key given twice, half a surrogate pair, text after the value.
+//! Strict JSON with spans. A plugin must judge what the source will read, so anything that two parsers could read
+//! differently is an error: a duplicate key, half of a surrogate pair, text after the value.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::ops::Range;
 
-/// The deepest nesting that is read: the broker's own limit. It bounds the recursion on a 64 KiB stack.
+/// The deepest nesting that is accepted, which is the broker's own limit. It bounds the parser's recursion, so that a
+/// small stack (64 KiB) is enough.
 pub const MAX_NESTING: usize = 128;
 
-/// A value, and where in the text it stands.
+/// A JSON value and its place in the text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Json<'a> {
-    /// What it is.
+    /// The value.
     pub value: Value<'a>,
-    /// Its bytes in the text that was parsed.
+    /// The range of bytes that the value takes in the parsed text.
     pub span: Range<usize>,
 }
 
-/// What a JSON value can be.
+/// The kinds of JSON values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Value<'a> {
     /// `null`
     Null,
     /// `true` or `false`
     Bool(bool),
-    /// A number as it was spelled.
+    /// A number, spelled as in the text.
     Number(&'a str),
     /// A string, decoded.
     String(Cow<'a, str>),
     /// An array.
     Array(Vec<Json<'a>>),
-    /// An object in the order of its text; no key twice.
+    /// An object: its members in the order of the text, without duplicate keys.
     Object(Vec<(Cow<'a, str>, Json<'a>)>),
 }
 
 /// Where and why a text is not strict JSON.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JsonError {
-    /// The byte at which it was seen.
+    /// The offset in bytes at which the error was found.
     pub at: usize,
     /// What is wrong there.
     pub what: &'static str,
 }
 
 impl<'a> Json<'a> {
-    /// Reads one value that is the whole text.
+    /// Parses a text that consists of exactly one value.
     ///
     /// # Errors
-    /// The first place that is not strict JSON, or nested deeper than [`MAX_NESTING`].
+    /// Names the first place that is not strict JSON, or that is nested deeper than [`MAX_NESTING`].
     pub fn parse(text: &'a str) -> Result<Self, JsonError> {
         let mut parser = Parser { text, at: 0, depth: 0 };
         let json = parser.value()?;
@@ -56,7 +57,7 @@ impl<'a> Json<'a> {
         if parser.at < text.len() { Err(parser.error("text after the value")) } else { Ok(json) }
     }
 
-    /// The member of an object with exactly this key.
+    /// Returns the member of an object with exactly this key, or `None`.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<&Json<'a>> {
         match &self.value {
@@ -65,7 +66,7 @@ impl<'a> Json<'a> {
         }
     }
 
-    /// The text of a string.
+    /// Returns the text of a string, or `None` for any other value.
     #[must_use]
     pub fn as_str(&self) -> Option<&str> {
         match &self.value {
@@ -75,7 +76,7 @@ impl<'a> Json<'a> {
     }
 }
 
-/// `text` as a JSON string, with its quotes.
+/// Returns `text` as a JSON string, with its quotes.
 #[must_use]
 pub fn quote(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
@@ -190,7 +191,7 @@ impl<'a> Parser<'a> {
         Ok(Value::Array(items))
     }
 
-    /// After an item: true at the closing bracket, false at a comma.
+    /// Reads what follows an item: returns true at the closing bracket, false at a comma.
     fn last(&mut self, close: u8) -> Result<bool, JsonError> {
         self.space();
         if self.take(close) {
@@ -259,7 +260,7 @@ impl<'a> Parser<'a> {
         char::from_u32(code).ok_or_else(|| self.error("half a surrogate pair"))
     }
 
-    /// `u` and four hexadecimal digits.
+    /// Reads `u` and four hexadecimal digits.
     fn hex4(&mut self) -> Result<u32, JsonError> {
         self.at += 1;
         let mut code = 0;
@@ -328,7 +329,8 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// How many bytes from the start stand for themselves in a string. By blocks, which become vector instructions.
+/// Returns how many leading bytes stand for themselves in a string. It works in blocks, which become vector
+/// instructions.
 fn plain_run(bytes: &[u8]) -> usize {
     let plain = |b: &u8| *b >= b' ' && *b != b'"' && *b != b'\\';
     let (blocks, _) = bytes.as_chunks::<16>();

@@ -1,7 +1,8 @@
-//! Values that outlive the call: one store for each source and profile.
+//! Values that outlive the call. The broker keeps one store for each source and profile, which holds up to 64 MiB.
 //!
-//! A component that calls this imports `key-value` and needs `grant = ["key-value"]`. Outside a component each thread has a store
-//! in memory, so that tests see none but their own.
+//! A component that calls these functions imports `key-value` and needs `grant = ["key-value"]`. The store is available
+//! only while a call runs. Outside a component each thread has a store in memory, so that tests do not see each other's
+//! values.
 
 /// One change of a [`write()`].
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -11,40 +12,40 @@ pub struct Change {
 }
 
 impl Change {
-    /// The key is to have this value.
+    /// Sets the key to this value.
     #[must_use]
     pub fn set(key: impl Into<String>, value: impl Into<Vec<u8>>) -> Self {
         Self { key: key.into(), value: Some(value.into()) }
     }
 
-    /// The key is to be gone.
+    /// Removes the key.
     #[must_use]
     pub fn remove(key: impl Into<String>) -> Self {
         Self { key: key.into(), value: None }
     }
 }
 
-/// The value of a key, of 1 to 512 bytes.
+/// Returns the value of a key of 1 to 512 bytes, or `None` if the key is not set.
 ///
 /// # Errors
-/// Why not, in words for the operator or the model.
+/// Says why the store cannot be used, in words for the operator or the model.
 pub fn get(key: &str) -> Result<Option<Vec<u8>>, String> {
     host::get(key)
 }
 
-/// Keys with their values: those that begin with `prefix` and stand after `after`, in the order of their bytes, up to `limit` or
-/// 1 MiB. None says that there are no more.
+/// Returns the entries whose key begins with `prefix` and sorts after `after`, in the byte order of the keys: up to
+/// `limit` of them, 10,000 or 1 MiB, whichever comes first. An empty list means that there are no more.
 ///
 /// # Errors
-/// As [`get`].
+/// See [`get`].
 pub fn scan(prefix: &str, after: &str, limit: u32) -> Result<Vec<(String, Vec<u8>)>, String> {
     host::scan(prefix, after, limit)
 }
 
-/// Makes all changes or none, up to 1,000 with values up to 256 KiB. They are on disk when it returns.
+/// Makes all of the changes or none: up to 1,000, with values up to 256 KiB. They are on disk when it returns.
 ///
 /// # Errors
-/// As [`get`]; a store holds 64 MiB.
+/// See [`get`]; also if a change exceeds a limit or the store is full.
 pub fn write(changes: &[Change]) -> Result<(), String> {
     host::write(changes)
 }

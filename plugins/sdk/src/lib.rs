@@ -1,7 +1,7 @@
-//! Write Portcullis plugins in Rust.
+//! An SDK for writing Portcullis plugins in Rust.
 //!
-//! There is one trait for each kind of plugin: [`Policy`], [`Transform`], [`Approval`], [`Audit`], [`Tools`] with [`Resources`]. Implement it,
-//! export it, build for `wasm32-unknown-unknown`:
+//! There is one trait for each kind of plugin: [`Policy`], [`Transform`], [`Approval`], [`Audit`], and [`Tools`] with
+//! [`Resources`]. Implement the trait, export the type with the macro for it, and build for `wasm32-unknown-unknown`:
 //!
 //! ```
 //! use portcullis_plugin::{Call, Policy, Verdict};
@@ -25,10 +25,11 @@
 //! # fn main() {}
 //! ```
 //!
-//! Such a component imports what it uses and nothing else: no files, no clock, no environment. On any other target the same
-//! code is an ordinary library, and the [`fake`] module stands in for the broker in its tests.
+//! Such a component imports only what it uses: no files, no clock, no environment. On any other target the same code is
+//! an ordinary library, and the [`fake`] module stands in for the broker in its tests.
 //!
-//! Any error, and any panic, denies the call. A panic has no text that the broker could see: prefer an error.
+//! An error or a panic in a policy, a transform or an approval plugin denies the call. A panic carries no text that the
+//! broker could report, so prefer an error.
 
 mod approval;
 mod audit;
@@ -64,7 +65,8 @@ pub use transform::HostVault;
 pub use transform::{Change, Transform, Vault};
 
 impl Denial {
-    /// `code` is for machines (lower case, dashes), `message` for people.
+    /// Creates a denial. `code` is for machines: 1 to 64 lower-case letters, digits and dashes. `message` is for
+    /// people.
     #[must_use]
     pub fn new(code: &str, message: impl Into<String>) -> Self {
         Self { code: code.to_string(), message: message.into() }

@@ -1,33 +1,34 @@
-//! Policies: may a call go on?
+//! Policies: plugins that judge calls.
 
 pub use crate::bindings::policy::exports::portcullis::plugin::policy::Verdict;
 use crate::{Call, Denial};
 
-/// Decides whether a call may go on. Pure: the same call and settings give the same verdict, so history can be replayed.
+/// A plugin that decides whether a call may go on. It must be pure: the same call and settings give the same verdict,
+/// so that history can be replayed.
 pub trait Policy: Sized + 'static {
-    /// Takes the `settings` table as JSON. Prepare here what you can: as a rule it runs once, and the fresh instance of each
-    /// decision starts from what it made.
+    /// Reads the plugin's `settings` table, which is given as JSON. Prepare here what you can: this usually runs once,
+    /// and the fresh instance of each decision starts from the resulting state.
     ///
     /// # Errors
-    /// Which field is wrong and why; the broker does not start. See [`crate::settings::parse`].
+    /// Says which field is wrong and why; the broker does not start. See [`crate::settings::parse`].
     fn configure(settings: &str) -> Result<Self, String>;
 
-    /// Judges one call. Any deny of any policy denies, else any ask asks.
+    /// Judges one call. If any policy denies, the call is denied; otherwise, if any policy asks, a person is asked.
     ///
     /// # Errors
-    /// Why it could not judge; the call is denied.
+    /// Says why the call could not be judged; the call is denied.
     fn check(&self, call: &dyn Call) -> Result<Verdict, String>;
 }
 
 impl Verdict {
-    /// Refuses, with a code for machines and a message for people.
+    /// Denies the call, with a code for machines and a message for people.
     #[must_use]
     pub fn deny(code: &str, message: impl Into<String>) -> Self {
         Self::Deny(Denial::new(code, message))
     }
 }
 
-/// Makes the component export a [`Policy`]. Once per crate.
+/// Exports a type that implements [`Policy`] as the plugin. Call it once per crate.
 #[macro_export]
 macro_rules! export_policy {
     ($plugin:ty) => {
@@ -41,7 +42,8 @@ macro_rules! export_policy {
     };
 }
 
-/// The part that the export macros share. On other targets it only checks that the trait is implemented.
+/// The part that the export macros share. On targets other than WebAssembly it only checks that the trait is
+/// implemented.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __component {

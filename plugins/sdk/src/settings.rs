@@ -1,20 +1,20 @@
-//! Settings: strict, and an error names the field.
+//! Strict parsing of settings, with errors that name the field.
 
 use serde::de::DeserializeOwned;
 
-/// Reads the settings that `configure` was given. Use `#[serde(deny_unknown_fields)]` on every struct: a misspelt key
-/// is otherwise a rule that does not exist.
+/// Parses the settings that `configure` receives. Use `#[serde(deny_unknown_fields)]` on every struct: otherwise a
+/// misspelt key is silently ignored, and with it the rule that it was meant to set.
 ///
 /// # Errors
-/// The first field that does not fit, as `settings.deny[2].tool: …`.
+/// Names the first field that does not fit, as in `settings.deny[2].tool: …`.
 pub fn parse<T: DeserializeOwned>(settings: &str) -> Result<T, String> {
     read("settings", settings)
 }
 
-/// For a plugin that has none.
+/// Checks that there are no settings, for a plugin that takes none.
 ///
 /// # Errors
-/// The first setting that there is.
+/// Names the first setting that was given.
 pub fn none(settings: &str) -> Result<(), String> {
     #[derive(serde::Deserialize)]
     #[serde(deny_unknown_fields)]
@@ -22,7 +22,7 @@ pub fn none(settings: &str) -> Result<(), String> {
     parse::<Nothing>(settings).map(|Nothing {}| ())
 }
 
-/// Reads what is called `root`.
+/// Parses `text`, in whose errors the value is called `root`.
 pub(crate) fn read<T: DeserializeOwned>(root: &str, text: &str) -> Result<T, String> {
     let mut reader = serde_json::Deserializer::from_str(text);
     let value = serde_path_to_error::deserialize(&mut reader).map_err(|error| {
@@ -36,7 +36,7 @@ pub(crate) fn read<T: DeserializeOwned>(root: &str, text: &str) -> Result<T, Str
     Ok(value)
 }
 
-/// Line and column point into JSON that the host made; nobody has seen it.
+/// Line and column refer to JSON that the host generated and that no user has seen.
 fn without_position(message: &str) -> &str {
     message.rsplit_once(" at line ").map_or(message, |(what, _)| what)
 }

@@ -1,72 +1,76 @@
-//! Tools: a component that is a source.
+//! Tool sources: components that offer tools and resources.
 
 use serde_json::{Value, json};
 
 pub use crate::bindings::tools::exports::portcullis::plugin::tools::Failure;
 
-/// A tool source.
+/// A component that is a tool source.
 pub trait Tools: Sized + 'static {
-    /// One agent's view of the source; `()` for a source that remembers nothing.
+    /// What the source keeps for one agent's session; `()` for a source that keeps nothing.
     type Session: 'static;
 
-    /// Whether the calls of one agent's session must reach the same [`Tools::Session`]. If false, each call gets a fresh one.
+    /// Whether all calls of one agent's session must reach the same [`Tools::Session`]. If false, each call gets a
+    /// fresh one.
     const KEEPS_STATE: bool;
 
-    /// Takes the source's `settings` table as JSON.
+    /// Reads the source's `settings` table, which is given as JSON.
     ///
     /// # Errors
-    /// Which field is wrong and why; the broker does not start.
+    /// Says which field is wrong and why; the broker does not start.
     fn configure(settings: &str) -> Result<Self, String>;
 
-    /// The tools: a JSON array of MCP `Tool` objects. The same on every call.
+    /// Returns the tools: a JSON array of MCP `Tool` objects, the same on every call.
     fn definitions(&self) -> String;
 
-    /// Begins a session.
+    /// Opens a session.
     fn open(&self) -> Self::Session;
 
-    /// Runs a tool; the answer is an MCP `CallToolResult` as JSON.
+    /// Runs a tool and returns an MCP `CallToolResult` as JSON.
     ///
     /// # Errors
-    /// No such tool, arguments that do not fit, or anything else that keeps the call from a result.
+    /// There is no such tool, the arguments do not fit, or the call failed in another way before it produced a result.
     fn call(&self, session: &mut Self::Session, tool: &str, arguments: &str) -> Result<String, Failure>;
 }
 
-/// What a tool source offers to be read beside its tools. Every call has a fresh instance.
+/// A tool source that offers resources beside its tools. Every call gets a fresh instance.
 pub trait Resources: Tools {
-    /// The resources of the caller's profile: a JSON array of MCP `Resource` objects.
+    /// Returns the resources of the caller's profile: a JSON array of MCP `Resource` objects.
     ///
     /// # Errors
-    /// Why there is no list.
+    /// Says why the resources cannot be listed.
     fn list(&self) -> Result<String, String>;
 
-    /// The contents of a resource: a JSON array of MCP `ResourceContents` objects. None if there is no such resource.
+    /// Returns the contents of a resource, a JSON array of MCP `ResourceContents` objects, or `None` if there is no
+    /// such resource.
     ///
     /// # Errors
-    /// Why it cannot be read.
+    /// Says why the resource cannot be read.
     fn read(&self, uri: &str) -> Result<Option<String>, String>;
 }
 
-/// Reads the arguments of a call. Use `#[serde(deny_unknown_fields)]`, so that a misspelt argument is not one that is missing.
+/// Parses the arguments of a call. Use `#[serde(deny_unknown_fields)]`, so that a misspelt argument is an error and not
+/// taken for a missing one.
 ///
 /// # Errors
-/// [`Failure::InvalidArguments`]: the first argument that does not fit, as `arguments.path: …`.
+/// [`Failure::InvalidArguments`] with the first argument that does not fit, as in `arguments.path: …`.
 pub fn arguments<T: serde::de::DeserializeOwned>(arguments: &str) -> Result<T, Failure> {
     crate::settings::read("arguments", arguments).map_err(Failure::InvalidArguments)
 }
 
-/// What a tool does to what was there before.
+/// What a tool does to the data that it works on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
-    /// Nothing.
+    /// It only reads the data.
     Reads,
-    /// It adds to it.
+    /// It adds to the data.
     Adds,
-    /// It may overwrite or remove it.
+    /// It may overwrite or remove data.
     Overwrites,
 }
 
-/// A tool that takes these arguments and no others, as an MCP `Tool` object. `properties` is an object with the JSON Schema of
-/// each. Its hints say this effect, that doing it twice does nothing more, and that all it knows is its own.
+/// Returns an MCP `Tool` object for a tool that takes these arguments and no others. `properties` is an object with the
+/// JSON Schema of each argument. The hints state the given effect, and that the tool is idempotent and reaches no open
+/// world.
 #[must_use]
 pub fn tool(name: &str, description: &str, properties: Value, required: &[&str], effect: Effect) -> Value {
     json!({
@@ -84,13 +88,13 @@ pub fn tool(name: &str, description: &str, properties: Value, required: &[&str],
     })
 }
 
-/// An answer that is a text, as an MCP `CallToolResult`.
+/// Returns an MCP `CallToolResult` whose content is one text.
 #[must_use]
 pub fn text_result(text: &str) -> String {
     format!(r#"{{"content":[{{"type":"text","text":{}}}],"isError":false}}"#, crate::json::quote(text))
 }
 
-/// Makes the component export [`Tools`]. Once per crate.
+/// Exports a type that implements [`Tools`] as the component's tool source. Call it once per crate.
 #[macro_export]
 macro_rules! export_tools {
     ($plugin:ty) => {
@@ -98,7 +102,7 @@ macro_rules! export_tools {
     };
 }
 
-/// Makes the component export [`Tools`] and [`Resources`]. Once per crate.
+/// Exports a type that implements [`Tools`] and [`Resources`] as the component's tool source. Call it once per crate.
 #[macro_export]
 macro_rules! export_tools_and_resources {
     ($plugin:ty) => {
@@ -130,7 +134,7 @@ macro_rules! __tools {
             type Session = Session;
 
             fn definitions() -> ::std::string::String {
-                // Before `configure` there are no tools.
+                // There are no tools before `configure`.
                 PLUGIN.with(|plugin| plugin.get().map_or_else(|_| "[]".into(), $crate::Tools::definitions))
             }
 

@@ -1,31 +1,32 @@
-//! Transforms: what becomes of arguments and outcomes.
+//! Transforms: plugins that rewrite arguments and outcomes.
 
 pub use crate::bindings::transform::exports::portcullis::plugin::transform::Change;
 use crate::{Call, bindings::portcullis::plugin::vault};
 
-/// Rewrites arguments (phase call) or outcomes (phase result).
+/// A plugin that rewrites arguments (phase call) or outcomes (phase result).
 pub trait Transform: Sized + 'static {
-    /// Takes the `settings` table as JSON.
+    /// Reads the plugin's `settings` table, which is given as JSON.
     ///
     /// # Errors
-    /// Which field is wrong and why; the broker does not start.
+    /// Says which field is wrong and why; the broker does not start.
     fn configure(settings: &str) -> Result<Self, String>;
 
-    /// Says what becomes of the value that the phase is about. Policies see the new value before anything else happens.
+    /// Decides what happens to the arguments or the outcome. Policies judge the new value before anything else happens.
     ///
     /// # Errors
-    /// Why it could not; the call is denied.
+    /// Says why the value could not be rewritten; the call is denied.
     fn rewrite(&self, call: &dyn Call, vault: &dyn Vault) -> Result<Change, String>;
 }
 
-/// Where values are kept that the agent must not see.
+/// Keeps values that the agent must not see.
 pub trait Vault {
-    /// Keeps `value` and returns its placeholder: the same one for the same value and kind in a session. The broker puts
-    /// the value back for tools whose exposed name fits `restore_to`; if that is empty, for the source it came from.
+    /// Keeps `value` and returns its placeholder, which is the same for the same value and kind within a session. The
+    /// broker puts the value back for tools whose exposed name matches a glob of `restore_to`; if that is empty, only
+    /// for the source that the value came from.
     fn protect(&self, kind: &str, value: &str, restore_to: &[String]) -> String;
 }
 
-/// The broker's vault; exists inside a component.
+/// The broker's vault. It can only be used inside a component.
 #[doc(hidden)]
 #[derive(Debug, Clone, Copy)]
 pub struct HostVault;
@@ -36,7 +37,7 @@ impl Vault for HostVault {
     }
 }
 
-/// Makes the component export a [`Transform`]. Once per crate.
+/// Exports a type that implements [`Transform`] as the plugin. Call it once per crate.
 #[macro_export]
 macro_rules! export_transform {
     ($plugin:ty) => {

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Texts on which this parser and serde_json must agree, in accepting and in the value.
+/// Texts that this parser and serde_json must both accept, with the same value, or both refuse.
 const SAME: &[&str] = &[
     "{}",
     "[]",
