@@ -1,7 +1,7 @@
-//! Builds the reference plugins as WebAssembly components and hands them to `src/plugin/builtin.rs`; without the feature `compiler`,
-//! which they would need, none of them.
-#![expect(clippy::disallowed_methods, reason = "a build script runs cargo and hears of the build through variables")]
-#![allow(clippy::panic, reason = "a build script has nobody else to tell")]
+//! Builds the reference plugins as WebAssembly components and hands them to `src/plugin/builtin.rs`. Without the
+//! feature `compiler`, which they need in order to run, it builds none.
+#![expect(clippy::disallowed_methods, reason = "a build script runs cargo and learns about the build from variables")]
+#![allow(clippy::panic, reason = "a build script reports its errors by panicking")]
 
 use std::env;
 use std::fmt::Write as _;
@@ -9,23 +9,24 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// `builtin:NAME`, from the package `portcullis-NAME`: those that import nothing but the contract.
+/// The plugins that import nothing but the contract. `builtin:NAME` is built from the package `portcullis-NAME`.
 const PLUGINS: [&str; 7] = ["rules", "approval-memory", "redact", "jsonl", "calculator", "memory", "saboteur"];
 
 const TARGET: &str = "wasm32-unknown-unknown";
 
-/// Those that import files or the network, and so WASI. Their linker makes components by itself.
+/// The plugins that import files or the network, and therefore WASI. The linker for this target makes
+/// components by itself.
 const WASI_PLUGINS: [&str; 2] = ["filesystem", "fetch"];
 
 const WASI_TARGET: &str = "wasm32-wasip2";
 
-/// The profile for plugins in the workspace's Cargo.toml.
+/// The cargo profile for plugins, defined in the workspace's Cargo.toml.
 const PROFILE: &str = "guest";
 
-/// Bytes of a guest's stack. The default of 1 MiB is memory to be cleared for each decision; no plugin nests deeply.
+/// Bytes of a guest's stack. The default of 1 MiB would be cleared for each decision, and no plugin nests deeply.
 const STACK: &str = "131072";
 
-/// How a module begins that is no component yet.
+/// The first bytes of a core module, which is not a component yet.
 const CORE_MODULE: &[u8] = b"\0asm\x01\0\0\0";
 
 fn main() {
@@ -36,7 +37,7 @@ fn main() {
     println!("cargo::rerun-if-changed=build.rs");
 }
 
-/// Builds them, and gives the list of them as source.
+/// Builds the plugins and returns Rust source with the list of them.
 fn plugins() -> String {
     let root = variable("CARGO_MANIFEST_DIR").join("..");
     let out = variable("OUT_DIR");
@@ -60,8 +61,8 @@ fn plugins() -> String {
     list
 }
 
-/// A folder of its own, because the cargo that runs this script holds the lock of its own one. It stands beside the folders
-/// of the profiles, so that dev and release share what is built for guests.
+/// Returns the target folder for the plugins. It is a separate one, because the cargo that runs this script holds the
+/// lock of its own. It is next to the folders of the profiles, so that dev and release builds share it.
 fn guest_folder(out: &Path) -> PathBuf {
     // OUT_DIR is TARGET_DIR[/TRIPLE]/PROFILE/build/PACKAGE-HASH/out.
     let profile =
@@ -69,7 +70,7 @@ fn guest_folder(out: &Path) -> PathBuf {
     profile.and_then(Path::parent).unwrap_or(out).join("guests")
 }
 
-/// Cargo builds the plugins; it decides itself what is up to date.
+/// Builds the plugins with cargo, which decides itself what is up to date, and returns the folder of the results.
 fn build(root: &Path, folder: &Path, target: &str, names: &[&str]) -> PathBuf {
     let mut cargo = clean(Command::new(variable("CARGO")));
     cargo
@@ -79,7 +80,7 @@ fn build(root: &Path, folder: &Path, target: &str, names: &[&str]) -> PathBuf {
     for name in names {
         cargo.arg("--package").arg(format!("portcullis-{name}"));
     }
-    // Plugins mostly look through text, and every processor that this host compiles for has vectors.
+    // Plugins mostly scan text, and every processor that this host compiles for has vector instructions.
     let flags = format!("-Clink-arg=-zstack-size={STACK} -Ctarget-feature=+simd128");
     cargo.env(format!("CARGO_TARGET_{}_RUSTFLAGS", target.to_uppercase().replace('-', "_")), flags);
     run(cargo, "the reference plugins do not build");
@@ -93,10 +94,10 @@ fn component(module: &Path) -> Vec<u8> {
     }
     let mut encoder = wit_component::ComponentEncoder::default();
     let encoded = encoder.validate(true).module(&bytes).and_then(|encoder| encoder.encode());
-    encoded.unwrap_or_else(|error| panic!("{} is no plugin: {error:#}", module.display()))
+    encoded.unwrap_or_else(|error| panic!("{} is not a plugin: {error:#}", module.display()))
 }
 
-/// Adds the target where rustup manages the compiler and has not installed it with the toolchain file.
+/// Adds the target if rustup manages the compiler and did not install it as the toolchain file asks.
 fn ensure_target(target: &str) {
     let mut rustc = clean(Command::new(variable("RUSTC")));
     rustc.args(["--print", "target-libdir", "--target", target]);
@@ -110,7 +111,7 @@ fn ensure_target(target: &str) {
     run(rustup, &format!("the target {target} is missing and cannot be added; install it, then build again"));
 }
 
-/// Without what the outer cargo, or a clippy or coverage run, sets for the host's own build.
+/// Removes the variables that the outer cargo, or a clippy or coverage run, sets for the host's own build.
 fn clean(mut command: Command) -> Command {
     for (name, _) in env::vars_os() {
         let leaks = name.to_str().is_some_and(|name| {

@@ -1,13 +1,16 @@
-//! Plugins: WebAssembly components that decide, rewrite, settle, record, or are a source of tools.
+//! Plugins: WebAssembly components that judge calls, rewrite values, settle asks, take records away,
+//! or are tool sources.
 //!
-//! A plugin starts with nothing. It can call what its world imports and what the configuration grants; everything else is not
-//! defined for it, and refused by name when it is loaded. Each decision gets a fresh instance, so that nothing of one call
-//! reaches the next. Time, memory, tables, output and host calls are bounded ([`limits`]).
+//! A plugin starts with nothing. It can call what its world imports and what the configuration grants; nothing
+//! else is defined for it, and any other import is refused by name when the plugin is loaded. Each decision gets a
+//! fresh instance, so that no state of one call reaches the next. Time, memory, tables, output and host calls are
+//! limited ([`limits`]).
 //!
-//! Without the feature `compiler` there is no compiler in the program: it takes what `portcullis plugin compile` made, by digest.
+//! Without the feature `compiler` the program contains no compiler: it loads what `portcullis plugin compile` produced,
+//! pinned by digest.
 //!
-//! Whatever goes wrong while a plugin runs is a [`Failure`]; the gate denies on it. Whatever makes a plugin unusable is a
-//! [`PluginError`], and stops the start.
+//! An error while a plugin runs is a [`Failure`], on which the gate denies. An error that makes a plugin unusable is a
+//! [`PluginError`], which keeps the broker from starting.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -68,7 +71,8 @@ use instance_pool::{InstancePool, Slots};
 use load::{Allowed, Loaded, Wasm};
 use v0_1::World;
 
-/// The plugin host: one engine, its clock, the code that is loaded and the folder of what was compiled, the slots. Cheap to clone; all clones are one.
+/// The plugin host: one engine with its clock, the loaded code, the cache of compiled code, and the slots for
+/// instances. Clones are cheap and share the host.
 #[derive(Clone)]
 pub struct Plugins(Arc<Host>);
 
@@ -85,63 +89,64 @@ struct Host {
     commands: Arc<Semaphore>,
 }
 
-/// Which plugin it was, for the ledger: a replay needs all three.
+/// Which plugin decided, for the ledger. A replay needs all three fields.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
-    /// `builtin:rules`, or the path of the file.
+    /// The name in the configuration: `builtin:rules`, or the path of the file.
     pub name: String,
-    /// Of the `.wasm` file.
+    /// The digest of the `.wasm` file.
     pub digest: Digest,
-    /// Of the settings' canonical form.
+    /// The digest of the settings' canonical form.
     pub settings: Digest,
 }
 
-/// What a policy says.
+/// What a policy decides about a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// Nothing to object.
+    /// No objection.
     Pass,
     /// A person must agree; the text says why.
     Ask(String),
-    /// Refused.
+    /// The call is refused.
     Deny(Denial),
 }
 
-/// Why something was refused.
+/// Why a call was refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Denial {
-    /// For machines: up to 64 lower-case letters, digits and dashes.
+    /// The code, for machines: up to 64 lower-case letters, digits and dashes.
     pub code: String,
-    /// For people.
+    /// The message, for people.
     pub message: String,
 }
 
-/// What a transform makes of a value.
+/// What a transform does with the arguments or the outcome.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
-    /// It stays byte for byte.
+    /// They stay as they are, byte for byte.
     Keep,
-    /// It becomes this object.
+    /// They become this object.
     Replace(Json),
     /// The call ends here.
     Refuse(Denial),
 }
 
-/// Keeps values that the agent must not see. Lives as long as a session.
+/// Keeps values that the agent must not see, for as long as a session lives.
 pub trait Vault: Send + Sync {
-    /// Keeps `value` and returns its placeholder; the same for the same value and kind. `restore_to` are globs over exposed
-    /// tool names; empty means the source whose call or result held it. Must not block: a guest is waiting.
+    /// Keeps `value` and returns its placeholder, which is the same for the same value and kind. `restore_to` lists
+    /// globs over exposed tool names; if it is empty, the value returns only to the source whose call or result
+    /// contained it. Must not block, because a guest waits for it.
     fn protect(&self, kind: &str, value: &str, restore_to: Vec<String>) -> String;
 }
 
-/// What an approval plugin is told of a question.
+/// What an approval plugin learns about an ask.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AskFacts {
-    /// One for each policy that asks and one for the risk.
+    /// The reasons to ask: one for each policy that asks, and one if the call's risk requires it.
     pub reasons: Vec<String>,
-    /// Earlier answers that would cover the call.
+    /// The earlier answers that would cover the call.
     pub grants: Vec<GrantFacts>,
-    /// Whether the tool may be destructive or reach an open world.
+    /// Whether the tool may be destructive or may reach an open world.
     pub grave: bool,
 }
 
@@ -150,31 +155,31 @@ pub struct AskFacts {
 pub struct GrantFacts {
     /// The grant's identifier.
     pub id: String,
-    /// How far it reaches.
+    /// How far the answer reaches.
     pub scope: Scope,
-    /// Seconds since a person gave it.
+    /// The seconds since a person gave the answer.
     pub age: u32,
 }
 
-/// How an ask is settled, as a plugin would have it. The gate narrows it.
+/// How a plugin wants an ask to be settled. The gate narrows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Settlement {
-    /// Put the question to a person.
+    /// Asks a person.
     Question(Offer),
-    /// Use the earlier answer of this id.
+    /// Uses the earlier answer with this id.
     Remembered(String),
-    /// Refuse without asking.
+    /// Refuses the call without asking.
     Refuse(Denial),
 }
 
 /// What a person may choose from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Offer {
-    /// As the plugin listed them; may hold duplicates.
+    /// The scopes as the plugin listed them; may contain duplicates.
     pub scopes: Vec<Scope>,
-    /// Seconds for which a remembered answer holds.
+    /// How long a remembered answer is valid, in seconds.
     pub valid_for: u32,
-    /// How often it may be used; 0 means without limit.
+    /// How often a remembered answer may be used; 0 means without limit.
     pub uses: u32,
 }
 
@@ -182,30 +187,31 @@ pub struct Offer {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Scope {
-    /// This call.
+    /// This call only.
     Once,
     /// One later call with the same arguments.
     Arguments,
-    /// The tool, in this session.
+    /// Calls of the tool in this session.
     Session,
-    /// The tool, for this principal.
+    /// Calls of the tool by this principal.
     Principal,
 }
 
 impl Plugins {
-    /// Starts the engine and its clock. Compiled code is kept in `cache_dir`, which is created private, and must be this
-    /// user's alone if it is there; without a folder every load compiles.
+    /// Starts the engine and its clock. Compiled code is kept in `cache_dir`, which is created private; an existing
+    /// folder must belong to this user alone. Without a folder every load compiles.
     ///
     /// # Errors
-    /// [`PluginError::Engine`], and [`PluginError::Cache`] for a folder that is not ours alone.
+    /// [`PluginError::Engine`], and [`PluginError::Cache`] for a folder that does not belong to this user alone.
     pub fn new(cache_dir: Option<&Path>) -> Result<Self, PluginError> {
         Self::with_origin(cache_dir, Origin::default())
     }
 
-    /// The same, with plugins that are what they were pinned to.
+    /// Starts the engine and its clock, as [`Plugins::new`] does, and loads plugins only if they match
+    /// the pins of `origin`.
     ///
     /// # Errors
-    /// As [`Plugins::new`].
+    /// The errors of [`Plugins::new`].
     pub fn with_origin(cache_dir: Option<&Path>, origin: Origin) -> Result<Self, PluginError> {
         #[cfg(feature = "compiler")]
         let compiled = cache_dir.map(cache).transpose()?;
@@ -229,7 +235,7 @@ impl Plugins {
     /// Loads a policy and configures it once.
     ///
     /// # Errors
-    /// See [`PluginError`]. Cancellation safe, as all functions here: compiling goes on to its end in the background.
+    /// See [`PluginError`]. Cancellation safe, as are all functions here: compilation finishes in the background.
     pub async fn policy(&self, config: &PluginConfig) -> Result<Policy, PluginError> {
         let (identity, stock) = self.decider(config).await?;
         Ok(Policy::new(identity, config, stock))
@@ -253,7 +259,7 @@ impl Plugins {
         Ok(Approval::new(identity, config, stock))
     }
 
-    /// Loads a sink, configures it once, and opens its file: the configured one, or `default_file`.
+    /// Loads a sink, configures it once, and opens its file: the configured file, or else `default_file`.
     ///
     /// # Errors
     /// See [`PluginError`].
@@ -262,7 +268,8 @@ impl Plugins {
         Sink::open(identity, config.file.as_deref().unwrap_or(default_file), stock)
     }
 
-    /// Loads a component that is a source, whichever kind it is, with what it may touch. One of tools is configured once.
+    /// Loads a component that is a source, of any kind, with the access it is given. A component of tools
+    /// is configured once.
     ///
     /// # Errors
     /// See [`PluginError`].
@@ -273,14 +280,14 @@ impl Plugins {
         grant: &[String],
         access: Access,
     ) -> Result<Component, PluginError> {
-        // Boxed: it holds the loading of each kind.
+        // Boxed, because the future contains the loading of every kind.
         Box::pin(Component::load(self, plugin, settings, grant, access)).await
     }
 
-    /// What a plugin is and wants. Runs nothing of it.
+    /// Returns what a plugin is and what it needs, without running any of it.
     ///
     /// # Errors
-    /// If it is no component.
+    /// The plugin cannot be read, or it is not a component.
     pub async fn inspect(&self, plugin: &PluginRef) -> Result<Inspection, PluginError> {
         let wasm = self.0.origin.read(plugin).await?;
         let host = self.0.clone();
@@ -291,11 +298,12 @@ impl Plugins {
         .await
     }
 
-    /// Compiles a plugin for hosts without a compiler, of the same version: of this processor, or of `target`, such as `pulley64`,
-    /// which an interpreter runs on any processor of 64 bits. What is written to a file is used as `FILE.cwasm@DIGEST`.
+    /// Compiles a plugin for hosts of the same version that have no compiler: for this processor, or for `target`, such
+    /// as `pulley64`, whose interpreter runs on any 64-bit processor. The configuration names the resulting file as
+    /// `FILE.cwasm@DIGEST`.
     ///
     /// # Errors
-    /// If it is no component, or the target is none that is compiled for here.
+    /// The plugin is not a component, or this program cannot compile for the target.
     #[cfg(feature = "compiler")]
     pub async fn precompile(&self, plugin: &PluginRef, target: Option<&str>) -> Result<Vec<u8>, PluginError> {
         let wasm = self.0.origin.read(plugin).await?;
@@ -338,18 +346,18 @@ impl Identity {
         Self {
             name: wasm.plugin.clone(),
             digest: wasm.digest,
-            // Settings that came from TOML hold no key twice, the one thing that has no canonical form.
+            // Only duplicate keys prevent a canonical form, and settings that came from TOML have none.
             settings: Digest::of_json(settings).unwrap_or_else(|_| Digest::of(settings.as_bytes())),
         }
     }
 }
 
-/// Compiling takes from 50 ms to seconds of processor time.
+/// Runs work on a thread for blocking tasks: compiling takes from 50 ms to seconds of processor time.
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, PluginError> + Send + 'static,
 ) -> Result<T, PluginError> {
     let done = tokio::task::spawn_blocking(work).await;
-    done.unwrap_or_else(|error| Err(PluginError::Engine(format!("loading was cut off: {error}"))))
+    done.unwrap_or_else(|error| Err(PluginError::Engine(format!("loading was aborted: {error}"))))
 }
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
-//! What the component of a source may touch beside our contract: the interfaces of WASI 0.2, with no more behind each than the
-//! source's grant.
+//! What a component source may access besides our contract: the interfaces of WASI 0.2, each backed only by what the
+//! source is granted.
 //!
-//! Streams, clocks, chance, and an environment and a file system that hold nothing are what programs expect to find, and are
-//! always there. Variables and folders appear in them as far as they are granted. The network is there if some of it is granted:
-//! a component that imports it without is not loaded.
+//! Streams, clocks, random numbers, an empty environment and an empty file system are what programs expect to find, so
+//! they are always available. Variables and folders appear in them as far as they are granted. The network is available
+//! only if some of it is granted: otherwise a component that imports it is not loaded.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -32,28 +32,29 @@ mod network;
 
 use network::Reachable;
 
-/// The interface, and the word for `grant`, of stores.
+/// The interface of key-value stores, which is also the word for it in `grant`.
 pub(crate) const KEY_VALUE: &str = "key-value";
 
-/// The release of WASI that is served.
+/// The WASI release that this host serves.
 const SERVED: &str = "0.2";
 
-/// What a component may touch. A fresh one opens nothing.
+/// What a component may access. The default grants nothing.
 #[derive(Clone)]
 pub struct Access {
-    /// All the variables that it sees, with their secrets.
+    /// All environment variables that the component sees, with their secrets.
     pub env: Vec<(String, String)>,
-    /// Folders, memory and processor. Its paths were checked when the grant was made.
+    /// The granted folders and network, and the limits of memory and processor. The paths were checked when
+    /// the grant was made.
     pub grant: Grant,
     /// How long one call of the source may take.
     pub timeout: Duration,
-    /// The way to what the grant's `network` lists; None where that is empty.
+    /// The egress for what the grant's `network` lists; `None` if that is empty.
     pub egress: Option<Arc<ComponentEgress>>,
-    /// The stores of the source; None unless it is granted `key-value`.
+    /// The stores of the source; `None` unless it is granted `key-value`.
     pub key_value: Option<Arc<KeyValue>>,
-    /// How many instances of it work at once, and of how many sessions it keeps the state: 1 to 256.
+    /// How many instances may run at once, and for how many sessions the source keeps state: 1 to 256.
     pub instances: u32,
-    /// Bytes that may pass between it and the host in one call of either.
+    /// The bytes that may pass between component and host in one call, whichever of the two makes it.
     pub output: usize,
 }
 
@@ -74,7 +75,7 @@ impl Default for Access {
 }
 
 impl std::fmt::Debug for Access {
-    // The values of variables may be secrets.
+    // Omits the values of variables, which may be secrets.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let names: Vec<_> = self.env.iter().map(|(name, _)| name).collect();
         let Self { grant, timeout, egress, .. } = self;
@@ -87,12 +88,12 @@ impl std::fmt::Debug for Access {
     }
 }
 
-/// A component with what it may touch.
+/// A component's access, with what enforces its limits across instances.
 pub(crate) struct Confinement {
     pub(crate) access: Access,
-    /// Whether it imports anything of WASI.
+    /// Whether the component imports any WASI interface.
     pub(crate) wasi: bool,
-    /// One for each instance that may work at once.
+    /// One permit for each instance that may run at once.
     turns: Arc<Semaphore>,
     descriptors: Descriptors,
 }
@@ -104,10 +105,11 @@ impl Confinement {
         Self { access, wasi, turns, descriptors: descriptors.clone() }
     }
 
-    /// The WASI of one instance: what is granted is opened. `streams` adds standard streams, without which they are closed.
+    /// Creates the WASI context of one instance and opens what is granted. `streams` adds standard streams, which are
+    /// closed otherwise.
     ///
     /// # Errors
-    /// If a granted folder cannot be opened.
+    /// A granted folder cannot be opened.
     pub(crate) fn open(&self, streams: impl FnOnce(&mut WasiCtxBuilder)) -> Result<Wasi, Failure> {
         let Access { env, grant, egress, .. } = &self.access;
         let mut builder = WasiCtxBuilder::new();
@@ -128,15 +130,16 @@ impl Confinement {
         Ok(Wasi { context: builder.build(), http: WasiHttpCtx::new(), reachable, table })
     }
 
-    /// The descriptors that an instance may hold; None of one that can open nothing. Cancellation safe.
+    /// Reserves the descriptors that an instance may hold; `None` for an instance that can open
+    /// nothing. Cancellation safe.
     ///
     /// # Errors
-    /// As [`Descriptors::share`].
+    /// The errors of [`Descriptors::share`].
     pub(crate) async fn share(&self) -> Result<Option<OwnedSemaphorePermit>, Failure> {
         if self.opens() { self.descriptors.share().await.map(Some) } else { Ok(None) }
     }
 
-    /// Whether an instance may be made that nobody waits for.
+    /// Reports whether an instance may be made in advance, before a call needs it.
     pub(crate) fn has_room(&self) -> bool {
         !self.opens() || self.descriptors.abound()
     }
@@ -146,11 +149,11 @@ impl Confinement {
         self.wasi && !(read.is_empty() && write.is_empty() && network.is_empty())
     }
 
-    /// Leave for one more instance to work. It is waited for during half of the time that a call has, so that what is left is
-    /// enough to work in. Cancellation safe.
+    /// Waits for permission to run one more instance, for at most half of a call's timeout, so that enough time is left
+    /// for the work. Cancellation safe.
     ///
     /// # Errors
-    /// [`FailureCode::Busy`], which names the line that allows more.
+    /// [`FailureCode::Busy`], whose text names the setting that raises the limit.
     pub(crate) async fn turn(&self) -> Result<OwnedSemaphorePermit, Failure> {
         let turn = timeout(self.access.timeout / 2, Arc::clone(&self.turns).acquire_owned()).await;
         turn.ok().and_then(Result::ok).ok_or_else(|| {
@@ -159,14 +162,14 @@ impl Confinement {
                 more if more > most => {
                     format!("to let it have more, write `cell = {{ instances = {more} }}` in its source")
                 }
-                _ => "no setting raises that".to_owned(),
+                _ => "no setting raises this limit".to_owned(),
             };
             Failure::new(FailureCode::Busy, format!("all {most} instances that it may have are at work; {way_out}"))
         })
     }
 }
 
-/// Why a component may not have an import, and the way out; None if it may.
+/// Returns why a component may not have an import and what to do about it, or `None` if it may.
 pub(crate) fn refusal(import: &str, access: &Access) -> Option<String> {
     let refusal = match wasi(import) {
         Some((package, _)) => behind(package, access).err()?.to_owned(),
@@ -176,7 +179,7 @@ pub(crate) fn refusal(import: &str, access: &Access) -> Option<String> {
     Some(refusal)
 }
 
-/// The WASI of one instance.
+/// The WASI context of one instance.
 pub(crate) struct Wasi {
     context: WasiCtx,
     http: WasiHttpCtx,
@@ -185,14 +188,14 @@ pub(crate) struct Wasi {
 }
 
 impl Access {
-    /// Whether the component can change nothing and tell nobody.
+    /// Reports whether the component can neither change anything nor send anything out.
     #[must_use]
     pub fn is_sealed(&self) -> bool {
         self.grant.is_harmless() && self.key_value.is_none()
     }
 
-    /// Processor time of one call; of a command from message to message. Who has a part of a processor has it for as long as a
-    /// call may take.
+    /// Returns the processor time of one call; of a command, the time between two messages. A component with a `cpu`
+    /// share may use that share for as long as a call may take.
     #[must_use]
     pub fn processor_time(&self) -> Duration {
         match self.grant.limits.cpu {
@@ -201,7 +204,7 @@ impl Access {
         }
     }
 
-    /// Bytes of memory of one instance.
+    /// Returns the bytes of memory that one instance may have.
     pub(crate) fn memory(&self) -> usize {
         usize::try_from(self.grant.limits.memory).unwrap_or(usize::MAX)
     }
@@ -237,7 +240,8 @@ impl WasiHttpView for State {
     }
 }
 
-/// Defines WASI in a linker, for a component with these imports. Which of them it may have is checked before.
+/// Defines WASI in a linker, for a component with these imports. The caller has checked which of them the
+/// component may have.
 pub(crate) fn link(linker: &mut Linker<State>, imports: &[String]) -> wasmtime::Result<()> {
     wasmtime_wasi::p2::add_to_linker_async(linker)?;
     files::link(linker)?;
@@ -245,18 +249,18 @@ pub(crate) fn link(linker: &mut Linker<State>, imports: &[String]) -> wasmtime::
     network::link_names(linker, imports)
 }
 
-/// Imports of one package, and what is behind them.
+/// What a component imports from one package, and what it gets there.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Opened {
-    /// `wasi:filesystem@0.2`
+    /// The package, such as `wasi:filesystem@0.2`.
     pub package: String,
-    /// `types`, `preopens`
+    /// The imported interfaces, such as `types` and `preopens`.
     pub interfaces: Vec<String>,
-    /// What the component finds there.
+    /// What the component gets from the package, in words.
     pub behind: String,
 }
 
-/// What is behind the imports of a component, by package; those that are not granted are left out.
+/// Returns what a component's imports give it, by package. Imports that are not granted are left out.
 pub(crate) fn opened(imports: &[String], access: &Access) -> Vec<Opened> {
     let mut packages = BTreeMap::<String, Opened>::new();
     for import in imports {
@@ -277,14 +281,15 @@ pub(crate) fn opened(imports: &[String], access: &Access) -> Vec<Opened> {
     packages.into_values().collect()
 }
 
-/// Package and interface, if the name is one of a WASI that is served: `cli` and `run` of `wasi:cli/run@0.2.3`.
+/// Returns package and interface if the name belongs to the WASI release that is served: `cli` and `run` for
+/// `wasi:cli/run@0.2.3`.
 pub(crate) fn wasi(name: &str) -> Option<(&str, &str)> {
     let (path, version) = name.strip_prefix("wasi:")?.split_once('@')?;
     let served = version.strip_prefix(SERVED).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
     path.split_once('/').filter(|_| served)
 }
 
-/// What a component finds behind a package of WASI, or how it gets it.
+/// Returns what a component gets from a WASI package, or else what to do to get it.
 fn behind(package: &str, Access { env, grant, .. }: &Access) -> Result<String, &'static str> {
     let folders = |paths: &[PathBuf]| match paths {
         [] => "nothing".to_owned(),

@@ -1,12 +1,12 @@
-//! A plugin as it stands after `configure`, so that fresh instances need not be configured.
+//! Bakes the settings into a plugin: makes a component whose instances start in the state after `configure`.
 //!
-//! A plugin has neither clock nor chance nor files, so that the same component and settings always end up in the same state.
-//! Hence `configure` runs once, in an instance whose memories and globals can be read; what they hold then becomes what they
-//! hold at the start in a second component. Each decision still gets an instance of its own: all that instances have in common
-//! is the settings.
+//! A plugin has no clock, no random numbers and no files, so the same component and settings always lead to the same
+//! state. Therefore `configure` runs once, in an instance whose memories and globals can be read; their contents become
+//! the initial contents in a second component. Each decision still gets its own instance: the settings are all that
+//! instances share.
 //!
-//! Wizer does it. What it cannot do (tables that change at run time, components inside the component, core modules that share a
-//! memory, as Python's do) is no error: such a plugin is configured in each instance.
+//! Wizer does the work. Where it cannot (tables that change at run time, nested components, core modules that share a
+//! memory, as Python's do), that is not an error: such a plugin is configured in each instance.
 
 use std::collections::HashMap;
 
@@ -20,15 +20,16 @@ use super::instance_pool::Unready;
 use super::v0_1::World;
 use crate::limits::Limits;
 
-/// Why there is no configured component.
+/// Why no configured component could be made.
 pub(crate) enum Unbaked {
     /// The plugin cannot be used with these settings.
     Unready(Unready),
-    /// It may be usable; Wizer or the engine cannot do this with it.
+    /// The plugin may be usable, but Wizer or the engine cannot bake it.
     Unable(wasmtime::Error),
 }
 
-/// Configures the component `wasm` in `store`, and gives one that starts configured. `link` makes it ready to be instantiated.
+/// Configures the component `wasm` in `store` and returns a component that starts configured. `link` prepares
+/// it for instantiation.
 pub(crate) async fn bake<W: World>(
     mut store: Store<State>,
     wasm: &[u8],
@@ -36,7 +37,7 @@ pub(crate) async fn bake<W: World>(
     link: impl FnOnce(&Component) -> wasmtime::Result<W::Pre>,
 ) -> Result<Component, Unbaked> {
     if shares_memory(wasm)? {
-        // Wizer panics, or makes of it what is no component.
+        // Wizer would panic, or produce something that is not a component.
         return Err(Unbaked::Unable(wasmtime::format_err!("a core module imports its memory")));
     }
     let engine = store.engine().clone();
@@ -55,7 +56,7 @@ pub(crate) async fn bake<W: World>(
     configured.map_err(|reason| Unbaked::Unready(Unready::Refused(reason)))?;
 
     let _armed = arm(&mut store, Limits::START);
-    // Whole memories are read, and those have a limit of their own.
+    // Whole memories are read here; they have a limit of their own.
     store.set_hostcall_fuel(usize::MAX);
     let mut state = Readable { store, instance, memories: HashMap::new(), failed: None };
     let baked = wizer.snapshot_component(&context, &mut state).await?;
@@ -65,7 +66,7 @@ pub(crate) async fn bake<W: World>(
     }
 }
 
-/// Whether a core module in the component imports a memory.
+/// Reports whether a core module in the component imports a memory.
 fn shares_memory(wasm: &[u8]) -> wasmtime::Result<bool> {
     for payload in Parser::new(0).parse_all(wasm) {
         if let Payload::ImportSection(section) = payload? {
@@ -85,13 +86,13 @@ impl From<wasmtime::Error> for Unbaked {
     }
 }
 
-/// A configured instance that shows its state.
+/// A configured instance whose state Wizer reads.
 struct Readable {
     store: Store<State>,
     instance: Instance,
-    /// Each is read twice, and reading it makes it grow.
+    /// The memories read so far: Wizer asks for each twice, and reading one makes it grow.
     memories: HashMap<String, Vec<u8>>,
-    /// Wizer takes no errors. After one it gets zeros, and what it makes of them is thrown away.
+    /// The first error. Wizer's interface has no errors: after one it gets zeros, and the result is discarded.
     failed: Option<wasmtime::Error>,
 }
 
@@ -147,7 +148,7 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use super::*;
 
-    /// A component of one core module that imports this from `e`.
+    /// Returns a component with one core module that has this import from `e`.
     fn component_importing(import: &[u8]) -> Vec<u8> {
         let section = [&[1, 1, b'e', 1, b'x'], import].concat();
         let length = |bytes: &[u8]| u8::try_from(bytes.len()).unwrap();
@@ -156,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_memory_that_is_shared_is_found_and_a_table_is_none() {
+    fn an_imported_memory_is_found_and_an_imported_table_is_not_taken_for_one() {
         let (memory, table) = ([2, 0, 1], [1, 0x70, 0, 1]);
         assert!(shares_memory(&component_importing(&memory)).unwrap());
         assert!(!shares_memory(&component_importing(&table)).unwrap());

@@ -1,11 +1,11 @@
-//! The reference plugins, built by the build script and carried in the binary.
+//! The reference plugins, which the build script builds and the binary contains.
 
 use super::error::PluginError;
 
 // static BUILTINS: [(&str, &[u8]); N]
 include!(concat!(env!("OUT_DIR"), "/builtins.rs"));
 
-/// The bytes of `builtin:NAME`.
+/// Returns the bytes of `builtin:NAME`.
 pub(crate) fn find(name: &str) -> Result<&'static [u8], PluginError> {
     if cfg!(not(feature = "compiler")) {
         return Err(PluginError::NoCompiler { plugin: format!("builtin:{name}") });

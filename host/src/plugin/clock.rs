@@ -1,4 +1,4 @@
-//! The clock that interrupts guests. It stands still while none runs.
+//! The clock that interrupts guests. It stops while none runs.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -9,20 +9,21 @@ use wasmtime::{Engine, EngineWeak};
 use super::error::PluginError;
 use crate::limits;
 
-/// How many ticks without a guest until the clock stops: starting it again wakes a thread, which costs more than a few ticks.
+/// The ticks without a running guest after which the clock stops. Starting it again wakes a thread, which costs more
+/// than a few ticks.
 const IDLE_TICKS: u32 = 50;
 
-/// The clock of one engine. Every store holds it: a plugin that outlived its clock would have no deadline.
+/// The clock of one engine. Every store holds it, because a plugin that outlived its clock would have no deadline.
 pub(crate) struct Clock {
     running: Arc<AtomicUsize>,
     thread: Thread,
 }
 
-/// Held while a guest runs.
+/// Keeps the clock running while a guest runs.
 pub(crate) struct Turn(Arc<Clock>);
 
 impl Clock {
-    /// Starts the thread of an engine. It ends when the clock is dropped.
+    /// Starts the clock's thread for an engine. The thread ends when the clock is dropped.
     pub(crate) fn start(engine: &Engine) -> Result<Arc<Self>, PluginError> {
         let running = Arc::new(AtomicUsize::new(0));
         let (engine, count) = (engine.weak(), Arc::downgrade(&running));
@@ -31,7 +32,7 @@ impl Clock {
         Ok(Arc::new(Self { running, thread: thread.thread().clone() }))
     }
 
-    /// Keeps the clock ticking until the turn is dropped.
+    /// Keeps the clock ticking until the returned turn is dropped.
     pub(crate) fn turn(self: &Arc<Self>) -> Turn {
         if self.running.fetch_add(1, Ordering::SeqCst) == 0 {
             self.thread.unpark();
@@ -48,7 +49,8 @@ impl Drop for Turn {
 
 impl Drop for Clock {
     fn drop(&mut self) {
-        // The thread sees that the count is gone once it is awake; it wakes up in vain if it is quicker, and sleeps one tick.
+        // The thread wakes and finds that the count is gone. If it wakes before the count is dropped, it notices
+        // after one more tick.
         self.running = Arc::default();
         self.thread.unpark();
     }
@@ -62,11 +64,11 @@ fn tick(engine: &EngineWeak, running: &Weak<AtomicUsize>) {
         drop((engine, running));
         idle = if rests { idle + 1 } else { 0 };
         if idle > IDLE_TICKS {
-            // A turn that began since the count was read has left a token, so that this returns at once.
+            // A turn that began after the count was read has left a token, so that this returns at once.
             std::thread::park();
             idle = 0;
         } else {
-            // Late ticks are lost, not made up for: a burst would age every guest at once.
+            // Late ticks are dropped and not made up for: a burst would use up every guest's time at once.
             std::thread::sleep(limits::TICK);
         }
     }

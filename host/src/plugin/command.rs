@@ -1,4 +1,4 @@
-//! A component that is a program: it runs, and speaks over its standard streams. An MCP server built for `wasm32-wasip2`.
+//! A component that is a program and communicates over its standard streams: an MCP server built for `wasm32-wasip2`.
 
 use std::fmt;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use super::v0_1::Facts;
 use super::{Host, Identity};
 use crate::limits::{self, Limits};
 
-/// A loaded program, not running. Clones share it.
+/// A loaded program that is not running. Clones share it.
 #[derive(Clone)]
 pub struct Command(Arc<Loaded>);
 
@@ -34,16 +34,16 @@ struct Loaded {
     confinement: Arc<Confinement>,
 }
 
-/// A program that runs. Dropping it ends it.
+/// A running program. Dropping it stops the program.
 pub(crate) struct Running {
     ended: watch::Receiver<Option<(Instant, String)>>,
     stop: CancellationToken,
     meter: Meter,
-    /// It was told something, and has said nothing since.
+    /// Whether the program was sent a message and has sent none since.
     owes: AtomicBool,
 }
 
-/// The host's ends of its standard streams.
+/// The host's ends of the program's standard streams.
 pub(crate) struct Streams<I = DuplexStream, O = DuplexStream> {
     pub(crate) input: I,
     pub(crate) output: O,
@@ -51,7 +51,7 @@ pub(crate) struct Streams<I = DuplexStream, O = DuplexStream> {
 }
 
 impl Command {
-    /// Compiles and links. Runs nothing.
+    /// Compiles and links the program, without running it.
     pub(super) fn load(
         host: &Arc<Host>,
         wasm: &Wasm,
@@ -64,16 +64,16 @@ impl Command {
         Ok(Self(Arc::new(Loaded { host: Arc::clone(host), identity, pre, weight, confinement })))
     }
 
-    /// Which component it is.
+    /// Returns which component it is.
     #[must_use]
     pub fn identity(&self) -> &Identity {
         &self.0.identity
     }
 
-    /// Starts it. Cancellation safe: dropping the future ends what was started.
+    /// Starts the program. Cancellation safe: dropping the future stops what was started.
     ///
     /// # Errors
-    /// A failure of the component itself, or no room for it.
+    /// The component fails by itself, or no slot is free.
     pub(crate) async fn start(&self) -> Result<(Running, Streams), Failure> {
         let loaded = &self.0;
         let turn = loaded.confinement.turn().await?;
@@ -99,7 +99,7 @@ impl Command {
                 () = stopped.cancelled() => "was ended".to_owned(),
                 result = run => fate(limits, result),
             };
-            // Its memory is given back before anybody hears of the end.
+            // The memory is released before anyone learns that the program ended.
             drop(store);
             drop::<[OwnedSemaphorePermit; 2]>([slot, turn]);
             let _ = tell.send(Some((Instant::now(), fate)));
@@ -136,34 +136,34 @@ impl fmt::Debug for Command {
 }
 
 impl Running {
-    /// It is told something. If it owes no word it has its whole processor time for that; one that is busy gets none on top, so
-    /// that more calls do not keep alive what hangs.
+    /// Notes that a message was sent to the program. A program that owed no message gets its whole processor time anew;
+    /// a busy one gets nothing extra, so that further calls do not keep a hanging program alive.
     pub(crate) fn told(&self) {
         if !self.owes.swap(true, Ordering::Relaxed) {
             self.meter.reset();
         }
     }
 
-    /// It has said something: its processor time begins anew.
+    /// Notes that the program sent a message: its processor time starts anew.
     pub(crate) fn heard(&self) {
         self.owes.store(false, Ordering::Relaxed);
         self.meter.reset();
     }
 
-    /// Ends it at once.
+    /// Stops the program at once.
     pub(crate) fn stop(&self) {
         self.stop.cancel();
     }
 
-    /// Waits for its end, and says when it was. Cancellation safe.
+    /// Waits until the program has ended and returns when that was. Cancellation safe.
     pub(crate) async fn wait(&self) -> Instant {
         let mut ended = self.ended.clone();
         let end = ended.wait_for(Option::is_some).await.ok().and_then(|end| end.as_ref().map(|(at, _)| *at));
-        // Its task tells before it goes, unless the runtime goes first.
+        // The task reports the end before it finishes, unless the runtime shuts down first.
         end.unwrap_or_else(Instant::now)
     }
 
-    /// How it ended, if it has.
+    /// Returns how the program ended, or `None` while it runs.
     pub(crate) fn fate(&self) -> Option<String> {
         self.ended.borrow().as_ref().map(|(_, fate)| fate.clone())
     }
@@ -175,10 +175,10 @@ impl Drop for Running {
     }
 }
 
-/// How a program ended, for people.
+/// Describes for people how a program ended.
 fn fate(limits: Limits, result: Result<wasmtime::Result<Result<(), ()>>, OutOfTime>) -> String {
     match result {
-        Err(OutOfTime) => format!("was ended without a word: {}", out_of_time(limits.deadline)),
+        Err(OutOfTime) => format!("was stopped before it sent a message: {}", out_of_time(limits.deadline)),
         Ok(Ok(Ok(()))) => "exited with status 0".to_owned(),
         Ok(Ok(Err(()))) => "exited with status 1".to_owned(),
         Ok(Err(error)) => match error.downcast_ref::<I32Exit>() {
@@ -195,12 +195,12 @@ mod tests {
     use crate::plugin::meter::tests::work;
 
     #[tokio::test]
-    async fn a_command_has_its_time_from_message_to_message_and_none_on_top() {
+    async fn a_command_gets_new_processor_time_with_each_message_but_none_while_it_is_busy() {
         let (_tell, ended) = watch::channel(None);
         let meter = Meter::new(TICK * 50, 1.0);
         let running = Running { ended, stop: CancellationToken::new(), meter, owes: AtomicBool::new(false) };
         let works = async || running.meter.run(work(30)).await;
-        // Each of these is more than the budget has left without the one before it.
+        // Each of these runs needs more than was left of the budget before the reset.
         for _ in 0..3 {
             running.told();
             assert_eq!(works().await, Ok(()), "asked");

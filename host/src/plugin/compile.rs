@@ -1,4 +1,5 @@
-//! From WebAssembly to code of this machine, and to plugins that start configured. Only with the feature `compiler`.
+//! Compiles WebAssembly to code of this machine, and to plugins that start configured. Only with the
+//! feature `compiler`.
 
 use std::borrow::Cow;
 
@@ -14,7 +15,7 @@ use super::v0_1::{Facts, World};
 use super::{Host, PluginError, engine, limits};
 use crate::digest::Digest;
 
-/// A plugin that has its settings already; None if they are to be given to each instance.
+/// Returns a plugin that starts with its settings, or `None` if each instance must be configured.
 pub(super) fn configured<W: World>(
     host: &Host,
     wasm: &Wasm,
@@ -23,7 +24,7 @@ pub(super) fn configured<W: World>(
 ) -> Result<Option<Component>, PluginError> {
     let Form::Wasm(bytes) = &wasm.form else { return Ok(None) };
     if allowed.confinement.as_ref().is_some_and(|confinement| confinement.wasi) {
-        // It has a clock and chance, so that no two starts need be the same.
+        // It has a clock and random numbers, so two starts may differ.
         return Ok(None);
     }
     let digest = Digest::of(format!("{} {settings}", wasm.digest).as_bytes());
@@ -61,7 +62,7 @@ pub(super) fn configured<W: World>(
     }
 }
 
-/// Compiles a plugin, or takes what was compiled before.
+/// Compiles a plugin, or loads it from the cache.
 pub(super) fn component(host: &Host, wasm: &Wasm, bytes: &[u8]) -> Result<Component, PluginError> {
     if let Some(component) = host.compiled.as_ref().and_then(|folder| folder.load(&host.engine, &wasm.digest)) {
         return Ok(component);
@@ -69,7 +70,7 @@ pub(super) fn component(host: &Host, wasm: &Wasm, bytes: &[u8]) -> Result<Compon
     let bytes = encoded(&wasm.plugin, bytes)?;
     let component = Component::from_binary(&host.engine, &bytes).map_err(|error| {
         let (plugin, reason) = (wasm.plugin.clone(), format!("{error:#}"));
-        // What the pool has no room for is a component all the same.
+        // A component that does not fit into the pool is still a component.
         if reason.contains("pool") || reason.contains("exceed") {
             let (memories, modules) = (limits::MEMORIES_PER_COMPONENT, limits::CORE_INSTANCES_PER_COMPONENT);
             let limit = format!("{memories} memories of 4 GiB and {modules} core modules");
@@ -81,7 +82,7 @@ pub(super) fn component(host: &Host, wasm: &Wasm, bytes: &[u8]) -> Result<Compon
     Ok(component)
 }
 
-/// Compiles a plugin for hosts without a compiler: of this processor, or of the target that is named.
+/// Compiles a plugin for hosts without a compiler: for this processor, or for the named target.
 pub(super) fn precompiled(wasm: &Wasm, target: Option<&str>) -> Result<Vec<u8>, PluginError> {
     let refuse = |reason: String| PluginError::NotAComponent { plugin: wasm.plugin.clone(), reason };
     let Form::Wasm(bytes) = &wasm.form else { return Err(refuse("it is compiled already".into())) };
@@ -100,7 +101,8 @@ fn keep(host: &Host, plugin: &str, digest: &Digest, component: &Component) {
     }
 }
 
-/// The component itself. A core module that cargo and wit-bindgen made becomes one here, so that an author needs no other tool.
+/// Returns the bytes as a component. A core module built by cargo and wit-bindgen is converted here, so that authors
+/// need no other tool.
 fn encoded<'a>(plugin: &str, bytes: &'a [u8]) -> Result<Cow<'a, [u8]>, PluginError> {
     const CORE: &[u8] = b"\0asm\x01\0\0\0";
     let refuse = |reason: String| PluginError::NotAComponent { plugin: plugin.to_owned(), reason };
@@ -114,7 +116,7 @@ fn encoded<'a>(plugin: &str, bytes: &'a [u8]) -> Result<Cow<'a, [u8]>, PluginErr
         return Err(refuse("it is a core module for an older WASI; build it for wasm32-wasip2".into()));
     }
     if memchr::memmem::find(bytes, b"component-type").is_none() {
-        let reason = "it is a core module that says nothing of its world; generate its bindings with wit-bindgen";
+        let reason = "it is a core module that does not name its world; generate its bindings with wit-bindgen";
         return Err(refuse(reason.into()));
     }
     let mut encoder = wit_component::ComponentEncoder::default();
@@ -122,7 +124,7 @@ fn encoded<'a>(plugin: &str, bytes: &'a [u8]) -> Result<Cow<'a, [u8]>, PluginErr
     encoded.map(Into::into).map_err(|error| refuse(format!("its core module cannot be encoded: {error:#}")))
 }
 
-/// What a component imports and exports, without compiling it.
+/// Returns what a component imports and exports, without compiling it.
 pub(super) fn manifest(plugin: &str, bytes: &[u8]) -> Result<Manifest, PluginError> {
     let bytes = encoded(plugin, bytes)?;
     let mut manifest = Manifest { imports: Vec::new(), exports: Vec::new(), docs: None };
@@ -134,7 +136,7 @@ pub(super) fn manifest(plugin: &str, bytes: &[u8]) -> Result<Manifest, PluginErr
             Payload::ComponentImportSection(section) if depth == 1 => {
                 for import in section {
                     let import = import?;
-                    // A name for a type asks for nothing.
+                    // An import that only names a type requires nothing.
                     if !matches!(import.ty, ComponentTypeRef::Type(TypeBounds::Eq(_))) {
                         manifest.imports.push(import.name.name.to_owned());
                     }

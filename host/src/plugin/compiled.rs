@@ -1,8 +1,9 @@
-//! Compiled code. The one module with `unsafe`: loading compiled code executes it, so its bytes are authenticated first, and the
-//! bytes that were checked are the bytes that are loaded; no file is opened again.
+//! Compiled code. This is the one module with `unsafe`: loading compiled code executes it, so its bytes are
+//! authenticated first. The bytes that were checked are the bytes that are loaded; no file is opened twice.
 //!
-//! Two things are known to be ours: what this broker compiled and kept ([`Cache`]), by a tag under a key of its own; and what
-//! `portcullis plugin compile` made ([`Precompiled`]), by the digest that the configuration or the lock names.
+//! Two kinds of code are trusted: what this broker compiled and cached ([`Cache`]), by a tag under a key of its
+//! own; and what `portcullis plugin compile` produced ([`Precompiled`]), by the digest that the configuration or
+//! the lock file names.
 #![allow(unsafe_code, reason = "the only way to load compiled code; its bytes are authenticated first")]
 
 #[cfg(feature = "compiler")]
@@ -23,37 +24,38 @@ pub(crate) use cache::Cache;
 
 use crate::digest::Digest;
 
-/// What file names of compiled components end in.
+/// The file name extension of compiled components.
 pub(crate) const EXTENSION: &str = "cwasm";
 
-/// The format of [`Precompiled`].
+/// The version of the format of [`Precompiled`].
 const VERSION: u32 = 1;
 
-/// Code that this program, or one that the configuration trusts, has compiled.
+/// Code compiled by this program, or by one that the configuration trusts.
 struct Authentic<'a>(&'a [u8]);
 
 impl<'a> Authentic<'a> {
-    /// Code with a tag that only a holder of the key can make. `mac` has taken the code.
+    /// Returns the code if its tag was made by a holder of the key. `mac` has already been fed the code.
     #[cfg(feature = "compiler")]
     fn tagged(mac: Hmac<Sha256>, tag: &[u8], code: &'a [u8]) -> Option<Self> {
         mac.verify_slice(tag).is_ok().then_some(Self(code))
     }
 
     fn load(&self, engine: &Engine) -> wasmtime::Result<Component> {
-        // SAFETY: there is one of these for code alone that was authenticated: by its tag, which proves that it is the output of
-        // `Component::serialize` of an engine with the same compatibility hash in a process of this user; or by its digest, which
-        // a person wrote down who trusts what made it. An engine that could not run it refuses it.
+        // SAFETY: this type is only constructed for code that was authenticated. Either by its tag, which proves that
+        // it is the output of `Component::serialize` of an engine with the same compatibility hash in a process of this
+        // user; or by its digest, written down by a person who trusts the origin of the file. An engine that cannot run
+        // the code refuses it.
         unsafe { Component::deserialize(engine, self.0) }
     }
 }
 
-/// A component that was compiled elsewhere: a line of JSON, then the code.
+/// A component that was compiled elsewhere: one line of JSON, then the code.
 #[derive(Debug)]
 pub(crate) struct Precompiled {
     file: Vec<u8>,
-    /// Of the file.
+    /// The digest of the file.
     digest: Digest,
-    /// Where the code begins.
+    /// The offset at which the code begins.
     code: usize,
     header: Header,
 }
@@ -61,25 +63,25 @@ pub(crate) struct Precompiled {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Header {
-    /// [`VERSION`]
+    /// The format's [`VERSION`].
     portcullis: u32,
-    /// Of the `.wasm`.
+    /// The digest of the `.wasm` file.
     wasm: Digest,
-    /// Its section of documentation, in base64.
+    /// The `.wasm` file's documentation section, in base64.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     docs: Option<String>,
 }
 
-/// Why a file is no precompiled component.
+/// Why a file is not the expected precompiled component.
 pub(crate) enum Unfit {
-    /// It has another digest: this one.
+    /// Its digest is different: it is this one.
     Changed(Digest),
-    /// It was not made by `portcullis plugin compile`, or by another version.
+    /// It was not made by `portcullis plugin compile`, or by another version of it.
     Foreign,
 }
 
 impl Precompiled {
-    /// The file that has this digest.
+    /// Reads a file that must have the digest `pinned`.
     pub(crate) fn open(file: Vec<u8>, pinned: Digest) -> Result<Self, Unfit> {
         let found = Digest::of(&file);
         if found != pinned {
@@ -91,7 +93,7 @@ impl Precompiled {
         Ok(Self { file, digest: found, code: end + 1, header })
     }
 
-    /// The file for what was compiled from this `.wasm`, with its section of documentation.
+    /// Returns the contents of a file with the code compiled from this `.wasm` file and its documentation section.
     #[cfg(feature = "compiler")]
     pub(crate) fn file(wasm: Digest, docs: Option<&[u8]>, code: &[u8]) -> Vec<u8> {
         let header = Header { portcullis: VERSION, wasm, docs: docs.map(|docs| BASE64_STANDARD.encode(docs)) };
@@ -101,12 +103,12 @@ impl Precompiled {
         file
     }
 
-    /// Of the file.
+    /// Returns the digest of the file.
     pub(crate) fn digest(&self) -> Digest {
         self.digest
     }
 
-    /// Of the `.wasm`.
+    /// Returns the digest of the `.wasm` file.
     pub(crate) fn wasm(&self) -> Digest {
         self.header.wasm
     }
@@ -115,15 +117,15 @@ impl Precompiled {
         self.header.docs.as_ref().and_then(|docs| BASE64_STANDARD.decode(docs).ok())
     }
 
-    /// Bytes of the file.
+    /// Returns the size of the file in bytes.
     pub(crate) fn size(&self) -> usize {
         self.file.len()
     }
 
     /// # Errors
-    /// If it was compiled for another engine, or is damaged.
+    /// The code was compiled for another engine, or is damaged.
     pub(crate) fn load(&self, engine: &Engine) -> wasmtime::Result<Component> {
-        // `open` compared the digest of the whole file, which is private and never changed.
+        // `open` compared the digest of the whole file; the field is private and never changed.
         Authentic(self.file.get(self.code..).unwrap_or_default()).load(engine)
     }
 }

@@ -1,4 +1,4 @@
-//! A component as a source: which kind it is, what it may touch, and how it is loaded.
+//! A component as a source: which kind it is, what it may access, and how it is loaded.
 
 use std::sync::Arc;
 
@@ -9,29 +9,29 @@ use super::{Command, Functions, Identity, PluginError, Plugins, Tools, blocking}
 use crate::config::PluginRef;
 use crate::protocol::Json;
 
-/// A loaded component that is a source. Nothing of it runs.
+/// A loaded component that is a source. None of it runs yet.
 #[derive(Debug)]
 pub struct Component {
-    /// What it is.
+    /// The kind of source, with the loaded component.
     pub kind: ComponentKind,
-    /// What is behind its imports.
+    /// What the component's imports give it.
     pub imports: Vec<Opened>,
-    /// Whether it has a store.
+    /// Whether the component has a key-value store.
     pub keeps: bool,
 }
 
 /// The kinds of components that are sources.
 #[derive(Debug)]
 pub enum ComponentKind {
-    /// Of our `tools` world.
+    /// A component of our `tools` world.
     Tools(Tools),
     /// A program that speaks MCP over its standard streams.
     Command(Command),
-    /// Anything else that exports functions.
+    /// Any other component that exports functions.
     Functions(Functions),
 }
 
-/// What the exports of a component make it.
+/// The kind of source, as the component's exports determine it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Shape {
     Tools,
@@ -93,7 +93,7 @@ impl Component {
 }
 
 impl ComponentKind {
-    /// Which component it is.
+    /// Returns which component it is.
     #[must_use]
     pub fn identity(&self) -> &Identity {
         match self {
@@ -103,7 +103,7 @@ impl ComponentKind {
         }
     }
 
-    /// As it stands in reports.
+    /// Returns the name of the kind, for reports.
     #[must_use]
     pub fn as_str(&self) -> &'static str {
         match self {
@@ -123,7 +123,7 @@ impl Shape {
         }
     }
 
-    /// None if it is nothing that can be a source.
+    /// Returns the kind for these exports, or `None` if they belong to no kind of source.
     pub(super) fn found(exports: &[String]) -> Option<Self> {
         let has = |fits: &dyn Fn(&str) -> bool| exports.iter().any(|name| fits(name));
         if has(&|name| interface(name) == Some(ToolsWorld::EXPORT)) {
@@ -142,9 +142,11 @@ impl Shape {
             let http = manifest.exports.iter().any(|name| name.starts_with("wasi:http/"));
             match ours {
                 Some(interface) => {
-                    format!("it is a plugin that exports `{interface}`, which stands under another table")
+                    format!("it is a plugin that exports `{interface}`, which is configured in another table")
                 }
-                None if http => "it is a server for HTTP; run it under one and configure its `url`".to_owned(),
+                None if http => {
+                    "it is an HTTP server; run it in a host for `wasi:http` and configure its `url`".to_owned()
+                }
                 None => format!(
                     "it exports {}; a source exports `{PACKAGE}/{}@{TRACK}`, `wasi:cli/run@0.2` (and speaks MCP over its \
                      standard streams), or functions",
@@ -157,7 +159,8 @@ impl Shape {
     }
 }
 
-/// That each grant leads somewhere: what a component does not import it never sees, and it would count as risky for nothing.
+/// Checks that the component imports what each of its grants is for. Otherwise it could never use the grant, and would
+/// count as risky for nothing.
 fn useful(wasm: &Wasm, manifest: &Manifest, access: &Access) -> Result<(), PluginError> {
     let imports = |wanted| manifest.imports.iter().any(|name| access::wasi(name) == Some(wanted));
     let (variables, folders) = (("cli", "environment"), ("filesystem", "preopens"));
@@ -177,7 +180,7 @@ fn useful(wasm: &Wasm, manifest: &Manifest, access: &Access) -> Result<(), Plugi
     }
 }
 
-/// Only the `tools` world has a `configure` that would take them.
+/// Refuses settings: only the `tools` world has a `configure` that takes them.
 fn no_settings(wasm: &Wasm, settings: &serde_json::Value) -> Result<Json, PluginError> {
     match settings.as_object() {
         Some(settings) if !settings.is_empty() => Err(PluginError::NoSettings { plugin: wasm.plugin.clone() }),

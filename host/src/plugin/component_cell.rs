@@ -1,4 +1,4 @@
-//! The cell of a component source: what it may touch, and what is enforced by what.
+//! The cell of a component source: what it may access, and how that is enforced.
 
 use std::time::Duration;
 
@@ -8,37 +8,37 @@ use super::Opened;
 use crate::cell::{Aspect, Grant, Strength, size, texts};
 use crate::digest::Digest;
 
-/// A component source with what it may touch, for people. It holds from when the component is loaded.
+/// A component source and what it may access, for reports. It applies from the moment the component is loaded.
 #[derive(Debug, Clone)]
 pub struct ComponentCell {
-    /// `builtin:NAME` or the path.
+    /// The component: `builtin:NAME`, or the path.
     pub component: String,
-    /// Of the `.wasm` file.
+    /// The digest of the `.wasm` file.
     pub digest: Digest,
-    /// `tools`, `command` or `functions`.
+    /// The kind of source: `tools`, `command` or `functions`.
     pub kind: &'static str,
-    /// What is behind its imports.
+    /// What the component's imports give it.
     pub imports: Vec<Opened>,
-    /// What it may touch.
+    /// What the component may access.
     pub grant: Grant,
-    /// Whether it has a store, in which it leaves something for later calls.
+    /// Whether it has a key-value store, in which it can leave data for later calls.
     pub keeps: bool,
-    /// Processor time of one call.
+    /// The processor time of one call.
     pub processor_time: Duration,
-    /// How many instances work at once.
+    /// How many instances may run at once.
     pub instances: u32,
-    /// Bytes that pass in one call.
+    /// The bytes that may pass in one call.
     pub output: usize,
 }
 
 impl ComponentCell {
-    /// Whether the source can change nothing and tell nobody.
+    /// Reports whether the source can neither change anything nor send anything out.
     #[must_use]
     pub fn is_harmless(&self) -> bool {
         self.grant.is_harmless() && !self.keeps
     }
 
-    /// What is enforced, in the order of [`Report::aspects`](crate::cell::Report::aspects).
+    /// Returns what is enforced, in the order of [`Report::aspects`](crate::cell::Report::aspects).
     #[must_use]
     pub fn aspects(&self) -> Vec<Aspect> {
         let Grant { read, write, limits: spend, .. } = &self.grant;
@@ -71,7 +71,7 @@ impl ComponentCell {
         .into()
     }
 
-    /// For programs.
+    /// Returns the cell as JSON, for programs.
     #[must_use]
     pub fn to_json(&self) -> serde_json::Value {
         let Self { component, digest, kind, imports, grant, .. } = self;

@@ -30,24 +30,24 @@ macro_rules! decider {
                 Self { identity, on, shadow: config.shadow, instance_pool, decisions: Arc::default() }
             }
 
-            /// Which plugin it is.
+            /// Returns which plugin it is.
             #[must_use]
             pub fn identity(&self) -> &Identity {
                 &self.identity
             }
 
-            /// Whether it is asked in this phase.
+            /// Reports whether the plugin is asked in this phase.
             #[must_use]
             pub fn on(&self, phase: Phase) -> bool {
                 self.on.contains(&phase)
             }
 
-            /// What it has decided so far.
+            /// Returns the counts and times of its decisions so far.
             pub(crate) fn decisions(&self) -> &Decisions {
                 &self.decisions
             }
 
-            /// What is decided, counted by the word for it.
+            /// Waits for a decision and counts it under the outcome that `word` gives.
             async fn counted<T>(
                 &self,
                 decision: impl Future<Output = Result<T, Failure>>,
@@ -59,7 +59,7 @@ macro_rules! decider {
                 said
             }
 
-            /// Whether what it says is recorded and never applied.
+            /// Reports whether the plugin runs in shadow: what it decides is recorded and never applied.
             #[must_use]
             pub fn shadow(&self) -> bool {
                 self.shadow
@@ -75,20 +75,20 @@ macro_rules! decider {
 }
 
 decider! {
-    /// Decides whether a call may go on.
+    /// A loaded policy, which decides whether a call may go on.
     Policy, PolicyWorld
 }
 decider! {
-    /// Rewrites arguments or outcomes.
+    /// A loaded transform, which rewrites arguments or outcomes.
     Transform, TransformWorld
 }
 decider! {
-    /// Decides how an ask is settled.
+    /// A loaded approval plugin, which decides how an ask is settled.
     Approval, ApprovalWorld
 }
 
 impl Policy {
-    /// Judges one call in a fresh instance. Cancellation safe: dropping the future ends the guest.
+    /// Judges one call in a fresh instance. Cancellation safe: dropping the future stops the guest.
     ///
     /// # Errors
     /// [`Failure`], on which the caller must deny.
@@ -108,8 +108,8 @@ impl Policy {
 }
 
 impl Transform {
-    /// Rewrites the arguments or the outcome in a fresh instance. What it protects goes to `vault` while it runs, also when it
-    /// fails later. Cancellation safe.
+    /// Rewrites the arguments or the outcome in a fresh instance. Values that it protects reach `vault` while it runs,
+    /// even if it fails later. Cancellation safe.
     ///
     /// # Errors
     /// [`Failure`], on which the caller must deny.

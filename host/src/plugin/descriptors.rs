@@ -1,4 +1,5 @@
-//! The descriptors that components hold: a part of what the broker may have open, so that none of them takes the last one.
+//! The file descriptors that components hold: a part of what the broker may have open, so that
+//! components never use them up.
 
 use std::sync::Arc;
 
@@ -9,23 +10,23 @@ use tokio::time::timeout;
 use super::error::{Failure, FailureCode};
 use crate::limits::{SLOT_WAIT, WASI_HANDLES};
 
-/// Where few may be open, as many instances as this share them.
+/// Where few descriptors may be open, this many instances share them.
 const SHARES: usize = 16;
 
-/// Handles that an instance needs to do anything.
+/// The handles that an instance needs to do anything at all.
 const FEWEST: usize = 16;
 
-/// What all components together may have open. Clones share it.
+/// The descriptors that all components together may have open. Clones share them.
 #[derive(Clone)]
 pub(crate) struct Descriptors {
     free: Arc<Semaphore>,
     all: usize,
-    /// The part of one instance.
+    /// The descriptors of one instance.
     each: usize,
 }
 
 impl Descriptors {
-    /// Half of what the process may have open now.
+    /// Returns half of what the process may have open now.
     pub(super) fn of_this_process() -> Self {
         let most = getrlimit(Resource::Nofile).current.and_then(|most| usize::try_from(most).ok());
         Self::of(most.unwrap_or(usize::MAX) / 2)
@@ -37,20 +38,20 @@ impl Descriptors {
         Self { free: Arc::new(Semaphore::new(all)), all, each }
     }
 
-    /// Handles that one instance may hold at once.
+    /// Returns how many handles one instance may hold at once.
     pub(super) fn each(&self) -> usize {
         self.each
     }
 
-    /// Whether there are enough for instances that nobody waits for.
+    /// Reports whether enough descriptors are free to make instances in advance, before a call needs them.
     pub(super) fn abound(&self) -> bool {
         self.free.available_permits() > self.all / 2
     }
 
-    /// The part of one instance, for as long as it lives. Cancellation safe.
+    /// Reserves the descriptors of one instance for as long as it lives. Cancellation safe.
     ///
     /// # Errors
-    /// [`FailureCode::Busy`] if other instances hold all for too long.
+    /// [`FailureCode::Busy`] if other instances hold all descriptors for too long.
     pub(super) async fn share(&self) -> Result<OwnedSemaphorePermit, Failure> {
         let each = u32::try_from(self.each).unwrap_or(u32::MAX);
         let share = timeout(SLOT_WAIT, Arc::clone(&self.free).acquire_many_owned(each)).await;
@@ -71,7 +72,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn components_have_their_part_and_never_the_last_one() {
+    async fn components_share_a_limited_part_of_the_descriptors() {
         let few = Descriptors::of(512);
         assert_eq!(
             (few.each(), Descriptors::of(1 << 20).each(), Descriptors::of(0).each()),

@@ -1,4 +1,4 @@
-//! The engine that all plugins share: how code is compiled, and where instances live.
+//! The engine that all plugins share: how code is compiled, and where instances are allocated.
 
 use std::sync::Arc;
 
@@ -8,10 +8,11 @@ use super::clock::Clock;
 use super::error::PluginError;
 use crate::limits;
 
-/// All that a memory can address. A slot reserves as much anyway; how much of it an instance may have is its store's business.
+/// The bytes that a memory can address. A slot reserves this much anyway; the store limits how much of it
+/// an instance may use.
 const ADDRESSABLE: usize = 1 << 32;
 
-/// An engine, and the clock that ticks for it.
+/// Starts an engine, and the clock that ticks for it.
 pub(crate) fn start() -> Result<(Engine, Arc<Clock>), PluginError> {
     let failed = |error: wasmtime::Error| PluginError::Engine(format!("{error:#}"));
     let mut config = config().map_err(failed)?;
@@ -26,7 +27,7 @@ pub(crate) fn start() -> Result<(Engine, Arc<Clock>), PluginError> {
     Ok((engine, clock))
 }
 
-/// An engine that compiles for engines like ours elsewhere, and runs nothing.
+/// Returns an engine that compiles for engines like ours on other hosts, and runs nothing.
 #[cfg(feature = "compiler")]
 pub(crate) fn compiler(target: Option<&str>) -> Result<Engine, PluginError> {
     let engine = config().and_then(|mut config| {
@@ -38,7 +39,7 @@ pub(crate) fn compiler(target: Option<&str>) -> Result<Engine, PluginError> {
     engine.map_err(|error| PluginError::Engine(format!("{error:#}")))
 }
 
-/// What an interpreter runs instead of code for the processor; None for that.
+/// The target of the interpreter; `None` if plugins are compiled to code for the processor.
 const INTERPRETED: Option<&str> = if cfg!(all(feature = "pulley", not(feature = "compiler"))) {
     Some(if cfg!(target_endian = "big") { "pulley64be" } else { "pulley64" })
 } else {
@@ -47,7 +48,7 @@ const INTERPRETED: Option<&str> = if cfg!(all(feature = "pulley", not(feature = 
 
 fn config() -> wasmtime::Result<Config> {
     let mut config = Config::new();
-    // Nobody reads the frames of a stripped guest, and gathering them costs more than the trap.
+    // Stripped guests have no useful backtraces, and collecting one costs more than the trap.
     config.epoch_interruption(true).wasm_backtrace_max_frames(None);
     if let Some(target) = INTERPRETED {
         config.target(target)?;
@@ -58,10 +59,10 @@ fn config() -> wasmtime::Result<Config> {
 fn pool() -> PoolingAllocationConfig {
     let slots = limits::DECISION_SLOTS + limits::TOOL_SLOTS + limits::COMMAND_SLOTS;
     let mut pool = PoolingAllocationConfig::new();
-    // What an instance wrote is overwritten, not given back to the system: giving back interrupts every processor that runs a
-    // thread of ours, and the next instance pays for getting it again.
-    // A slot is a memory, the one thing that is dear: it reserves gigabytes of addresses. Tables and core instances are cheap, and
-    // there are as many as the slots can ever need; wit-component makes several of each.
+    // What an instance wrote is overwritten and not returned to the system: returning it interrupts every processor
+    // that runs one of our threads, and the next instance pays for getting it again. A slot is a memory, the one
+    // expensive resource: it reserves gigabytes of address space. Tables and core instances are cheap, and there are as
+    // many as the slots can ever need; wit-component makes several of each.
     pool.total_component_instances(slots)
         .total_memories(slots)
         .total_tables(slots * limits::MEMORIES_PER_COMPONENT)

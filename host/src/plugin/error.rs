@@ -1,29 +1,29 @@
-//! The two ways in which a plugin fails: it cannot be loaded, or it fails at run time.
+//! The two ways in which a plugin fails: it cannot be loaded, or it fails while it runs.
 
 use std::fmt;
 
 use crate::digest::Digest;
 use crate::oci::OciError;
 
-/// Why a plugin cannot be loaded. Each text names the plugin and the way out.
+/// Why a plugin cannot be loaded. Each message names the plugin and says what to do.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PluginError {
-    /// The engine could not be made; nothing can be loaded.
+    /// The engine cannot be created, so no plugin can be loaded.
     #[error("the plugin engine cannot start: {0}")]
     Engine(String),
-    /// The folder for compiled code cannot be used safely.
+    /// The cache folder for compiled code cannot be used safely.
     #[error("compiled plugins cannot be kept in {folder}: {reason}")]
     Cache {
         /// The folder.
         folder: String,
-        /// What is wrong with it.
+        /// What is wrong with the folder.
         reason: String,
     },
-    /// No built-in plugin of that name.
+    /// There is no built-in plugin of that name.
     #[error("there is no plugin `builtin:{name}`; there are {known}")]
     UnknownBuiltin {
-        /// The name asked for.
+        /// The name in the configuration.
         name: String,
         /// The names that exist.
         known: String,
@@ -33,32 +33,32 @@ pub enum PluginError {
     Read {
         /// The file.
         plugin: String,
-        /// What the system says.
+        /// The system's error message.
         reason: String,
     },
-    /// It cannot be had from its registry.
+    /// The plugin cannot be fetched from its registry.
     #[error("{plugin} cannot be fetched: {error}")]
     Fetch {
         /// The plugin.
         plugin: String,
-        /// What stands in the way.
+        /// Why it cannot be fetched.
         error: OciError,
     },
-    /// It is not what it was pinned to.
+    /// The plugin does not match the digest that it is pinned to.
     #[error("{plugin} has changed: it is {found} now, and {by} {pinned}; {way_out}")]
     Changed {
         /// The plugin.
         plugin: String,
-        /// What it is now.
+        /// The digest that it has now.
         found: Digest,
-        /// What it must be.
+        /// The digest that it must have.
         pinned: Digest,
-        /// Who says so.
+        /// Where the pin comes from.
         by: &'static str,
-        /// What to do if that is wanted.
+        /// What to do if the change is wanted.
         way_out: &'static str,
     },
-    /// It is WebAssembly, and this program has no compiler.
+    /// The plugin is WebAssembly, and this program has no compiler.
     #[error(
         "{plugin} is not compiled, and this program has no compiler: run `portcullis plugin compile {plugin} FILE.cwasm` where \
          there is one, and name what it prints"
@@ -67,17 +67,17 @@ pub enum PluginError {
         /// The plugin.
         plugin: String,
     },
-    /// It was compiled for another engine.
+    /// The plugin was compiled for another engine.
     #[error(
         "{plugin} was not compiled for this program: {reason}; compile it again with a `portcullis` of this version"
     )]
     OtherEngine {
         /// The plugin.
         plugin: String,
-        /// In what they differ.
+        /// How the engines differ.
         reason: String,
     },
-    /// Compiled code that nothing vouches for.
+    /// The file holds compiled code, and no digest vouches for it.
     #[error(
         "{plugin} holds compiled code, which runs unchecked: write `{plugin}@sha256:…` with the digest that `portcullis plugin \
          compile` printed"
@@ -86,51 +86,53 @@ pub enum PluginError {
         /// The plugin.
         plugin: String,
     },
-    /// The file holds something else.
+    /// The file is not a WebAssembly component.
     #[error("{plugin} is not a WebAssembly component: {reason}")]
     NotAComponent {
         /// The plugin.
         plugin: String,
-        /// What it is, or where it breaks.
+        /// What the file is, or where it is malformed.
         reason: String,
     },
-    /// A component for something else.
+    /// The component is a plugin of another kind.
     #[error("{plugin} is no {wanted} plugin: it exports {exports}, and must export `{interface}`")]
     WrongWorld {
         /// The plugin.
         plugin: String,
-        /// What it is configured as.
+        /// The kind of plugin that it is configured as.
         wanted: &'static str,
-        /// What it exports.
+        /// The names of its exports.
         exports: String,
-        /// What it would have to export.
+        /// The interface that it must export.
         interface: String,
     },
-    /// A component that cannot be a source.
-    #[error("{plugin} is no source: {why}")]
+    /// The component cannot be a source.
+    #[error("{plugin} is not a source: {why}")]
     NoSource {
         /// The component.
         plugin: String,
-        /// What it is, and what it would have to be.
+        /// What it is, and what it must be.
         why: String,
     },
-    /// It is granted what it has no way to use.
-    #[error("{plugin} is given `{key}`, and imports no {import} to see it with: take `{key}` out")]
+    /// The component is granted something that it cannot use.
+    #[error(
+        "{plugin} is given `{key}`, but does not import {import}, without which it cannot use it: take `{key}` out"
+    )]
     Useless {
         /// The component.
         plugin: String,
-        /// The key of the configuration.
+        /// The key in the configuration.
         key: &'static str,
-        /// What it would have to import.
+        /// The interface that it must import.
         import: String,
     },
-    /// It has nothing that takes settings.
+    /// The component is given settings, and nothing in it takes them.
     #[error("{plugin} is given `settings`, which only components of the `tools` world take: use `env`")]
     NoSettings {
         /// The component.
         plugin: String,
     },
-    /// Built against a contract of another track.
+    /// The plugin was built against another track of the contract.
     #[error("{plugin} is built for {package}; this host serves {served}: build it again with the current contract")]
     OtherTrack {
         /// The plugin.
@@ -140,31 +142,31 @@ pub enum PluginError {
         /// The track that is served.
         served: &'static str,
     },
-    /// It imports what the configuration does not grant.
+    /// The plugin imports something that the configuration does not grant.
     #[error("{plugin} imports {imports}")]
     NotGranted {
         /// The plugin.
         plugin: String,
-        /// Which they are, and for each the line to add, or that no grant exists.
+        /// The imports, and for each what to add to the configuration, or that no grant exists.
         imports: String,
     },
-    /// The configuration grants something that does not exist.
-    #[error("`{grant}` in the grants of {plugin} is no capability; there is `log`, and `key-value` for sources")]
+    /// The configuration grants a capability that does not exist.
+    #[error("`{grant}` in the grants of {plugin} is not a capability; there is `log`, and `key-value` for sources")]
     UnknownGrant {
         /// The plugin.
         plugin: String,
-        /// The word.
+        /// The word in `grant`.
         grant: String,
     },
-    /// It names the right interface, and the functions in it differ.
+    /// The plugin exports the right interface, but its functions differ from the contract.
     #[error("{plugin} does not fit the contract: {reason}")]
     Contract {
         /// The plugin.
         plugin: String,
-        /// Which function or type.
+        /// The function or type that differs.
         reason: String,
     },
-    /// It needs more than any plugin gets.
+    /// The plugin needs more than any plugin may have.
     #[error("{plugin} needs {needs} to start; the limit is {limit}")]
     TooLarge {
         /// The plugin.
@@ -174,41 +176,41 @@ pub enum PluginError {
         /// What it may have.
         limit: String,
     },
-    /// Its own `configure` says that the settings are wrong.
+    /// The plugin's `configure` refused the settings.
     #[error("{plugin} refuses its settings: {reason}")]
     Settings {
         /// The plugin.
         plugin: String,
-        /// The plugin's own words.
+        /// The plugin's own error message.
         reason: String,
     },
-    /// It failed while it was started for the first time.
+    /// The plugin failed when its first instance was started.
     #[error("{plugin} failed at its start: {failure}")]
     Start {
         /// The plugin.
         plugin: String,
-        /// How.
+        /// How it failed.
         failure: Failure,
     },
-    /// The file of a sink cannot be opened.
+    /// A sink's file cannot be opened.
     #[error("{plugin} cannot write to {file}: {reason}")]
     File {
         /// The plugin.
         plugin: String,
         /// The file.
         file: String,
-        /// What the system says.
+        /// The system's error message.
         reason: String,
     },
 }
 
-/// A plugin failed at run time. Whoever asked it for a decision denies.
+/// A failure of a plugin while it runs. The caller that asked it for a decision must deny.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{code}: {detail}")]
 pub struct Failure {
-    /// For machines: policies, the ledger, tests.
+    /// The code, for machines: policies, the ledger, tests.
     pub code: FailureCode,
-    /// For the operator. Holds no payload of the call, except where the plugin itself put it in its error.
+    /// The details, for the operator. They contain no payload of the call, unless the plugin's own error does.
     pub detail: String,
 }
 
@@ -218,29 +220,29 @@ impl Failure {
     }
 }
 
-/// In which way a plugin failed.
+/// The ways in which a running plugin fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FailureCode {
     /// A trap: a panic, an exhausted stack, memory out of bounds.
     Trap,
-    /// It did not finish in its time.
+    /// It exceeded its processor time or its timeout.
     Deadline,
-    /// It wanted more memory or a larger table than it may have.
+    /// It asked for more memory, a larger table or more handles than it may have.
     Memory,
-    /// What it gave back is too large, or not what the contract says.
+    /// Its answer is too large, or does not follow the contract.
     Output,
-    /// It called the host more often than one decision needs.
+    /// It called the host more often than one call may.
     HostCalls,
-    /// It said itself that it cannot decide.
+    /// It returned an error of its own, or the file of a sink cannot be written.
     Error,
-    /// Every instance that the host may run is in use.
+    /// No slot, instance or descriptor became free in time.
     Busy,
-    /// What it is granted cannot be opened.
+    /// Something that it is granted cannot be opened.
     Start,
 }
 
 impl FailureCode {
-    /// The code as the ledger and the agent see it.
+    /// Returns the code as the ledger and the agent see it.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {

@@ -1,4 +1,5 @@
-//! A component whose exported functions are tools, each with its WIT types as JSON Schema. Every call has a fresh instance.
+//! A component whose exported functions are tools: their WIT types become JSON Schema. Every call
+//! gets a fresh instance.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -35,7 +36,7 @@ struct Loaded {
     pre: InstancePre<State>,
     weight: u32,
     confinement: Arc<Confinement>,
-    /// By the name of the tool.
+    /// The functions by tool name.
     functions: BTreeMap<String, Function>,
 }
 
@@ -48,7 +49,7 @@ struct Function {
 }
 
 impl Functions {
-    /// Compiles, links, and makes tools of the functions. Runs nothing.
+    /// Compiles and links the component and makes a tool of each function, without running any of it.
     pub(super) fn load(
         host: &Arc<Host>,
         wasm: &Wasm,
@@ -72,7 +73,7 @@ impl Functions {
                 None => component.get_export_index(None, &name),
             };
             let made = index
-                .ok_or("it is not to be found".to_owned())
+                .ok_or("it cannot be found".to_owned())
                 .and_then(|index| Function::new(&tool, index, &ty, docs.function(interface.as_deref(), &name)));
             match made {
                 Ok(_) if functions.contains_key(&tool) => refused.push(format!("`{tool}`: there are two of that name")),
@@ -85,33 +86,33 @@ impl Functions {
             return Err(PluginError::NoSource { plugin: plugin.clone(), why });
         }
         for why in refused {
-            tracing::warn!(%plugin, "a function is no tool: {why}");
+            tracing::warn!(%plugin, "a function is not offered as a tool: {why}");
         }
         Ok(Self(Arc::new(Loaded { host: Arc::clone(host), identity, pre, weight, confinement, functions })))
     }
 
-    /// Which component it is.
+    /// Returns which component it is.
     #[must_use]
     pub fn identity(&self) -> &Identity {
         &self.0.identity
     }
 
-    /// Whether it can change nothing and tell nobody.
+    /// Reports whether the component can neither change anything nor send anything out.
     #[must_use]
     pub fn is_sealed(&self) -> bool {
         self.0.confinement.access.is_sealed()
     }
 
-    /// The tools, as MCP `Tool` objects.
+    /// Returns the tools, as MCP `Tool` objects.
     #[must_use]
     pub fn definitions(&self) -> Vec<Json> {
         self.0.functions.values().map(|function| function.definition.clone()).collect()
     }
 
-    /// Calls a function. Dropping the future ends the guest.
+    /// Calls a function. Dropping the future stops the guest.
     ///
     /// # Errors
-    /// The outer error is a failure of the component itself, the inner one is about the arguments.
+    /// The outer error is a failure of the component itself; the inner one concerns the arguments.
     pub async fn call(
         &self,
         profile: &ProfileName,
@@ -137,7 +138,7 @@ impl Functions {
         store.data_mut().descriptors = share;
         let armed = arm(&mut store, Limits::START);
         let instance = guard(armed, pre.instantiate_async(&mut store)).await?;
-        let missing = || Failure::new(FailureCode::Output, "the function is not to be found");
+        let missing = || Failure::new(FailureCode::Output, "the function cannot be found");
         let callee = instance.get_func(&mut store, function.index).ok_or_else(missing)?;
         let limits = store.data().tool;
         let armed = arm(&mut store, limits);
@@ -153,7 +154,7 @@ impl fmt::Debug for Functions {
 }
 
 impl Function {
-    /// A function as a tool, or why it cannot be one.
+    /// Makes a tool of a function, or returns why it cannot be one.
     fn new(tool: &str, index: ComponentExportIndex, ty: &ComponentFunc, docs: Option<String>) -> Result<Self, String> {
         if tool.contains(['[', '.']) {
             return Err("a function of a resource, which has no meaning outside the component".to_owned());
@@ -170,7 +171,7 @@ impl Function {
             None => None,
         };
         if let Some(error) = result.as_ref().and_then(failed) {
-            // It needs no schema, and must be something that has one.
+            // The error type is not part of the tool's schema, but it must be one that can be written as JSON.
             schema::of(&error, &mut room)?;
         }
         let members = [
@@ -189,7 +190,7 @@ impl Function {
             .map(|fields| fields.into_iter().map(|(_, value)| value).collect())
     }
 
-    /// What a function gave back, as an MCP `CallToolResult`. An error of a `result` is one of the tool.
+    /// Returns the function's result as an MCP `CallToolResult`. The error case of a `result` becomes a tool error.
     fn answer(&self, given: Option<&Val>) -> Json {
         let (given, ty, failed) = match (given, &self.result) {
             (Some(Val::Result(given)), Some(Type::Result(ty))) => match given {
@@ -211,12 +212,12 @@ impl Function {
     }
 }
 
-/// An object of the members that are there.
+/// Returns an object of the members that have a value.
 fn object<const N: usize>(members: [(&str, Option<Value>); N]) -> Value {
     members.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
 }
 
-/// The type of what a function gives back when something fails.
+/// Returns the type of the function's error, if it can return one.
 fn failed(result: &Type) -> Option<Type> {
     match result {
         Type::Result(ty) => ty.err(),
@@ -224,7 +225,7 @@ fn failed(result: &Type) -> Option<Type> {
     }
 }
 
-/// The type of what a function gives back when nothing fails.
+/// Returns the type of the function's value in the success case.
 fn answered(result: &Type) -> Option<Type> {
     match result {
         Type::Result(ty) => ty.ok(),
@@ -232,7 +233,7 @@ fn answered(result: &Type) -> Option<Type> {
     }
 }
 
-/// An exported function with where it stands.
+/// An exported function and the interface that contains it, if any.
 struct Exported {
     interface: Option<String>,
     name: String,
@@ -258,8 +259,8 @@ fn exported(host: &Host, component: &wasmtime::component::Component) -> Vec<Expo
     found
 }
 
-/// `shout` for a function of the component, `text_shout` for one of the interface `acme:words/text@1.0.0`. Names of WIT hold no
-/// underscore.
+/// Returns the name of a function's tool: `shout` for a function that the component exports itself, `text_shout` for
+/// one in the interface `acme:words/text@1.0.0`. This is unambiguous, as WIT names contain no underscores.
 fn tool_name(interface: Option<&str>, function: &str) -> String {
     match interface.map(bare) {
         None => function.to_owned(),
@@ -267,7 +268,7 @@ fn tool_name(interface: Option<&str>, function: &str) -> String {
     }
 }
 
-/// An interface without package and version.
+/// Returns the name of an interface without package and version.
 fn bare(interface: &str) -> &str {
     let path = interface.split_once('@').map_or(interface, |(path, _)| path);
     path.rsplit_once('/').map_or(path, |(_, name)| name)

@@ -1,4 +1,4 @@
-//! One instance of a plugin and what holds it: its store, its limits, and the reading of what went wrong.
+//! One instance of a plugin: its store, its limits, and the interpretation of its errors.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -19,27 +19,27 @@ use crate::cell::size;
 use crate::config::TIMEOUT;
 use crate::limits::{self, Limits};
 
-/// What a store holds: the budget of the running call, and the facts that the guest may ask the host for.
+/// The state of a store: the budget of the running call, and the facts that the guest may ask the host for.
 pub(crate) struct State {
     pub(crate) facts: Facts,
-    /// Of the component of a source.
+    /// The WASI context of a component source.
     pub(crate) wasi: Option<Box<Wasi>>,
-    /// What it may open of the broker's descriptors.
+    /// The broker's descriptors that the guest may use.
     pub(crate) descriptors: Option<OwnedSemaphorePermit>,
-    /// The part of one processor that the guest may have, if its time is measured.
+    /// The share of one processor that the guest may have, if its time is measured.
     pub(crate) share: Option<f64>,
-    /// What bounds one call of a tool.
+    /// The limits of one tool call.
     pub(crate) tool: Limits,
     pub(crate) clock: Arc<Clock>,
     ticks_left: u32,
     calls_left: u32,
     memory: usize,
     memory_limit: usize,
-    /// Whether the configuration of a source says how much memory that is.
+    /// Whether the memory limit comes from the configuration of a source.
     configured: bool,
 }
 
-/// A limit that the host enforces by an error of its own.
+/// A limit that the host itself enforces, by an error of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 enum Exceeded {
     #[error("it wanted more than {} MiB of memory", .0 >> 20)]
@@ -53,7 +53,7 @@ enum Exceeded {
 }
 
 impl State {
-    /// A store for a fresh instance that can reach nothing: no memory yet, no time, no facts.
+    /// Creates a store for a fresh instance that can reach nothing: it has no memory yet, no time and no facts.
     pub(crate) fn store(engine: &Engine, clock: &Arc<Clock>, facts: Facts) -> Store<Self> {
         let clock = clock.clone();
         let state = Self {
@@ -73,7 +73,8 @@ impl State {
         store.limiter(|state| state);
         store.epoch_deadline_callback(|mut context| {
             let state = context.data_mut();
-            // Who waits for the host in between is measured, not counted: each time it goes on it would meet a tick.
+            // The time of guests that wait for the host is measured, not counted in ticks: they would see a tick each
+            // time they resume.
             if state.share.is_none() {
                 state.ticks_left = match state.ticks_left {
                     0 => return Ok(UpdateDeadline::Interrupt),
@@ -85,10 +86,10 @@ impl State {
         store
     }
 
-    /// A store for the component of a source, with what that may touch.
+    /// Creates a store for a component source, with what the component may access.
     ///
     /// # Errors
-    /// If a granted folder cannot be opened.
+    /// A granted folder cannot be opened.
     pub(crate) fn confined(
         engine: &Engine,
         clock: &Arc<Clock>,
@@ -98,7 +99,7 @@ impl State {
         Self::confined_with(engine, clock, facts, confinement, |_| {})
     }
 
-    /// The same, and `streams` adds standard streams, without which they are closed.
+    /// Creates a store as [`State::confined`] does. `streams` adds standard streams, which are closed otherwise.
     pub(crate) fn confined_with(
         engine: &Engine,
         clock: &Arc<Clock>,
@@ -112,12 +113,12 @@ impl State {
         (state.memory_limit, state.configured) = (access.memory(), true);
         state.tool = Limits::tool(access.processor_time(), access.timeout, access.output);
         state.wasi = wasi.then(|| confinement.open(streams)).transpose()?.map(Box::new);
-        // Who waits is measured.
+        // The time of guests that can wait for the host is measured.
         state.share = access.grant.limits.cpu.or((*wasi || access.key_value.is_some()).then_some(1.0));
         Ok(store)
     }
 
-    /// Counts one call of the guest to the host.
+    /// Counts one call from the guest to the host.
     pub(crate) fn host_call(&mut self) -> wasmtime::Result<()> {
         self.calls_left = self.calls_left.checked_sub(1).ok_or(Exceeded::HostCalls)?;
         Ok(())
@@ -146,7 +147,7 @@ impl ResourceLimiter for State {
     }
 }
 
-/// A configured instance that waits for its call, and the slot that it occupies.
+/// A configured instance that is ready for its call, and the slot that it occupies.
 pub(crate) struct Live<W> {
     pub(crate) world: W,
     pub(crate) store: Store<State>,
@@ -159,16 +160,16 @@ impl<W> Live<W> {
     }
 }
 
-/// A call that has its budget: what bounds it, and the clock that runs for it.
+/// The limits of a call that has received its budget, and the clock that runs for it.
 #[must_use = "without its clock a guest has no deadline"]
 pub(crate) struct Armed {
     limits: Limits,
-    /// Of a guest that is measured.
+    /// The meter of a guest whose time is measured.
     meter: Option<Meter>,
     _turn: Turn,
 }
 
-/// Gives the next call of this store its budget. Deadlines count from here.
+/// Gives the next call of this store its budget. Its deadline counts from here.
 pub(crate) fn arm(store: &mut Store<State>, limits: Limits) -> Armed {
     let ticks = limits.deadline.as_millis() / limits::TICK.as_millis();
     let state = store.data_mut();
@@ -182,13 +183,13 @@ pub(crate) fn arm(store: &mut Store<State>, limits: Limits) -> Armed {
     Armed { limits, meter, _turn: state.clock.turn() }
 }
 
-/// Waits for a call into a guest, and no longer than its limits allow. Dropping the future ends the guest.
+/// Waits for a call into a guest for as long as its limits allow. Dropping the future stops the guest.
 pub(crate) async fn guard<T>(armed: Armed, call: impl Future<Output = wasmtime::Result<T>>) -> Result<T, Failure> {
     let limits = armed.limits;
     let call = match armed.meter {
         None => timeout(limits.patience, call).await,
         Some(meter) => {
-            // Boxed for the sake of the other kind, which is decided with.
+            // Boxed to keep this future small for guests that are not metered: those decide.
             let metered = Box::pin(timeout(limits.patience, meter.run(call))).await;
             metered.map(|done| done.unwrap_or_else(|spent| Err(spent.into())))
         }
@@ -211,7 +212,7 @@ fn deadline(limits: Limits) -> Failure {
     Failure::new(FailureCode::Deadline, detail)
 }
 
-/// What became of the component of a source that used up its processor time, and the way out.
+/// Describes how a component source exceeded its processor time, and which setting raises it.
 pub(crate) fn out_of_time(limit: Duration) -> String {
     format!(
         "it ran for {} s of processor time; to give it a whole processor for as long as its `timeout`, write \
@@ -220,7 +221,7 @@ pub(crate) fn out_of_time(limit: Duration) -> String {
     )
 }
 
-/// What became of the component of a source that passed more than this in one call, and the way out.
+/// Describes how a component source exceeded the bytes of one call, and which setting raises them.
 fn too_much(limit: u64) -> String {
     format!(
         "it passed more than {} in one call; to let it pass more, write `cell = {{ output = \"{}MiB\" }}` in its source",
@@ -229,7 +230,7 @@ fn too_much(limit: u64) -> String {
     )
 }
 
-/// What an error of the engine means.
+/// Converts an error of the engine to a failure.
 pub(crate) fn failure(limits: Limits, error: &wasmtime::Error) -> Failure {
     if let Some(exceeded) = error.downcast_ref::<Exceeded>() {
         let code = match exceeded {
@@ -254,7 +255,7 @@ pub(crate) fn failure(limits: Limits, error: &wasmtime::Error) -> Failure {
     if error.is::<PoolConcurrencyLimitError>() {
         return Failure::new(FailureCode::Busy, "every slot for plugin instances is in use");
     }
-    // Wasmtime has no type for this one; the test of a guest that gives back too much holds on to the words.
+    // Wasmtime has no error type for this. The test of a guest whose answer is too large fails if the text changes.
     let text = format!("{error:#}");
     if text.contains("fuel allocated for hostcalls") {
         let detail = match limits.configured {
@@ -263,6 +264,6 @@ pub(crate) fn failure(limits: Limits, error: &wasmtime::Error) -> Failure {
         };
         return Failure::new(FailureCode::Output, detail);
     }
-    // Neither a trap nor a limit: bytes that break the contract, such as text that is not UTF-8.
+    // Neither a trap nor a limit: the answer breaks the contract, for example with text that is not UTF-8.
     Failure::new(FailureCode::Output, text)
 }

@@ -1,4 +1,4 @@
-//! What a plugin is and wants, for a person who is about to trust it.
+//! What a plugin is and what it needs, for a person who decides whether to trust it.
 
 use wasmtime::Engine;
 use wasmtime::component::Component;
@@ -9,31 +9,31 @@ use super::load::{GRANTS, Manifest, Wasm, interface, remedy};
 use super::v0_1::{ApprovalWorld, PolicyWorld, SinkWorld, ToolsWorld, TransformWorld, World};
 use crate::digest::Digest;
 
-/// What a plugin is and wants.
+/// What a plugin is and what it needs.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Inspection {
-    /// `builtin:NAME` or the path.
+    /// The plugin: `builtin:NAME`, or the path.
     pub plugin: String,
-    /// Of the `.wasm` file.
+    /// The digest of the `.wasm` file.
     pub digest: Digest,
-    /// Bytes of the file.
+    /// The size of the file in bytes.
     pub size: usize,
-    /// `policy`, `transform`, `approval`, `audit`, `tools`, `command`, `functions` or `none`: what its exports make it.
+    /// What the exports make it: `policy`, `transform`, `approval`, `audit`, `tools`, `command`, `functions` or `none`.
     pub world: &'static str,
-    /// The permission manifest.
+    /// The imports: everything that the plugin needs from its host.
     pub imports: Vec<Import>,
     /// The names of its exports.
     pub exports: Vec<String>,
 }
 
-/// Something that a plugin wants from its host.
+/// An interface that a plugin imports from its host.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Import {
-    /// Package, interface and version.
+    /// The package, interface and version.
     pub name: String,
-    /// The word for `grant`; None if it needs none, or if none exists.
+    /// The word for it in `grant`; `None` if it needs no grant, or if none exists.
     pub grant: Option<&'static str>,
-    /// Why it is refused even with every grant; None if it is not.
+    /// Why it is refused even with every grant; `None` if it is not.
     pub refused: Option<String>,
 }
 

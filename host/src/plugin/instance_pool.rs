@@ -1,4 +1,4 @@
-//! Instances of one plugin: a fresh one for every call, the next ones made ready while nobody waits.
+//! The instances of one plugin: a fresh one for every call. The next ones are made in advance, while no call waits.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +15,7 @@ use super::v0_1::{Facts, World};
 use crate::limits::{self, Limits};
 use crate::sync::Mutex;
 
-/// A loaded plugin. Clones share the stock.
+/// A loaded plugin with the instances that are ready. Clones share them.
 pub(crate) struct InstancePool<W: World>(Arc<Shared<W>>);
 
 struct Shared<W: World> {
@@ -23,17 +23,17 @@ struct Shared<W: World> {
     clock: Arc<Clock>,
     linked: Linked<W>,
     slots: Arc<Semaphore>,
-    /// Slots that must stay free for calls; the stock takes from what is above.
+    /// The slots that must stay free for calls. Instances are made in advance only while more are free.
     reserve: usize,
     ready: Mutex<Vec<Live<W>>>,
     refilling: AtomicBool,
 }
 
-/// The slots of plugins of one kind.
+/// The slots for plugins of one kind.
 #[derive(Clone)]
 pub(crate) struct Slots {
     pub(crate) free: Arc<Semaphore>,
-    /// As many stay free for calls, however many plugins there are.
+    /// The slots that stay free for calls, however many plugins there are.
     reserve: usize,
 }
 
@@ -43,15 +43,15 @@ impl Slots {
     }
 }
 
-/// Why no instance could be made.
+/// Why an instance could not be made.
 pub(crate) enum Unready {
-    /// `configure` refused, in the plugin's words.
+    /// `configure` refused the settings; the plugin's own text.
     Refused(String),
     Failed(Failure),
 }
 
 impl Unready {
-    /// What keeps this plugin from being loaded.
+    /// Returns the error with which loading this plugin fails.
     pub(crate) fn of(self, plugin: &str) -> PluginError {
         let plugin = plugin.to_owned();
         match self {
@@ -68,7 +68,7 @@ impl<W: World> Clone for InstancePool<W> {
 }
 
 impl<W: World> InstancePool<W> {
-    /// Makes the first instance, which proves that the plugin starts and takes its settings.
+    /// Makes the first instance, which proves that the plugin starts and accepts its settings.
     pub(crate) async fn start(
         engine: Engine,
         clock: Arc<Clock>,
@@ -86,17 +86,17 @@ impl<W: World> InstancePool<W> {
         Ok(Self(Arc::new(shared)))
     }
 
-    /// Slots that one instance takes.
+    /// Returns how many slots one instance takes.
     pub(crate) fn weight(&self) -> u32 {
         self.0.linked.weight
     }
 
-    /// What the component of a source may touch.
+    /// Returns what the component of a source may access; `None` for other plugins.
     pub(crate) fn confinement(&self) -> Option<&Confinement> {
         self.0.linked.confinement.as_deref()
     }
 
-    /// A configured instance that has served nobody. Cancellation safe.
+    /// Returns a configured instance that has served no call yet. Cancellation safe.
     pub(crate) async fn take(&self) -> Result<Live<W>, Failure> {
         let ready = self.0.lock().pop();
         self.refill();
@@ -104,7 +104,7 @@ impl<W: World> InstancePool<W> {
             Some(live) => Ok(live),
             None => self.0.fresh().await.map_err(|unready| match unready {
                 Unready::Failed(failure) => failure,
-                // It took them at its start, and a decision must not depend on anything else.
+                // It accepted them when it was loaded, and a decision must not depend on anything else.
                 Unready::Refused(text) => {
                     Failure::new(FailureCode::Error, format!("it now refuses its settings: {text}"))
                 }
@@ -112,8 +112,8 @@ impl<W: World> InstancePool<W> {
         }
     }
 
-    /// Makes the next instances in the background. Takes no slot that a call may need, and gives up at the first failure: the
-    /// next call meets it and reports it.
+    /// Makes the next instances in the background. It takes no slot that a call may need, and stops at the first
+    /// failure: the next call fails in the same way and reports it.
     fn refill(&self) {
         if self.0.refilling.swap(true, Ordering::AcqRel) {
             return;
@@ -132,7 +132,7 @@ impl<W: World> InstancePool<W> {
     }
 }
 
-/// Says that refilling has ended, also when its task is dropped with the runtime.
+/// Clears the flag when refilling ends, also if its task is dropped with the runtime.
 struct Refilling<W: World>(std::sync::Weak<Shared<W>>);
 
 impl<W: World> Drop for Refilling<W> {
@@ -178,7 +178,7 @@ impl<W: World> Shared<W> {
         }
     }
 
-    /// Whether an instance may wait here. Of a thousand sources most have none.
+    /// Reports whether an instance may be made in advance. Of a thousand sources, most have none ready.
     fn has_room(&self) -> bool {
         let shares = self.linked.confinement.as_ref().is_none_or(|confinement| confinement.has_room());
         shares && self.slots.available_permits() > self.reserve

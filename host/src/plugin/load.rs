@@ -1,5 +1,5 @@
-//! From bytes to a component that is ready to be instantiated: check what it imports, link. What is not compiled yet is compiled
-//! by `compile`.
+//! Makes bytes into a component that is ready to be instantiated: checks its imports and links it. Code that is not
+//! compiled yet is compiled by `compile`.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,19 +18,19 @@ use super::{Host, limits};
 use crate::digest::Digest;
 use crate::sync::Mutex;
 
-/// The capabilities that a configuration may grant, and the interface behind each.
+/// The capabilities that a configuration may grant. Each is also the name of the interface behind it.
 pub(crate) const GRANTS: [&str; 2] = ["log", KEY_VALUE];
 
-/// A plugin as it was read.
+/// A plugin's bytes as they were read.
 pub(crate) struct Wasm {
     pub(crate) plugin: String,
-    /// Of the `.wasm`, also of one that was compiled elsewhere.
+    /// The digest of the `.wasm` file, even if the plugin was compiled elsewhere.
     pub(crate) digest: Digest,
     pub(super) form: Form,
 }
 
 pub(super) enum Form {
-    /// To be compiled.
+    /// WebAssembly that is still to be compiled.
     Wasm(Vec<u8>),
     Precompiled(Precompiled),
 }
@@ -44,7 +44,7 @@ impl Wasm {
         Self { plugin, digest: code.wasm(), form: Form::Precompiled(code) }
     }
 
-    /// Bytes of the file.
+    /// Returns the size of the file in bytes.
     pub(crate) fn size(&self) -> usize {
         match &self.form {
             Form::Wasm(bytes) => bytes.len(),
@@ -53,19 +53,19 @@ impl Wasm {
     }
 }
 
-/// What code was made of.
+/// What code was compiled from; the key of [`Loaded`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Code {
     /// A component with this digest.
     Plain(Digest),
-    /// A component and its settings.
+    /// A component together with its settings.
     #[cfg(feature = "compiler")]
     Configured(Digest),
-    /// A file that was compiled elsewhere, by its own digest.
+    /// A file that was compiled elsewhere, by the digest of the file.
     Precompiled(Digest),
 }
 
-/// The code that a host has loaded. It is most of what an idle plugin takes, so those that are the same have it in common.
+/// The code that a host has loaded. Code is most of the memory of an idle plugin, so equal plugins share it.
 #[derive(Default)]
 pub(super) struct Loaded(Mutex<HashMap<Code, Component>>);
 
@@ -80,28 +80,28 @@ impl Loaded {
     }
 }
 
-/// A component checked against its world.
+/// A component that was checked against its world and linked.
 pub(crate) struct Linked<W: World> {
     pub(crate) plugin: Arc<str>,
     pub(crate) pre: W::Pre,
-    /// Slots that one instance takes.
+    /// The slots that one instance takes.
     pub(crate) weight: u32,
-    /// What each instance is still to be given. None if it starts configured.
+    /// The settings that each instance is to be given; `None` if instances start configured.
     pub(crate) settings: Option<String>,
-    /// What the component of a source may touch.
+    /// What the component of a source may access.
     pub(crate) confinement: Option<Arc<Confinement>>,
 }
 
-/// What a configuration lets a component import beside what its kind always has.
+/// What the configuration lets a component import in addition to what its kind may always import.
 #[derive(Clone, Default)]
 pub(crate) struct Allowed {
     /// The words of `grant`.
     pub(crate) grant: Vec<String>,
-    /// Of the component of a source.
+    /// What the component of a source may access.
     pub(crate) confinement: Option<Arc<Confinement>>,
 }
 
-/// From bytes to what instances are made of. The settings are given to the plugin here if they can be given once for all.
+/// Makes bytes into a linked component. If the plugin can be configured once for all instances, it is configured here.
 pub(crate) fn prepare<W: World>(
     host: &Host,
     wasm: &Wasm,
@@ -115,7 +115,7 @@ pub(crate) fn prepare<W: World>(
     link(&host.engine, wasm, &compile(host, wasm)?, allowed, Some(settings))
 }
 
-/// The code of a plugin for this machine.
+/// Returns the code of a plugin for this machine.
 pub(crate) fn compile(host: &Host, wasm: &Wasm) -> Result<Component, PluginError> {
     let code = match &wasm.form {
         Form::Precompiled(code) => Code::Precompiled(code.digest()),
@@ -140,7 +140,7 @@ fn load(host: &Host, wasm: &Wasm) -> Result<Component, PluginError> {
     }
 }
 
-/// Checks imports against the grant and exports against the world, and links.
+/// Checks imports against the grants and exports against the world, and links.
 pub(super) fn link<W: World>(
     engine: &Engine,
     wasm: &Wasm,
@@ -164,7 +164,8 @@ pub(super) fn link<W: World>(
     Ok(Linked { plugin: plugin.into(), pre, weight, settings, confinement })
 }
 
-/// Checks imports against what is always there (`free`, interfaces of ours) and what is granted, and defines just that.
+/// Checks imports against what is always available (`free`, interfaces of our package) and what is granted, and
+/// defines exactly that.
 fn linker(
     engine: &Engine,
     plugin: &str,
@@ -193,7 +194,7 @@ fn linker(
     Ok(linker)
 }
 
-/// Why an import is not to be had, and the way out; None if it is.
+/// Returns an import that is not available, with what to do about it; `None` if it is available.
 fn refusal<'a>(import: &'a str, free: &[&str], Allowed { grant, confinement }: &Allowed) -> Option<(&'a str, String)> {
     let remedy = match (interface(import), confinement) {
         (Some(name), _) if free.contains(&name) || grant.iter().any(|word| word == name) => return None,
@@ -203,7 +204,7 @@ fn refusal<'a>(import: &'a str, free: &[&str], Allowed { grant, confinement }: &
     Some((import, remedy))
 }
 
-/// Refused imports with their ways out, each once.
+/// Lists refused imports, grouped by what to do about them.
 fn by_remedy(refused: &[(&str, String)]) -> String {
     let mut lines = Vec::<(&str, Vec<&str>)>::new();
     for (import, remedy) in refused {
@@ -217,16 +218,16 @@ fn by_remedy(refused: &[(&str, String)]) -> String {
     lines.collect::<Vec<_>>().join("; and ")
 }
 
-/// What a component imports and exports, by name.
+/// The names of what a component imports and exports.
 pub(crate) struct Manifest {
     pub(crate) imports: Vec<String>,
     pub(crate) exports: Vec<String>,
-    /// Its section of documentation.
+    /// The component's documentation section.
     pub(crate) docs: Option<Vec<u8>>,
 }
 
 impl Manifest {
-    /// Of a plugin as it was read. What is not compiled yet is not compiled for this.
+    /// Reads the manifest of a plugin. WebAssembly is not compiled for it.
     pub(crate) fn read(host: &Host, wasm: &Wasm) -> Result<Self, PluginError> {
         let docs = match &wasm.form {
             #[cfg(feature = "compiler")]
@@ -248,18 +249,18 @@ impl Manifest {
     }
 }
 
-/// Names for a message.
+/// Joins names for a message.
 pub(crate) fn listed(names: &[String]) -> String {
     if names.is_empty() { "nothing".to_owned() } else { names.join(", ") }
 }
 
-/// The interface, if the name is one of our package: `log` of `portcullis:plugin/log@0.1.0`.
+/// Returns the interface if the name belongs to our package: `log` for `portcullis:plugin/log@0.1.0`.
 pub(crate) fn interface(name: &str) -> Option<&str> {
     let rest = name.strip_prefix(PACKAGE)?.strip_prefix('/')?;
     Some(rest.split_once('@').map_or(rest, |(interface, _)| interface))
 }
 
-/// What has to be written down for a plugin to get this import, or that nothing helps.
+/// Says what to write for a plugin to get this import, or that nothing helps.
 pub(crate) fn remedy(import: &str) -> String {
     match interface(import) {
         Some(name) if GRANTS.contains(&name) => format!("add `grant = [\"{name}\"]` to its table"),
@@ -280,7 +281,8 @@ fn package(name: &str) -> String {
     name.split_once('@').map_or_else(|| PACKAGE.to_owned(), |(_, version)| format!("{PACKAGE}@{version}"))
 }
 
-/// Links and compiles a component of another world than ours, for `check` to read. Also says how many slots it takes.
+/// Compiles and links a component of a world that is not ours, for `check` to examine. Also returns how many slots an
+/// instance takes.
 pub(crate) fn foreign<T>(
     host: &Host,
     wasm: &Wasm,
@@ -306,7 +308,7 @@ fn contract(plugin: &str, error: &wasmtime::Error) -> PluginError {
     PluginError::Contract { plugin: plugin.to_owned(), reason: format!("{error:#}") }
 }
 
-/// Slots are counted in memories, which is what the pool runs out of.
+/// Returns how many slots an instance takes. Slots are counted in memories, which the pool runs out of first.
 fn weight(plugin: &str, component: &Component) -> Result<u32, PluginError> {
     let too_large = |needs: String, limit: u32| {
         Err(PluginError::TooLarge { plugin: plugin.to_owned(), needs, limit: limit.to_string() })

@@ -1,7 +1,7 @@
-//! The processor time of guests that wait for the host: for files, servers, the next message.
+//! The processor time of guests that wait for the host: for files, servers, or the next message.
 //!
-//! Ticks of the clock are no measure for them, as each time that they go on they would meet one. So the time is measured that
-//! their thread spends on the processor while it runs them. The clock still makes them give way.
+//! Counting ticks of the clock would be wrong for such guests, because they see one each time they resume. Instead, the
+//! processor time that their thread spends on them is measured. The clock still makes them yield.
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -19,14 +19,14 @@ use crate::limits::TICK;
 /// A budget of processor time. Clones share it.
 #[derive(Clone)]
 pub(crate) struct Meter {
-    /// Nanoseconds.
+    /// The time spent, in nanoseconds.
     spent: Arc<AtomicU64>,
     budget: Duration,
-    /// The part of one processor that may be had, over 0; 1 or more is all of it.
+    /// The share of one processor that the guest may have, above 0; 1 or more is a whole one.
     share: f64,
 }
 
-/// The budget is spent.
+/// The guest has spent its budget of processor time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("its processor time is spent")]
 pub(crate) struct OutOfTime;
@@ -36,12 +36,13 @@ impl Meter {
         Self { spent: Arc::default(), budget, share }
     }
 
-    /// Gives the whole budget anew.
+    /// Restores the whole budget.
     pub(crate) fn reset(&self) {
         self.spent.store(0, Ordering::Relaxed);
     }
 
-    /// The same as [`Meter::run`] for a guest that mostly waits: the clock that makes it give way rests meanwhile.
+    /// Runs a guest as [`Meter::run`] does, for a guest that mostly waits: the clock that makes it yield only runs
+    /// while the guest does.
     pub(crate) async fn run_by<T>(&self, clock: &Arc<Clock>, guest: impl Future<Output = T>) -> Result<T, OutOfTime> {
         let mut guest = pin!(guest);
         let turns = poll_fn(|context| {
@@ -51,10 +52,10 @@ impl Meter {
         self.run(turns).await
     }
 
-    /// Runs a guest until it is done or its time is spent. Dropping the future ends it.
+    /// Runs a guest until it is done or its budget is spent. Dropping the future stops the guest.
     ///
     /// # Errors
-    /// [`OutOfTime`].
+    /// [`OutOfTime`] if the budget is spent.
     pub(crate) async fn run<T>(&self, guest: impl Future<Output = T>) -> Result<T, OutOfTime> {
         let mut guest = pin!(guest);
         let mut owed = Duration::ZERO;
@@ -80,7 +81,7 @@ impl Meter {
                 owed += used.mul_f64(1.0 / self.share - 1.0);
                 if owed >= TICK {
                     let sleep = pause.insert(Box::pin(tokio::time::sleep(std::mem::take(&mut owed))));
-                    // The next poll goes on with the guest, whoever wakes it.
+                    // Registers the wake-up. The next poll after the pause resumes the guest, whatever woke it.
                     let _ = sleep.as_mut().poll(context);
                 }
             }
@@ -94,7 +95,7 @@ impl Meter {
     }
 }
 
-/// What this thread has had of a processor.
+/// Returns the processor time that this thread has used.
 fn on_processor() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     let seconds = u64::try_from(time.tv_sec).unwrap_or_default();
@@ -106,7 +107,7 @@ pub(super) mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use super::*;
 
-    /// Works for so many turns of a millisecond on the processor, and gives way after each.
+    /// Uses the processor for this many turns of a millisecond each, and yields after each turn.
     pub(in crate::plugin) async fn work(turns: u32) {
         for _ in 0..turns {
             let begin = on_processor();
@@ -133,10 +134,10 @@ pub(super) mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_share_of_a_processor_is_paid_for_in_pauses() {
+    async fn a_guest_with_a_share_of_a_processor_is_paused_in_proportion() {
         let begin = tokio::time::Instant::now();
         Meter::new(TICK * 1000, 0.25).run(work(100)).await.unwrap();
-        // Time stands still but for the pauses.
+        // The paused test clock advances only during the pauses.
         assert!(begin.elapsed() >= TICK * 250, "{:?}", begin.elapsed());
     }
 }

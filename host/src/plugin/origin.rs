@@ -1,7 +1,7 @@
-//! Where the bytes of plugins come from, and what they must be.
+//! Where the bytes of plugins come from, and which digests they must have.
 //!
-//! A pin is checked on the bytes in memory, and those are what is compiled or, if they are compiled code, run: no file is opened
-//! again.
+//! A pin is checked against the bytes in memory, and the same bytes are then compiled or, if they are compiled code,
+//! run. No file is opened twice.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -16,29 +16,29 @@ use crate::digest::Digest;
 use crate::lockfile::Lock;
 use crate::oci::{self, OciError, Store};
 
-/// Where the bytes of plugins come from. The default knows no pins, and keeps nothing that it fetches.
+/// Where the bytes of plugins come from. The default has no pins and keeps nothing that it fetches.
 #[derive(Debug, Clone, Default)]
 pub struct Origin {
-    /// By how the configuration names the plugin.
+    /// The pinned digests, by the name of the plugin in the configuration.
     pins: BTreeMap<String, Digest>,
-    /// What registries gave.
+    /// The components that were fetched from registries.
     store: Store,
 }
 
 impl Origin {
-    /// With the pins of the lock of a data folder, where what is fetched is kept, too.
+    /// Uses the pins of the lock file of a data folder, in which fetched components are kept as well.
     #[must_use]
     pub fn new(data_dir: &Path, lock: &Lock) -> Self {
         let pins = lock.components().iter().map(|entry| (entry.component.clone(), entry.digest));
         Self { pins: pins.collect(), store: Store::new(data_dir) }
     }
 
-    /// The digest of a plugin as it is now, whatever it was pinned to in the lock: of a file, or of the manifest that a registry
-    /// has for a tag now. None for what nothing can change: it comes with the broker, or the configuration itself says its
-    /// digest. Cancellation safe.
+    /// Returns a plugin's current digest, whatever the lock file pins: that of a file, or of the manifest that a
+    /// registry currently has for a tag. `None` for a plugin that cannot change: it comes with the broker, or the
+    /// configuration itself contains its digest. Cancellation safe.
     ///
     /// # Errors
-    /// If it cannot be read or fetched, or is too large.
+    /// The plugin cannot be read or fetched, or is too large.
     pub async fn resolve(&self, plugin: &PluginRef) -> Result<Option<Digest>, PluginError> {
         match plugin {
             PluginRef::Builtin(_) | PluginRef::Pinned(..) => Ok(None),
@@ -54,7 +54,7 @@ impl Origin {
         }
     }
 
-    /// A plugin, which is what it must be.
+    /// Reads a plugin and checks it against its pin.
     pub(super) async fn read(&self, plugin: &PluginRef) -> Result<Wasm, PluginError> {
         let name = plugin.to_string();
         let (path, pin) = match plugin {
@@ -90,10 +90,10 @@ impl Origin {
     }
 }
 
-/// What a file must be.
+/// The digest that a file must have.
 struct Pin {
     digest: Digest,
-    /// Who says so.
+    /// Where the pin comes from.
     by: &'static str,
     way_out: &'static str,
 }
@@ -129,7 +129,7 @@ fn is_compiled(path: &Path) -> bool {
 fn file(path: &Path) -> Result<Vec<u8>, PluginError> {
     let plugin = path.display().to_string();
     let mut bytes = Vec::new();
-    // One byte more than may be, to tell a large file from a cut one.
+    // One byte more than the limit, to tell a file that is too large from one that just fits.
     let read = File::open(path).and_then(|file| file.take(limits::COMPONENT_BYTES + 1).read_to_end(&mut bytes));
     read.map_err(|error| PluginError::Read { plugin: plugin.clone(), reason: error.to_string() })?;
     if bytes.len() as u64 > limits::COMPONENT_BYTES {

@@ -1,4 +1,4 @@
-//! A sink: an audit plugin and the file that its lines go to.
+//! A sink: an audit plugin and the file that its lines are written to.
 
 use std::fmt;
 use std::fs::File;
@@ -12,7 +12,7 @@ use super::error::{Failure, FailureCode, PluginError};
 use super::instance_pool::InstancePool;
 use super::v0_1::SinkWorld;
 
-/// Receives the ledger's records.
+/// A loaded sink, which receives the ledger's records.
 #[derive(Clone)]
 pub struct Sink {
     identity: Arc<Identity>,
@@ -23,7 +23,7 @@ pub struct Sink {
 struct Out {
     path: String,
     file: File,
-    /// The last write broke off, perhaps within a line.
+    /// Whether the last write was interrupted, perhaps in the middle of a line.
     torn: AtomicBool,
 }
 
@@ -36,7 +36,7 @@ impl Sink {
         let opened = open(path);
         let file = path.display().to_string();
         let opened = opened.map_err(|error| {
-            // What the system says of a link is that there are too many.
+            // For a link the system only reports that there are too many.
             let really = path.parent().and_then(|folder| folder.canonicalize().ok()).zip(path.file_name());
             let really = really.map(|(folder, name)| folder.join(name)).filter(|really| really != path);
             let reason = match really {
@@ -52,18 +52,18 @@ impl Sink {
         Ok(Self { identity: Arc::new(identity), instance_pool, out })
     }
 
-    /// Which plugin it is.
+    /// Returns which plugin it is.
     #[must_use]
     pub fn identity(&self) -> &Identity {
         &self.identity
     }
 
-    /// Hands over a batch of records. The lines that the plugin makes of it are on disk when this returns without an error;
-    /// with one, usually none of them is written, and the batch has to come again. If the future is dropped, the batch may
-    /// be written all the same.
+    /// Hands over a batch of records. After a return without an error, the lines that the plugin made of it are on
+    /// disk. After an error usually none of them is written, and the batch must be delivered again. If the future is
+    /// dropped, the batch may still be written.
     ///
     /// # Errors
-    /// [`Failure`]; [`FailureCode::Error`] also for a file that cannot be written.
+    /// [`Failure`]; also with [`FailureCode::Error`] if the file cannot be written.
     pub async fn deliver(&self, records: Vec<String>) -> Result<(), Failure> {
         let lines = self.instance_pool.take().await?.deliver(&records).await?;
         let out = self.out.clone();
@@ -75,8 +75,8 @@ impl Sink {
     }
 }
 
-/// Opens the file to append to it, and makes it for this user alone. No link is followed, in no part of the path: whoever could
-/// change one would decide what is written where.
+/// Opens the file for appending, and creates it for this user alone. No symbolic link is followed in any part of the
+/// path: anyone who could change a link would decide what is written where.
 #[cfg(target_os = "linux")]
 fn open(path: &Path) -> io::Result<File> {
     use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
@@ -85,7 +85,8 @@ fn open(path: &Path) -> io::Result<File> {
     Ok(openat2(CWD, path, flags, Mode::RUSR | Mode::WUSR, ResolveFlags::NO_SYMLINKS)?.into())
 }
 
-/// The same where no system call refuses links in the whole path: it is looked for them.
+/// Opens the file on systems without a system call that refuses links in the whole path: the path is
+/// checked for them first.
 #[cfg(not(target_os = "linux"))]
 fn open(path: &Path) -> io::Result<File> {
     use std::os::unix::fs::OpenOptionsExt as _;
@@ -108,7 +109,7 @@ impl Out {
         if lines.is_empty() {
             return Ok(());
         }
-        // A line that broke off on a full disk must not swallow the next one.
+        // A line that was interrupted on a full disk must not merge with the next one.
         if self.torn.load(Ordering::Acquire) {
             lines.insert(0, '\n');
         }

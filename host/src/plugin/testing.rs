@@ -12,7 +12,7 @@ use crate::digest::Digest;
 use crate::item::{Item, ItemKind};
 use crate::protocol::Json;
 
-/// One host for all tests of this process, as in a broker. Compiled code outlives the process.
+/// Returns the one host for all tests of this process, as in a broker. The compiled code outlives the process.
 pub(crate) fn plugins() -> &'static Plugins {
     static PLUGINS: OnceLock<Plugins> = OnceLock::new();
     PLUGINS.get_or_init(|| {
@@ -21,7 +21,7 @@ pub(crate) fn plugins() -> &'static Plugins {
     })
 }
 
-/// An entry for a guest of `tests/guests`.
+/// Returns a configuration entry for a guest of `tests/guests`.
 pub(crate) fn entry(name: &str, settings: serde_json::Value) -> PluginConfig {
     PluginConfig {
         plugin: PluginRef::Path(guest(name)),
@@ -33,7 +33,7 @@ pub(crate) fn entry(name: &str, settings: serde_json::Value) -> PluginConfig {
     }
 }
 
-/// A component of tools that is granted nothing.
+/// Loads a component of tools that is granted nothing.
 pub(crate) async fn tools(
     plugins: &Plugins,
     plugin: &PluginRef,
@@ -45,12 +45,12 @@ pub(crate) async fn tools(
     }
 }
 
-/// Who calls in this session.
+/// Returns a caller in this session.
 pub(crate) fn caller(session: &SessionId) -> Caller {
     Caller { session: session.clone(), ..Caller::clone(&view("{}").call.caller) }
 }
 
-/// A call of `files__read` with these arguments.
+/// Returns a call of `files__read` with these arguments.
 pub(crate) fn view(arguments: &str) -> View {
     let definition = Json::parse(r#"{"name":"read","inputSchema":{"type":"object"}}"#).unwrap();
     let tool = Item {

@@ -1,4 +1,4 @@
-//! What the host promises about plugins, shown with real components: plain ones and hostile ones.
+//! The host's promises about plugins, tested with real components, both well-behaved and hostile.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 mod hostile;

@@ -1,4 +1,4 @@
-//! A component that is a source of tools.
+//! A component of the `tools` world: a source of tools, and of resources if it offers them.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -27,18 +27,18 @@ pub struct Tools {
     sessions: Arc<Mutex<Sessions>>,
 }
 
-/// Why a call failed before it became a tool result.
+/// Why a call failed before it produced a tool result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ToolFailure {
-    /// No tool of that name.
+    /// There is no tool of that name.
     UnknownTool,
-    /// The arguments do not fit; in the component's words.
+    /// The arguments do not fit; the component's own text.
     InvalidArguments(String),
-    /// Anything else; in the component's words.
+    /// Any other failure; the component's own text.
     Failed(String),
 }
 
-/// The live sessions, and a clock of uses.
+/// The sessions that are kept, and a counter that orders their uses.
 #[derive(Default)]
 struct Sessions {
     live: HashMap<SessionId, Session>,
@@ -50,7 +50,7 @@ struct Session {
     used: u64,
 }
 
-/// The instance of one session; empty before the first call, and after one that failed or was cut off.
+/// The instance of one session; empty before its first call, and after one that failed or was cancelled.
 type Place = Arc<tokio::sync::Mutex<Option<(Live<ToolsWorld>, ToolSession)>>>;
 
 impl Tools {
@@ -71,43 +71,44 @@ impl Tools {
         })
     }
 
-    /// Which component it is.
+    /// Returns which component it is.
     #[must_use]
     pub fn identity(&self) -> &Identity {
         &self.identity
     }
 
-    /// Whether calls of one session reach one instance. Otherwise each call has a fresh one.
+    /// Reports whether all calls of a session reach the same instance. Otherwise each call gets a fresh one.
     #[must_use]
     pub fn keeps_state(&self) -> bool {
         self.keeps_state
     }
 
-    /// Whether it can change nothing and tell nobody.
+    /// Reports whether the component can neither change anything nor send anything out.
     #[must_use]
     pub fn is_sealed(&self) -> bool {
         self.instance_pool.confinement().is_none_or(|confinement| confinement.access.is_sealed())
     }
 
-    /// The tools, as MCP `Tool` objects. Cancellation safe.
+    /// Returns the tools, as MCP `Tool` objects. Cancellation safe.
     ///
     /// # Errors
-    /// [`FailureCode::Output`] if they are not an array of objects; else as any call.
+    /// [`FailureCode::Output`] if they are not an array of objects; otherwise as for any call.
     pub async fn definitions(&self) -> Result<Vec<Json>, Failure> {
         let _turn = self.turn().await?;
         array("definitions", self.instance_pool.take().await?.definitions().await?)
     }
 
-    /// Whether it offers resources.
+    /// Reports whether the component offers resources.
     #[must_use]
     pub fn offers_resources(&self) -> bool {
         self.offers_resources
     }
 
-    /// The resources for a profile, as MCP `Resource` objects; none of a component that offers none. Cancellation safe.
+    /// Returns the resources for a profile, as MCP `Resource` objects; empty if the component offers
+    /// none. Cancellation safe.
     ///
     /// # Errors
-    /// As [`Tools::definitions`]; [`FailureCode::Error`] in the component's words.
+    /// The errors of [`Tools::definitions`]; [`FailureCode::Error`] with the component's own text.
     pub async fn resources(&self, profile: Option<&ProfileName>) -> Result<Vec<Json>, Failure> {
         let _turn = self.turn().await?;
         match self.take(profile).await?.list_resources().await? {
@@ -116,10 +117,11 @@ impl Tools {
         }
     }
 
-    /// The contents of a resource, as an MCP `ReadResourceResult`; None if there is none of that URI. Cancellation safe.
+    /// Returns the contents of a resource, as an MCP `ReadResourceResult`; `None` if there is none of that URI.
+    /// Cancellation safe.
     ///
     /// # Errors
-    /// As [`Tools::resources`].
+    /// The errors of [`Tools::resources`].
     pub async fn read(&self, profile: &ProfileName, uri: &str) -> Result<Option<Json>, Failure> {
         let _turn = self.turn().await?;
         let Some(text) = own_error(self.take(Some(profile)).await?.read_resource(uri).await?)? else { return Ok(None) };
@@ -127,11 +129,11 @@ impl Tools {
         Ok(Some(Json::of(&serde_json::json!({ "contents": contents }))))
     }
 
-    /// Runs a tool. Calls of one session come one after the other if the component keeps state. After a failure the session
-    /// starts anew. Dropping the future ends the guest, and with it what the session kept.
+    /// Runs a tool. If the component keeps state, calls of one session run one after the other. After a failure the
+    /// session starts anew. Dropping the future stops the guest and discards the session's state.
     ///
     /// # Errors
-    /// The outer error is a failure of the component itself, the inner one is its answer.
+    /// The outer error is a failure of the component itself; the inner one is its answer.
     pub async fn call(
         &self,
         caller: &Caller,
@@ -149,7 +151,7 @@ impl Tools {
             return Err(Failure::new(FailureCode::Busy, "earlier calls of this session are still running"));
         };
         let _turn = self.turn().await?;
-        // Taken out for the call, so that an instance that trapped or was cut off is not met again.
+        // Taken out during the call, so that an instance that trapped or was cancelled is not used again.
         let (mut live, open) = match place.take() {
             Some(kept) => kept,
             None => self.open(caller).await?,
@@ -159,12 +161,12 @@ impl Tools {
         answer(result)
     }
 
-    /// Forgets a session. A call of it that is running comes to its end.
+    /// Discards the state of a session. A call of it that is running still finishes.
     pub fn end_session(&self, session: &SessionId) {
         self.sessions().live.remove(session);
     }
 
-    /// Forgets all sessions.
+    /// Discards the state of all sessions.
     pub fn end_all(&self) {
         self.sessions().live.clear();
     }
@@ -176,7 +178,7 @@ impl Tools {
         }
     }
 
-    /// An instance that has the store of a profile.
+    /// Returns an instance that has the store of a profile.
     async fn take(&self, profile: Option<&ProfileName>) -> Result<Live<ToolsWorld>, Failure> {
         let mut live = self.instance_pool.take().await?;
         let stores = self.instance_pool.confinement().and_then(|confinement| confinement.access.key_value.as_ref());
@@ -200,7 +202,7 @@ impl Tools {
         let place = session.place.clone();
         let most =
             self.instance_pool.confinement().map_or(SOURCE_INSTANCES, |confinement| confinement.access.instances);
-        // What is kept keeps its slots: others have as many.
+        // A kept instance keeps its slots, so one source may keep at most half of them: the rest is for others.
         let most = most.min(TOOL_SLOTS / 2 / self.instance_pool.weight());
         if sessions.live.len() > most as usize
             && let Some(oldest) = sessions.live.iter().min_by_key(|(_, session)| session.used).map(|(id, _)| id.clone())

@@ -1,5 +1,5 @@
-//! Track 0.1 of the contract: the generated bindings, and their conversion to and from the types of this crate. No generated
-//! type leaves this module.
+//! Track 0.1 of the contract: the generated bindings, and the conversion between them and the types of this crate. No
+//! generated type leaves this module.
 
 use std::future::Future;
 
@@ -18,34 +18,34 @@ pub(crate) use host::{Facts, link};
 pub(crate) use tools::{ToolSession, ToolsWorld};
 pub(crate) use worlds::{ApprovalWorld, PolicyWorld, SinkWorld, TransformWorld};
 
-/// The package that plugins of this track are built for, without its patch version.
+/// The package that plugins of this track are built for, without its version.
 pub(crate) const PACKAGE: &str = "portcullis:plugin";
 
-/// The track.
+/// The track that is served: a version without its patch number.
 pub(crate) const TRACK: &str = "0.1";
 
-/// What differs between worlds for the code that loads and starts plugins.
+/// What differs between worlds in the code that loads and starts plugins.
 pub(crate) trait World: Sized + Send + 'static {
-    /// How people call it.
+    /// The name for people: the kind of plugin.
     const NAME: &'static str;
-    /// The interface it exports, without package.
+    /// The interface that the world exports, without its package.
     const EXPORT: &'static str;
-    /// The interfaces it may import without a grant.
+    /// The interfaces that a plugin of the world may import without a grant.
     const IMPORTS: &'static [&'static str];
-    /// Checked against the world once, instantiated often.
+    /// A component that was checked against the world and linked, ready to be instantiated many times.
     type Pre: Clone + Send + Sync + 'static;
 
-    /// Checks that the exports are what the world says.
+    /// Checks that the component exports what the world requires.
     fn check(pre: InstancePre<State>) -> wasmtime::Result<Self::Pre>;
 
-    /// Makes an instance; the second is what it is to the engine.
+    /// Makes an instance; returns the world's view of it, and the engine's.
     fn instantiate(
         pre: &Self::Pre,
         store: &mut Store<State>,
     ) -> impl Future<Output = wasmtime::Result<(Self, Instance)>> + Send;
 
-    /// Hands over the settings; the inner error is the plugin's own text.
-    #[expect(clippy::ptr_arg, reason = "the bindings take it so")]
+    /// Passes the settings to the plugin; the inner error is the plugin's own text.
+    #[expect(clippy::ptr_arg, reason = "the bindings take a `&String`")]
     fn configure(
         &self,
         store: &mut Store<State>,

@@ -15,12 +15,13 @@ use wasmtime_wasi::{FsPerms, WasiCtxBuilder};
 use super::super::guest::State;
 use crate::trust::KEPT_NAMES;
 
-/// The interface as wasmtime defines it. What a component imports of another release of 0.2 is found there too.
+/// The interface as wasmtime defines it. Imports of another 0.2 release resolve to it too.
 const TYPES: &str = "wasi:filesystem/types@0.2.12";
 
-/// Opens a granted folder. As everywhere, a path is inside what it is outside.
+/// Opens a granted folder. As everywhere, a path is the same inside as outside.
 ///
-/// Whoever may write beside the folder can have put a link in its place since the grant was looked at. No link is followed.
+/// No symbolic link is followed: since the grant was checked, anyone who may write next to the folder can have put a
+/// link in its place.
 #[cfg(target_os = "linux")]
 pub(super) fn preopen(builder: &mut WasiCtxBuilder, path: &Path, rights: FsPerms) -> io::Result<()> {
     use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
@@ -33,7 +34,7 @@ pub(super) fn preopen(builder: &mut WasiCtxBuilder, path: &Path, rights: FsPerms
     Ok(())
 }
 
-/// The same where no system call refuses links: it is looked for them.
+/// Opens a granted folder on systems without a system call that refuses links: the path is checked for them first.
 #[cfg(not(target_os = "linux"))]
 pub(super) fn preopen(builder: &mut WasiCtxBuilder, path: &Path, rights: FsPerms) -> io::Result<()> {
     if path.canonicalize()? != path {
@@ -43,9 +44,9 @@ pub(super) fn preopen(builder: &mut WasiCtxBuilder, path: &Path, rights: FsPerms
     Ok(())
 }
 
-/// Defines anew what opens and changes files. What is neither a file nor a folder is not opened: a pipe would wait for whoever
-/// opens its other end, and a thread of the broker with it, which nothing can end. And no component makes or changes what a broker
-/// finds by its name: a configuration or a data folder.
+/// Replaces the functions that open and change files. Only files and folders are opened: opening a pipe would block a
+/// thread of the broker until the other end is opened, and nothing could interrupt it. And no component creates or
+/// changes what a broker finds by its name: a configuration file or a data folder.
 pub(super) fn link(linker: &mut Linker<State>) -> wasmtime::Result<()> {
     linker.allow_shadowing(true);
     let mut types = linker.instance(TYPES)?;
@@ -141,7 +142,7 @@ fn answer<T>(
     },))
 }
 
-/// Refuses paths that name a configuration or a data folder, or lead through one.
+/// Refuses paths that name a configuration or a data folder, or pass through one.
 fn changeable<const N: usize>(paths: [&String; N]) -> Result<(), FsError> {
     let names = |path: &&String, name: &str| path.split('/').any(|part| part.eq_ignore_ascii_case(name));
     let kept = paths.iter().any(|path| KEPT_NAMES.iter().any(|name| names(path, name)));
@@ -152,7 +153,7 @@ async fn open_at(
     store: &mut StoreContextMut<'_, State>,
     (folder, follow, path, how, rights): Parameters,
 ) -> Result<Resource<Descriptor>, FsError> {
-    // Whoever has opened a folder makes things in it by their own names.
+    // Within an open folder a component uses names relative to it, so a folder of such a name is not opened at all.
     let changes =
         how != OpenFlags::empty() || rights.intersects(DescriptorFlags::WRITE | DescriptorFlags::MUTATE_DIRECTORY);
     if changes {
@@ -173,7 +174,7 @@ async fn open_at(
             changeable([&path])?;
             files.open_at(folder, follow, path, how, rights).await
         }
-        // What is not there may be made, and what cannot be looked at cannot be opened either.
+        // A missing file may be created, and what cannot be examined cannot be opened either.
         _ => files.open_at(folder, follow, path, how, rights).await,
     }
 }

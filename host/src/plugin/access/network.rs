@@ -1,5 +1,5 @@
-//! The network of a component: `wasi:sockets` and `wasi:http`, as far as its [`ComponentEgress`] leads. Names are looked up there, each
-//! connection is checked there, and requests are made there. Nothing listens, and there is no UDP.
+//! The network of a component: `wasi:sockets` and `wasi:http`, limited to what its [`ComponentEgress`] allows, which
+//! resolves names, checks each connection and makes the requests. There are no listening sockets and no UDP.
 
 use std::future::ready;
 use std::net::IpAddr;
@@ -23,7 +23,7 @@ use super::super::guest::State;
 use super::wasi;
 use crate::egress::{ComponentEgress, EgressError, Found};
 
-/// The network of one instance; None where nothing is granted.
+/// The network of one instance; `None` if nothing is granted.
 #[derive(Default)]
 pub(super) struct Reachable(Option<Ways>);
 
@@ -38,13 +38,13 @@ impl Reachable {
         Self(egress.map(|egress| Ways { egress: Arc::clone(egress), found: Arc::default() }))
     }
 
-    /// Lets sockets connect to what is granted. A fresh context opens none.
+    /// Lets sockets connect to what is granted. By default a context allows no connection.
     pub(super) fn open(&self, builder: &mut WasiCtxBuilder) {
         let Some(Ways { egress, found }) = self.0.clone() else { return };
         builder.allow_tcp(true).socket_addr_check(move |address, usage| {
             let admitted = match usage {
                 SocketAddrUse::TcpConnect => egress.admits(&found, address),
-                // Each connection has an end here as well, where the system likes.
+                // A connection also has a local end, whose address the system chooses.
                 SocketAddrUse::TcpBind => address.ip().is_unspecified() && address.port() == 0,
                 _ => false,
             };
@@ -53,7 +53,7 @@ impl Reachable {
     }
 }
 
-/// What a request that is not made is told as; the ledger has the reason.
+/// Returns the error that a component gets for a request that is not made. The ledger has the reason.
 fn refusal(error: EgressError) -> Error {
     match error {
         EgressError::Refused { address: None, .. } | EgressError::Url { .. } => Error::HttpRequestDenied,
@@ -66,7 +66,7 @@ fn refusal(error: EgressError) -> Error {
 type Sent = Result<(Response<WasiBody>, Box<dyn Future<Output = Result<(), Error>> + Send>), Error>;
 
 impl WasiHttpHooks for Reachable {
-    /// The client makes it of the URL.
+    /// The HTTP client sets the header from the URL.
     fn set_host_header(&mut self) -> bool {
         false
     }
@@ -80,7 +80,7 @@ impl WasiHttpHooks for Reachable {
         let egress = self.0.as_ref().map(|ways| Arc::clone(&ways.egress)).ok_or(Error::HttpRequestDenied);
         Box::new(async move {
             let sent = async move { egress?.send(outgoing(request)?).await.map_err(refusal) };
-            // A call's own timeout bounds what has none.
+            // A request without a timeout of its own is bounded by the timeout of the call.
             let response = match options.and_then(|options| options.first_byte_timeout) {
                 Some(patience) => timeout(patience, sent).await.unwrap_or(Err(Error::HttpResponseTimeout)),
                 None => sent.await,
@@ -93,11 +93,11 @@ impl WasiHttpHooks for Reachable {
     }
 }
 
-/// A guest's request as one of ours.
+/// Converts a guest's request into one of the broker's HTTP client.
 fn outgoing(request: Request<WasiBody>) -> Result<reqwest::Request, Error> {
     let (head, body) = request.into_parts();
     if head.method == Method::CONNECT {
-        // A tunnel, in which nothing could be looked at.
+        // A tunnel, whose contents could not be checked.
         return Err(Error::HttpRequestMethodInvalid);
     }
     let url = Url::parse(&head.uri.to_string()).map_err(|_| Error::HttpRequestUriInvalid)?;
@@ -109,16 +109,17 @@ fn outgoing(request: Request<WasiBody>) -> Result<reqwest::Request, Error> {
     Ok(outgoing)
 }
 
-/// The addresses of a name that are still to be told.
+/// The addresses of a name that the component has not read yet.
 struct Addresses(vec::IntoIter<IpAddr>);
 
 #[async_trait::async_trait]
 impl Pollable for Addresses {
-    /// They are all known.
+    /// All addresses are known from the start.
     async fn ready(&mut self) {}
 }
 
-/// Defines `wasi:sockets/ip-name-lookup` as a component imports it, in place of the one that asks the system.
+/// Defines `wasi:sockets/ip-name-lookup` under the name that the component imports, in place of the one
+/// that asks the system.
 pub(super) fn link_names(linker: &mut Linker<State>, imports: &[String]) -> wasmtime::Result<()> {
     let Some(import) = imports.iter().find(|name| wasi(name) == Some(("sockets", "ip-name-lookup"))) else {
         return Ok(());

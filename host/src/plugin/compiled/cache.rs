@@ -1,8 +1,8 @@
 //! The cache of what this broker compiled.
 //!
-//! Each entry is one file: a tag, then the code. The tag is an HMAC over the entry's name and the code, under a key that stands
-//! beside the entries and that only this user can read. The folder is the user's, never a project's. The name is derived from the digest of the `.wasm` and from the
-//! engine's compatibility hash.
+//! Each entry is one file: a tag, then the code. The tag is an HMAC over the entry's name and the code, under a key
+//! that is stored next to the entries and that only this user can read. The folder belongs to the user, never to a
+//! project. The entry's name is derived from the digest of the `.wasm` file and the engine's compatibility hash.
 
 use std::fs;
 use std::hash::{Hash as _, Hasher};
@@ -18,8 +18,8 @@ use super::Authentic;
 use crate::digest::Digest;
 use crate::private::{self, NotPrivate};
 
-/// Bytes of entries kept; the oldest go first. A tool in Rust has half a megabyte, one in Python 40: there is room for thousands
-/// of the one and dozens of the other.
+/// The bytes of entries that are kept; the oldest are removed first. A compiled tool takes half a megabyte if it is in
+/// Rust and 40 if in Python, so there is room for thousands of the first or dozens of the second.
 const MAX_BYTES: u64 = 2 << 30;
 
 const KEY_BYTES: usize = 32;
@@ -34,17 +34,17 @@ pub(crate) struct Cache {
 }
 
 impl Cache {
-    /// Opens the folder, and makes it and its key if need be.
+    /// Opens the folder, and creates it and its key if they are missing.
     ///
     /// # Errors
-    /// [`NotPrivate`], also for a folder or key that is not this user's alone.
+    /// [`NotPrivate`], also if the folder or the key is accessible to anyone but this user.
     pub(crate) fn open(folder: &Path) -> Result<Self, NotPrivate> {
         private::folder(folder)?;
         Ok(Self { folder: folder.to_owned(), key: key(folder)? })
     }
 
-    /// The component that was compiled from these bytes by an engine like this one; None if there is none, or if what is there
-    /// is not what this broker wrote.
+    /// Returns the component compiled from the bytes with this digest by a compatible engine; `None` if there is none,
+    /// or if this broker did not write what is there.
     pub(crate) fn load(&self, engine: &Engine, wasm: &Digest) -> Option<Component> {
         let name = name(engine, wasm);
         let path = self.path(&name);
@@ -59,7 +59,7 @@ impl Cache {
         loaded.inspect_err(|error| tracing::warn!(file = %path.display(), %error, "compiled plugin does not load")).ok()
     }
 
-    /// Keeps a compiled component. Replaces the entry as a whole, or not at all.
+    /// Stores a compiled component. The entry is replaced as a whole or not at all.
     pub(crate) fn store(&self, engine: &Engine, wasm: &Digest, component: &Component) -> io::Result<()> {
         let name = name(engine, wasm);
         let code = component.serialize().map_err(|error| io::Error::other(format!("{error:#}")))?;
@@ -78,13 +78,13 @@ impl Cache {
 
     fn mac(&self, name: &str, code: &[u8]) -> Option<Hmac<Sha256>> {
         let mut mac = Hmac::<Sha256>::new_from_slice(&self.key).ok()?;
-        // The name has a fixed length, so that no other pair of name and code gives the same message.
+        // The name has a fixed length, so no other pair of name and code yields the same message.
         mac.update(name.as_bytes());
         mac.update(code);
         Some(mac)
     }
 
-    /// Removes the oldest entries until the others have no more than so many bytes.
+    /// Removes the oldest entries until the rest takes at most this many bytes.
     fn drop_oldest(&self, most: u64) -> io::Result<()> {
         let mut entries: Vec<_> = fs::read_dir(&self.folder)?
             .filter_map(Result::ok)
@@ -105,7 +105,7 @@ impl Cache {
     }
 }
 
-/// Reads the key, or makes one. Of several brokers that start at once, one wins and all use its key.
+/// Reads the key, or creates it. If several brokers start at once, one of them wins and all use its key.
 fn key(folder: &Path) -> Result<[u8; KEY_BYTES], NotPrivate> {
     let path = folder.join("key");
     let failed = |error: io::Error| NotPrivate::Io { path: path.display().to_string(), error };
@@ -124,7 +124,7 @@ fn key(folder: &Path) -> Result<[u8; KEY_BYTES], NotPrivate> {
 fn make_key(folder: &Path, path: &Path) -> io::Result<()> {
     let mut key = [0; KEY_BYTES];
     getrandom::fill(&mut key).map_err(|error| io::Error::other(error.to_string()))?;
-    // Made 0600 by tempfile, and complete before it has its name.
+    // tempfile creates the file with mode 0600, and it is complete before it gets its name.
     let mut file = tempfile::NamedTempFile::new_in(folder)?;
     file.write_all(&key)?;
     file.as_file().sync_data()?;
@@ -134,7 +134,7 @@ fn make_key(folder: &Path, path: &Path) -> io::Result<()> {
     }
 }
 
-/// The name of the entry: 64 hexadecimal digits.
+/// Returns the name of an entry: 64 hexadecimal digits.
 fn name(engine: &Engine, wasm: &Digest) -> String {
     struct Sha(Sha256);
     impl Hasher for Sha {
@@ -142,7 +142,7 @@ fn name(engine: &Engine, wasm: &Digest) -> String {
             self.0.update(bytes);
         }
         fn finish(&self) -> u64 {
-            0 // Never asked for: the whole digest is used.
+            0 // Never called: the whole digest is used.
         }
     }
     let mut sha = Sha(Sha256::new_with_prefix(wasm.0));
@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_oldest_entries_go_until_the_rest_has_room() {
+    fn the_oldest_entries_are_removed_until_the_rest_fits() {
         let folder = tempfile::tempdir().unwrap();
         let cache = Cache::open(&folder.path().join("compiled")).unwrap();
         for (age, name) in ["newest", "middle", "oldest"].into_iter().enumerate() {

@@ -1,14 +1,14 @@
-//! What the authors of WIT wrote about their functions, where a component carries it: the section `package-docs`, a version byte
-//! and JSON, as the tools for WIT write it.
+//! The doc comments of the WIT functions, if a component carries them in the section `package-docs`: a version byte and
+//! JSON, as the WIT tools write it.
 
 use serde_json::Value;
 
 use super::bare;
 
-/// Bytes of one description. Longer ones are cut: it is text for a model, from somebody else.
+/// The most bytes of one description. Longer ones are cut: it is text for a model, written by a third party.
 const MAX_BYTES: usize = 4096;
 
-/// Documentation by function. Empty where a component has none, or none that can be read.
+/// The documentation of functions; empty if the component has none, or none that can be read.
 pub(super) struct Docs(Value);
 
 impl Docs {

@@ -1,19 +1,19 @@
-//! JSON Schema of WIT types. [`super::value`] has the values.
+//! Converts WIT types to JSON Schema. [`super::value`] converts the values.
 
 use serde_json::{Value, json};
 use wasmtime::component::types::Type;
 
-/// How many types one function may spell out. WIT shares types and a schema does not, so that a small component could describe
-/// an endless one; what anybody means has dozens.
+/// The most types that the schema of one function may contain. WIT shares types where a schema repeats them, so a small
+/// component could describe an endless schema; a realistic function has dozens.
 const MAX_TYPES: u32 = 4096;
 
-/// The largest integer that every reader of JSON keeps (RFC 8259, section 6).
+/// The largest integer that every JSON parser preserves (RFC 8259, section 6).
 pub(super) const EXACT: u64 = (1 << 53) - 1;
 
-/// What floats are that JSON has no number for.
+/// The floats that JSON has no number for.
 pub(super) const ODD_FLOATS: [&str; 3] = ["NaN", "Infinity", "-Infinity"];
 
-/// What is left of [`MAX_TYPES`].
+/// What is left of [`MAX_TYPES`] for a function.
 pub(super) struct Room(u32);
 
 impl Default for Room {
@@ -22,7 +22,7 @@ impl Default for Room {
     }
 }
 
-/// The schema of an object with these members. One whose type is an option may be left out.
+/// Returns the schema of an object with these members. A member whose type is an option may be omitted.
 pub(super) fn object<'a>(fields: impl Iterator<Item = (&'a str, Type)>, room: &mut Room) -> Result<Value, String> {
     let (mut properties, mut required) = (serde_json::Map::new(), Vec::new());
     for (name, ty) in fields {
@@ -34,9 +34,9 @@ pub(super) fn object<'a>(fields: impl Iterator<Item = (&'a str, Type)>, room: &m
     Ok(json!({ "type": "object", "properties": properties, "required": required, "additionalProperties": false }))
 }
 
-/// The schema of a type, or why it has none.
+/// Returns the schema of a type, or why it has none.
 pub(super) fn of(ty: &Type, room: &mut Room) -> Result<Value, String> {
-    room.0 = room.0.checked_sub(1).ok_or_else(|| format!("its types spell out to more than {MAX_TYPES}"))?;
+    room.0 = room.0.checked_sub(1).ok_or_else(|| format!("its schema would contain more than {MAX_TYPES} types"))?;
     Ok(match ty {
         Type::Bool => json!({ "type": "boolean" }),
         Type::S8 => integer(i8::MIN, i8::MAX),
@@ -65,17 +65,17 @@ pub(super) fn of(ty: &Type, room: &mut Room) -> Result<Value, String> {
         Type::Result(result) => cases([("ok", result.ok()), ("err", result.err())].into_iter(), room)?,
         Type::Option(option) => {
             let some = match option.ty() {
-                // A null inside must not be taken for the one outside.
+                // A null for the inner option must not be taken for one for the outer option.
                 inner @ Type::Option(_) => case("some", Some(inner), room)?,
                 inner => of(&inner, room)?,
             };
             json!({ "anyOf": [some, { "type": "null" }] })
         }
         Type::Own(_) | Type::Borrow(_) => {
-            return Err("it takes or gives a resource, which has no meaning outside the component".to_owned());
+            return Err("it takes or returns a resource, which has no meaning outside the component".to_owned());
         }
         Type::Future(_) | Type::Stream(_) | Type::ErrorContext => {
-            return Err("it takes or gives a stream or a future, which needs another version of WASI".to_owned());
+            return Err("it takes or returns a stream or a future, which needs another version of WASI".to_owned());
         }
     })
 }
@@ -84,7 +84,7 @@ fn integer<T: serde::Serialize>(least: T, most: T) -> Value {
     json!({ "type": "integer", "minimum": least, "maximum": most })
 }
 
-/// A 64-bit integer: a number, or its digits as text for those who would round it.
+/// Returns the schema of a 64-bit integer: a number, or its digits as text for senders that would round the number.
 fn long(pattern: &str, least: &Value, most: &Value) -> Value {
     json!({ "type": ["integer", "string"], "minimum": least, "maximum": most, "pattern": pattern })
 }
@@ -95,7 +95,7 @@ fn tuple<'a>(types: impl ExactSizeIterator<Item = &'a Type>, room: &mut Room) ->
     Ok(json!({ "type": "array", "prefixItems": items, "minItems": count, "maxItems": count }))
 }
 
-/// One of several cases: its name alone, or an object of its name and what it carries.
+/// Returns the schema of a variant: for each case its name alone, or an object with its name and payload.
 fn cases<'a>(all: impl Iterator<Item = (&'a str, Option<Type>)>, room: &mut Room) -> Result<Value, String> {
     let all = all.map(|(name, ty)| case(name, ty, room)).collect::<Result<Vec<_>, _>>()?;
     Ok(json!({ "oneOf": all }))

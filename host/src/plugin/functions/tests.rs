@@ -170,7 +170,7 @@ fn documentation_is_read_where_there_is_any() {
     }
 }
 
-/// A value of a type, made of whatever numbers come.
+/// Makes a value of a type from arbitrary numbers.
 fn made(ty: &Type, source: &mut dyn FnMut() -> u64) -> Val {
     let some = |ty: &Type, source: &mut dyn FnMut() -> u64| Box::new(made(ty, source));
     let count = |source: &mut dyn FnMut() -> u64| source() % 4;
@@ -221,7 +221,8 @@ fn made(ty: &Type, source: &mut dyn FnMut() -> u64) -> Val {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// A value goes to JSON that fits its schema, back to the same value, and through the component as it is.
+    /// Checks that a value's JSON fits its schema, is read back as the same value, and passes through the
+    /// component unchanged.
     #[test]
     fn every_value_makes_the_round_trip(numbers in prop::collection::vec(any::<u64>(), 1..64)) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -238,7 +239,7 @@ proptest! {
                 let arguments = json!({ "v": json });
                 prop_assert!(jsonschema::is_valid(schema, &arguments), "{} {}", schema, arguments);
                 let answer = call(&functions, tool, arguments).await.unwrap();
-                // A float that is no number has many bit patterns and one name.
+                // Compared as JSON: a NaN has many bit patterns and one name.
                 prop_assert_eq!(&answer["structuredContent"]["result"], &json);
             }
             Ok(())

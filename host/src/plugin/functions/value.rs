@@ -1,5 +1,5 @@
-//! Values of WIT types from JSON and to JSON, as [`super::schema`] describes them. Nothing is rounded but a number for a
-//! float, to the nearest there is.
+//! Converts values of WIT types from JSON and to JSON, in the form that [`super::schema`] describes. Only a number that
+//! is given for a float is rounded, to the nearest float.
 
 use serde_json::{Value, json};
 use wasmtime::component::Val;
@@ -7,10 +7,10 @@ use wasmtime::component::types::Type;
 
 use super::schema::{EXACT, ODD_FLOATS};
 
-/// Characters of a wrong value that its error shows.
+/// The most characters of a wrong value that its error message shows.
 const SHOWN_CHARS: usize = 40;
 
-/// The members of an object, in the order of the type.
+/// Reads the members of an object, in the order of the type.
 pub(super) fn fields<'a>(
     types: impl Iterator<Item = (&'a str, Type)>,
     value: &Value,
@@ -36,7 +36,7 @@ pub(super) fn fields<'a>(
     }
 }
 
-/// Reads a value of a type. `at` says where it stands.
+/// Reads a value of a type. `at` is its path, for error messages.
 pub(super) fn read(value: &Value, ty: &Type, at: &str) -> Result<Val, String> {
     let wrong = |expected: &str| unexpected(value, at, expected);
     let elements = |expected| value.as_array().ok_or_else(|| wrong(expected));
@@ -91,7 +91,7 @@ pub(super) fn read(value: &Value, ty: &Type, at: &str) -> Result<Val, String> {
             if let Some(odd) = given.iter().find(|item| !is_flag(item)) {
                 return Err(unexpected(odd, at, &one_of(flags.names())));
             }
-            // Each once, in the order of the type.
+            // Each flag once, in the order of the type.
             let is_set = |name: &&str| given.iter().any(|item| item.as_str() == Some(name));
             Val::Flags(flags.names().filter(is_set).map(str::to_owned).collect())
         }
@@ -117,7 +117,7 @@ pub(super) fn read(value: &Value, ty: &Type, at: &str) -> Result<Val, String> {
     })
 }
 
-/// The JSON of a value of a type.
+/// Returns a value of a type as JSON.
 pub(super) fn of(value: &Val, ty: &Type) -> Value {
     let list = |items: &[Val], ty: &Type| Value::Array(items.iter().map(|item| of(item, ty)).collect());
     match (value, ty) {
@@ -132,7 +132,7 @@ pub(super) fn of(value: &Val, ty: &Type) -> Value {
         (Val::S64(value), _) => json!(value.to_string()),
         (Val::U64(value), _) if *value <= EXACT => json!(value),
         (Val::U64(value), _) => json!(value.to_string()),
-        // In the fewest digits that mean this float, not those of the wider one.
+        // The shortest digits that identify this float, and not those of the same value as a wider one.
         (Val::Float32(value), _) if value.is_finite() => json!(value.to_string().parse::<f64>().unwrap_or_default()),
         (Val::Float64(value), _) if value.is_finite() => json!(value),
         (Val::Float32(value), _) => json!(odd_float(f64::from(*value))),
@@ -165,7 +165,7 @@ pub(super) fn of(value: &Val, ty: &Type) -> Value {
             inner @ Type::Option(_) => cased("some", Some(value), Some(inner)),
             inner => of(value, &inner),
         },
-        // A function with any other type was refused, and the engine gives what the type says.
+        // Functions with any other type were refused, and the engine returns values of the declared type.
         _ => Value::Null,
     }
 }
@@ -183,7 +183,7 @@ fn tuple(value: &Value, types: &[Type], at: &str) -> Result<Vec<Val>, String> {
     items.iter().zip(types).enumerate().map(|(n, (item, ty))| read(item, ty, &format!("{at}[{n}]"))).collect()
 }
 
-/// Which of several cases it is, and what it carries.
+/// Reads a value of a variant: the name of the case, and its payload.
 fn case(value: &Value, cases: &[(&str, Option<Type>)], at: &str) -> Result<(String, Option<Val>), String> {
     let wrong = || {
         let spelt = cases.iter().map(|(name, ty)| match ty {
@@ -209,7 +209,7 @@ fn case(value: &Value, cases: &[(&str, Option<Type>)], at: &str) -> Result<(Stri
     Ok(((*name).to_owned(), carried))
 }
 
-/// An integer, also where it is spelt with a fraction of zero.
+/// Reads an integer, also if it is written with a zero fraction.
 fn integer<T: TryFrom<i64>>(value: &Value) -> Option<T> {
     #[expect(
         clippy::cast_possible_truncation,
@@ -234,7 +234,7 @@ fn float(value: &Value) -> Option<f64> {
     }
 }
 
-/// A number for a float of 32 bits, to the nearest; None if it is beyond all of them.
+/// Reads a number as the nearest 32-bit float, or `None` if it is out of their range.
 fn short(value: &Value) -> Option<f32> {
     let exact = float(value)?;
     #[expect(clippy::cast_possible_truncation, reason = "to the nearest, as the type asks for")]

@@ -1,4 +1,4 @@
-//! Guests that misbehave while they run: the right code, and nobody else disturbed.
+//! Guests that misbehave while they run: the failure has the right code, and no other plugin is disturbed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,7 +10,7 @@ use serde_json::json;
 use super::super::testing::{caller, entry, plugins, tools, view};
 use super::super::*;
 
-/// Decides beside a hostile guest until that has ended, and says how many decisions that were.
+/// Takes decisions beside a hostile guest until that has ended, and returns how many there were.
 async fn undisturbed<T>(hostile: impl Future<Output = T>) -> (T, usize) {
     let plain = plugins().policy(&entry("plain", json!({ "refuse": "evil" }))).await.unwrap();
     let decided = AtomicUsize::new(0);
@@ -28,7 +28,7 @@ async fn undisturbed<T>(hostile: impl Future<Output = T>) -> (T, usize) {
     }
 }
 
-/// How a hostile policy fails, twice: the second time shows that the first left nothing behind.
+/// Returns how a hostile policy fails. It runs twice: the second time shows that the first left nothing behind.
 async fn fails(name: &str, arguments: &str) -> FailureCode {
     let policy = plugins().policy(&entry(name, json!({}))).await.unwrap();
     let view = view(arguments);
@@ -60,7 +60,7 @@ async fn endless_recursion_is_a_trap() {
 }
 
 #[tokio::test]
-async fn chatter_with_the_host_has_an_end() {
+async fn too_many_calls_to_the_host_are_a_failure() {
     assert_eq!(fails("trap", r#"{"do":"chatter"}"#).await, FailureCode::HostCalls);
 }
 
@@ -82,7 +82,7 @@ async fn a_loop_in_configure_stops_the_start() {
 }
 
 #[tokio::test]
-async fn lies_are_told_from_answers() {
+async fn an_answer_that_breaks_the_contract_is_a_failure() {
     struct NoVault;
     impl Vault for NoVault {
         fn protect(&self, _: &str, _: &str, _: Vec<String>) -> String {
@@ -105,7 +105,7 @@ async fn lies_are_told_from_answers() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_innocent_is_killed_under_load() {
+async fn a_looping_plugin_makes_no_other_plugin_fail_under_load() {
     let plain = plugins().policy(&entry("plain", json!({ "refuse": "evil" }))).await.unwrap();
     let hostile = plugins().policy(&entry("loop", json!({}))).await.unwrap();
     let noise = tokio::spawn(async move {
@@ -137,7 +137,7 @@ async fn dropping_a_call_frees_its_slot() {
     let (caller, arguments) = (caller(&crate::call::SessionId::new()), Json::empty_object());
     let mut call = Box::pin(tools.call(&caller, "spin", &arguments));
     for _ in 0..3 {
-        // Each poll runs the guest until it has seen a tick.
+        // Each poll runs the guest until it sees a tick.
         let running = std::future::poll_fn(|context| Poll::Ready(call.as_mut().poll(context).is_pending())).await;
         assert!(running);
     }

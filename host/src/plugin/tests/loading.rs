@@ -1,4 +1,4 @@
-//! What is refused at load, in which words; and what the folder of compiled code withstands.
+//! What is refused at load and with which message, and what the cache of compiled code withstands.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -58,7 +58,7 @@ async fn what_is_not_what_it_was_pinned_to_is_refused_with_both_digests_and_the_
     plugins().policy(&pinned).await.unwrap();
     locked.policy(&by_path).await.unwrap();
 
-    // It was compiled before, so that only the pin stands in its way.
+    // Loaded without a pin first, so that its compiled code exists and only the pin can refuse it.
     fs::copy(guest("loop"), &path).unwrap();
     plugins().policy(&by_path).await.unwrap();
     let now = Digest::of(&fs::read(&path).unwrap());
@@ -118,7 +118,7 @@ async fn a_plugin_is_configured_once_for_all_or_else_in_each_instance() {
             move || load::prepare::<v0_1::PolicyWorld>(&host, &wasm, &Allowed::default(), settings.to_string());
         blocking(prepare).await.unwrap()
     };
-    // Its memory has no room for what reading it takes.
+    // Its memory has no space left for what reading it takes.
     let hoard = json!({ "refuse": "evil", "hoard": "all" });
     assert_eq!(linked(hoard.clone()).await.settings, Some(hoard.to_string()));
     for settings in [json!({ "refuse": "evil" }), json!({ "refuse": "odd" }), json!({ "hoard": "most" })] {
@@ -172,7 +172,7 @@ async fn compiled_code_is_private_and_an_altered_entry_is_made_again() {
     let [path] = entries(&folder).try_into().unwrap();
     let good = fs::read(&path).unwrap();
 
-    // What is not altered is loaded, not compiled: the file stays the same file.
+    // An unaltered entry is loaded, not compiled: the file stays the same.
     let written = fs::metadata(&path).unwrap().modified().unwrap();
     load().await;
     assert_eq!(fs::metadata(&path).unwrap().modified().unwrap(), written);
@@ -190,7 +190,7 @@ async fn compiled_code_is_private_and_an_altered_entry_is_made_again() {
 }
 
 #[tokio::test]
-async fn plugins_that_are_the_same_have_their_code_in_common() {
+async fn equal_plugins_share_their_compiled_code() {
     let parent = tempfile::tempdir().unwrap();
     let folder = parent.path().join("compiled");
     let host = Plugins::new(Some(&folder)).unwrap();

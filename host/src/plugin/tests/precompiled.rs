@@ -1,4 +1,5 @@
-//! What was compiled elsewhere: by its digest it is what it was compiled from, and otherwise nothing.
+//! Components that were compiled elsewhere: loaded by their digest, they behave as the originals;
+//! otherwise they are refused.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +10,7 @@ use serde_json::json;
 use super::super::testing::{entry, plugins, view};
 use super::super::*;
 
-/// A guest, compiled into a file; and as the configuration names that.
+/// Compiles a guest into a file; returns the path, and the pinned reference as the configuration writes it.
 async fn compiled(name: &str, folder: &Path, target: Option<&str>) -> (PathBuf, PluginRef) {
     let made = plugins().precompile(&PluginRef::Path(guest(name)), target).await.unwrap();
     let path = folder.join(name).with_extension("cwasm");
@@ -28,7 +29,7 @@ async fn definitions(plugin: &PluginRef) -> (Digest, Vec<Json>) {
 }
 
 #[tokio::test]
-async fn what_was_compiled_elsewhere_is_what_it_was_compiled_from() {
+async fn a_component_compiled_elsewhere_behaves_as_the_original() {
     let folder = tempfile::tempdir().unwrap();
     for name in ["counter", "shapes", "server"] {
         let (_, plugin) = compiled(name, folder.path(), None).await;
@@ -66,7 +67,7 @@ async fn compiled_code_is_loaded_by_its_digest_alone() {
     let text = refusal(&PluginRef::Pinned(foreign, digest)).await;
     assert!(text.contains("it is not what `portcullis plugin compile` makes"), "{text}");
 
-    // Code for an interpreter is none for this engine.
+    // Code for an interpreter does not load in this engine.
     let (_, portable) = compiled("counter", folder.path(), Some("pulley64")).await;
     let text = refusal(&portable).await;
     assert!(text.contains("was not compiled for this program"), "{text}");

@@ -1,4 +1,4 @@
-//! Each world with a guest that behaves.
+//! Each world, with a well-behaved guest.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::sync::{Arc, Mutex};
@@ -84,7 +84,7 @@ async fn a_sink_appends_whole_batches_to_a_private_file() {
 
 #[tokio::test]
 async fn a_sink_whose_file_cannot_be_opened_is_refused() {
-    // A folder that cannot be made, as there is a file.
+    // A folder that cannot be created, because there is a file in its place.
     let in_the_way = tempfile::NamedTempFile::new().unwrap();
     let file = in_the_way.path().join("audit.jsonl");
     let error = plugins().sink(&entry("scribe", json!({})), &file).await.unwrap_err();
@@ -159,7 +159,7 @@ async fn beyond_the_limit_the_least_recently_used_session_ends() {
     let plugin = PluginRef::Path(guest("counter"));
     let granted = plugins().component(&plugin, &json!({ "state": true }), &[], access).await.unwrap();
     let ComponentKind::Tools(granted) = granted.kind else { panic!() };
-    // However many it may have, the slots of others stay free.
+    // However many sessions a source may keep, the slots of others stay free.
     for (tools, most) in [(counter(true).await, limits::SOURCE_INSTANCES), (granted, limits::TOOL_SLOTS / 2)] {
         let sessions: Vec<_> = (0..most).map(|_| SessionId::new()).collect();
         for session in &sessions {

@@ -1,4 +1,4 @@
-//! Generated types to the types of this crate, and what a plugin says checked on the way.
+//! Converts the generated types to the types of this crate, and checks what a plugin returned.
 
 use serde_json::value::RawValue;
 
@@ -69,7 +69,7 @@ pub(super) fn their_scope(scope: Scope) -> asks::Scope {
     }
 }
 
-/// A denial whose code programs can rely on.
+/// Converts a denial, and checks that its code is one that programs can rely on.
 fn denial(denial: types::Denial) -> Wire<Denial> {
     let types::Denial { code, message } = denial;
     let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
@@ -81,21 +81,21 @@ fn denial(denial: types::Denial) -> Wire<Denial> {
     Ok(Denial { code, message })
 }
 
-/// An array of objects, which is what lists of MCP hold.
+/// Parses an array of objects, such as the lists of MCP.
 pub(crate) fn array(what: &str, text: String) -> Wire<Vec<Json>> {
     let bad = |reason: &dyn std::fmt::Display| {
-        Failure::new(FailureCode::Output, format!("its {what} are no array of objects: {reason}"))
+        Failure::new(FailureCode::Output, format!("its {what} are not an array of objects: {reason}"))
     };
     let json = Json::parse(text).map_err(|error| bad(&error))?;
     let items: Vec<&RawValue> = json.read().map_err(|error| bad(&error))?;
     items.into_iter().map(|raw| object(raw.get().to_owned()).map_err(|failure| bad(&failure.detail))).collect()
 }
 
-/// An object: arguments and results of MCP are.
+/// Parses an object, such as the arguments and results of MCP.
 pub(crate) fn object(text: String) -> Wire<Json> {
     let json = Json::parse(text).map_err(|error| Failure::new(FailureCode::Output, format!("its JSON: {error}")))?;
     if json.as_bytes().first() != Some(&b'{') {
-        return Err(Failure::new(FailureCode::Output, "it gave JSON that is not an object"));
+        return Err(Failure::new(FailureCode::Output, "it returned JSON that is not an object"));
     }
     Ok(json)
 }

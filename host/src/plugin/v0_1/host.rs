@@ -43,39 +43,39 @@ pub(super) mod imports {
 
 use imports::portcullis::plugin::{asks, calls, lines, log, types, vault};
 
-/// Stands for the one call that a store is about; it carries nothing, the facts are in the store.
+/// A handle to the one call that a store is about. It is empty: the facts are in the store.
 #[expect(unreachable_pub, reason = "the bindings re-export it as `pub`")]
 pub struct CallHandle;
 
-/// Stands for the one ask that a store is about.
+/// A handle to the one ask that a store is about.
 #[expect(unreachable_pub, reason = "the bindings re-export it as `pub`")]
 pub struct AskHandle;
 
-/// Stands for one earlier answer of the ask that a store is about: its number there.
+/// A handle to one earlier answer of the ask that a store is about; its number is the index in the ask.
 #[expect(unreachable_pub, reason = "the bindings re-export it as `pub`")]
 pub struct GrantHandle;
 
 /// What the guest may ask for during the running call.
 #[derive(Default)]
 pub(crate) struct Facts {
-    /// How the plugin is called in the log.
+    /// The name of the plugin in the log.
     pub(crate) plugin: Arc<str>,
-    /// What it decides about.
+    /// The call that the plugin decides about.
     pub(crate) view: Option<View>,
-    /// What an approval plugin settles.
+    /// The ask that an approval plugin settles.
     pub(crate) ask: Option<AskFacts>,
-    /// Where a transform keeps values.
+    /// The vault in which a transform keeps values.
     pub(crate) vault: Option<Arc<dyn Vault>>,
-    /// What a sink has written in this batch.
+    /// The lines that a sink has written in this batch.
     pub(crate) lines: String,
     /// The store of the caller's profile, if the source has one.
     pub(crate) kept: Option<Store>,
-    /// What the log still takes of this call.
+    /// How many more lines the log accepts in this call.
     pub(crate) log_lines_left: u32,
 }
 
-/// Defines one interface of the contract in a linker. The linker is the list of what a plugin can do: what is not defined here
-/// does not exist for it.
+/// Defines one interface of the contract in a linker. The linker determines what a plugin can do: an interface that is
+/// not defined here does not exist for the plugin.
 pub(crate) fn link(linker: &mut Linker<State>, interface: &str) -> Result<()> {
     type This = HasSelf<State>;
     match interface {
@@ -278,8 +278,8 @@ impl lines::Host for State {
     }
 }
 
-/// A guest's line as one line of a log: cut, and with every character written out that would forge further lines, drive a
-/// terminal or hide.
+/// Returns a guest's text as one line of the log: cut to the limit, and with characters escaped that would forge
+/// further lines, control a terminal or be invisible.
 fn on_one_line(line: &str) -> Cow<'_, str> {
     visible(line.get(..line.floor_char_boundary(limits::LOG_LINE_BYTES)).unwrap_or_default())
 }

@@ -1,4 +1,4 @@
-//! The world of tools, with the resources that a component of it may offer beside.
+//! The `tools` world, and the `resources` world that a component of tools may implement as well.
 
 use wasmtime::Store;
 use wasmtime::component::{Instance, InstancePre, ResourceAny};
@@ -36,24 +36,24 @@ mod resources {
     });
 }
 
-/// `tools-plugin`, and `resources-plugin` if it is that too.
+/// An instance of `tools-plugin`, and of `resources-plugin` if the component implements both.
 pub(crate) struct ToolsWorld {
     tools: world::ToolsPlugin,
     resources: Option<resources::ResourcesPlugin>,
 }
 
-/// What instances are made of.
+/// A component of tools that is ready to be instantiated.
 #[derive(Clone)]
 pub(crate) struct Pre {
     tools: world::ToolsPluginPre<State>,
     resources: Option<resources::ResourcesPluginPre<State>>,
 }
 
-/// The interface of those that offer resources.
+/// The interface that a component with resources exports.
 const RESOURCES: &str = "resources";
 
 impl ToolsWorld {
-    /// Whether a component with these exports offers resources.
+    /// Reports whether a component with these exports offers resources.
     pub(crate) fn offers_resources(exports: &[String]) -> bool {
         exports.iter().any(|name| interface(name) == Some(RESOURCES))
     }
@@ -86,7 +86,7 @@ impl World for ToolsWorld {
     }
 }
 
-/// A session resource of a tools plugin. Belongs to the instance that made it.
+/// A session resource of a tools plugin. It belongs to the instance that made it.
 #[derive(Clone, Copy)]
 pub(crate) struct ToolSession(ResourceAny);
 
@@ -96,14 +96,14 @@ impl Live<ToolsWorld> {
         arm(&mut self.store, limits)
     }
 
-    /// The text of the definitions.
+    /// Returns the definitions as JSON text.
     pub(crate) async fn definitions(&mut self) -> Result<String, Failure> {
         let armed = self.arm();
         let guest = self.world.tools.portcullis_plugin_tools();
         guard(armed, guest.call_definitions(&mut self.store)).await
     }
 
-    /// Whether calls of one session must reach the same instance.
+    /// Reports whether all calls of a session must reach the same instance.
     pub(crate) async fn keeps_state(&mut self) -> Result<bool, Failure> {
         let armed = self.arm();
         let guest = self.world.tools.portcullis_plugin_tools();
@@ -130,7 +130,7 @@ impl Live<ToolsWorld> {
         Ok(guard(armed, result).await?.map_err(convert::tool_failure))
     }
 
-    /// The text of the resources, or why there is none; None of a component that offers none.
+    /// Returns the resources as JSON text, or the component's error; `None` if the component offers none.
     pub(crate) async fn list_resources(&mut self) -> Result<Option<Result<String, String>>, Failure> {
         let armed = self.arm();
         let Some(world) = &self.world.resources else { return Ok(None) };
@@ -138,7 +138,7 @@ impl Live<ToolsWorld> {
         guard(armed, guest.call_list_resources(&mut self.store)).await.map(Some)
     }
 
-    /// The text of the contents of a resource; None if there is none of that URI.
+    /// Returns the contents of a resource as JSON text; `None` if there is none of that URI.
     pub(crate) async fn read_resource(&mut self, uri: &str) -> Result<Result<Option<String>, String>, Failure> {
         let armed = self.arm();
         let Some(world) = &self.world.resources else { return Ok(Ok(None)) };

@@ -1,4 +1,4 @@
-//! The worlds: for each the generated bindings, and the calls into a guest in terms of this crate.
+//! The worlds: for each the generated bindings, and the calls into a guest with the types of this crate.
 
 use wasmtime::Store;
 use wasmtime::component::{Instance, InstancePre, Resource};
@@ -57,7 +57,7 @@ macro_rules! world {
 }
 
 world! {
-    /// `policy-plugin`
+    /// An instance of `policy-plugin`.
     PolicyWorld, policy, PolicyPlugin, PolicyPluginPre, "policy-plugin", "policy", portcullis_plugin_policy,
     imports: ["types", "calls"],
     with: {
@@ -66,7 +66,7 @@ world! {
 }
 
 world! {
-    /// `transform-plugin`
+    /// An instance of `transform-plugin`.
     TransformWorld, transform, TransformPlugin, TransformPluginPre, "transform-plugin", "transform",
     portcullis_plugin_transform,
     imports: ["types", "calls", "vault"],
@@ -77,7 +77,7 @@ world! {
 }
 
 world! {
-    /// `approval-plugin`
+    /// An instance of `approval-plugin`.
     ApprovalWorld, approval, ApprovalPlugin, ApprovalPluginPre, "approval-plugin", "approval",
     portcullis_plugin_approval,
     imports: ["types", "calls", "asks"],
@@ -88,7 +88,7 @@ world! {
 }
 
 world! {
-    /// `audit-plugin`
+    /// An instance of `audit-plugin`.
     SinkWorld, audit, AuditPlugin, AuditPluginPre, "audit-plugin", "audit", portcullis_plugin_audit,
     imports: ["types", "lines"],
     with: {
@@ -96,7 +96,7 @@ world! {
     }
 }
 
-/// The number in a handle to a call or an ask. There is one of each in a store, so that the number says nothing.
+/// The number in a handle to a call or an ask. A store has only one of each, so the number has no meaning.
 const ONLY: u32 = 0;
 
 fn own_error<T>(result: Result<T, String>) -> Result<T, Failure> {
@@ -114,7 +114,7 @@ impl Live<PolicyWorld> {
 }
 
 impl Live<TransformWorld> {
-    /// Rewrites the value that the phase is about.
+    /// Rewrites the arguments or the outcome of the call whose facts are in the store.
     pub(crate) async fn rewrite(&mut self) -> Result<Change, Failure> {
         let armed = arm(&mut self.store, Limits::REWRITE);
         let guest = self.world.0.portcullis_plugin_transform();
@@ -134,7 +134,7 @@ impl Live<ApprovalWorld> {
 }
 
 impl Live<SinkWorld> {
-    /// Takes a batch, and gives back the lines that the plugin wrote.
+    /// Takes a batch, and returns the lines that the plugin wrote.
     pub(crate) async fn deliver(&mut self, records: &[String]) -> Result<String, Failure> {
         let armed = arm(&mut self.store, Limits::DELIVER);
         let guest = self.world.0.portcullis_plugin_audit();

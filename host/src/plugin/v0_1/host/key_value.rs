@@ -25,10 +25,10 @@ pub(super) use imports::portcullis::plugin::key_value;
 type Told<T> = std::result::Result<T, String>;
 
 impl State {
-    /// The store, while a call runs.
+    /// Returns the store of the caller's profile, or an error for the guest if no call runs.
     fn store_of_caller(&mut self) -> Result<Told<Store>> {
         self.host_call()?;
-        Ok(self.facts.kept.clone().ok_or_else(|| "there is a store while a call runs, and none does".to_owned()))
+        Ok(self.facts.kept.clone().ok_or_else(|| "the store is only available while a call runs".to_owned()))
     }
 }
 

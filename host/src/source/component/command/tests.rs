@@ -295,7 +295,7 @@ async fn a_grant_that_leads_nowhere_is_refused() {
     let counter = PluginRef::Path(guest("counter"));
     let access = Access { env: vec![("KEY".into(), "x".into())], ..Access::default() };
     let error = plugins().component(&counter, &json!({}), &[], access).await.unwrap_err().to_string();
-    assert!(error.contains("is given `env`, and imports no wasi:cli/environment"), "{error}");
+    assert!(error.contains("is given `env`, but does not import wasi:cli/environment"), "{error}");
     let settings = json!({ "deep": true });
     let server = PluginRef::Path(guest("server"));
     let error = plugins().component(&server, &settings, &[], Access::default()).await.unwrap_err().to_string();
@@ -309,5 +309,5 @@ async fn what_is_no_source_says_what_it_is() {
         plugins().component(&plugin, &json!({}), &[], Access::default()).await.unwrap_err().to_string()
     };
     let error = refused("plain").await;
-    assert!(error.contains("is no source: it is a plugin that exports `policy`"), "{error}");
+    assert!(error.contains("is not a source: it is a plugin that exports `policy`"), "{error}");
 }
