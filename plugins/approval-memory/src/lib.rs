@@ -1,22 +1,22 @@
-//! An approval plugin that asks a person, and uses earlier answers within limits.
+//! An approval plugin that asks a person, and reuses earlier answers within limits.
 //!
-//! Settings, each with its default:
+//! The settings, with their defaults:
 //!
 //! ```toml
-//! scopes    = ["once", "arguments", "session"]   # what the person may choose from; also "principal"
+//! scopes    = ["once", "arguments", "session"]   # what the person may choose from; also available: "principal"
 //! valid-for = "8h"                               # how long a remembered answer holds: "90s", "15m", "8h", "7d", or seconds
-//! uses      = 0                                  # how often it may be used; 0 means no limit within its time
+//! uses      = 0                                  # how often it may be used; 0 means no limit until it expires
 //! ```
 //!
-//! `once` is always offered. A grave tool, one that may destroy or reach an open world, gets `once` and `arguments` only,
-//! and no wider answer from before is used for it. When several earlier answers cover a call, the narrowest is used: it is
-//! the one that says most exactly that a person meant this call.
+//! `once` is always offered. A grave tool, one that may be destructive or may reach an open world, gets only `once` and
+//! `arguments`, and no wider earlier answer is used for it. If several earlier answers cover a call, the narrowest is
+//! used, because it says most exactly that a person meant this call.
 
 use portcullis_plugin::{Approval, Ask, Call, Grant, Offer, Scope, Settlement, settings};
 use serde::Deserialize;
 use serde::de::{Deserializer, Error, Unexpected, Visitor};
 
-/// The longest that an answer may be remembered: the limit of the contract, 30 days.
+/// The longest time for which an answer may be remembered: 30 days, the limit of the contract.
 const MAX_VALID_FOR: u32 = 30 * 24 * 60 * 60;
 
 struct ApprovalMemory(Settings);
@@ -39,7 +39,7 @@ impl Default for Settings {
     }
 }
 
-/// From the narrowest to the widest.
+/// The scopes, from the narrowest to the widest.
 #[derive(Deserialize, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[serde(rename_all = "lowercase")]
 enum ScopeName {
@@ -67,7 +67,7 @@ impl Approval for ApprovalMemory {
 }
 
 impl ApprovalMemory {
-    /// An answer given under wider settings does not outlive them.
+    /// Reports whether an earlier answer may be used. An answer given under wider settings does not outlive them.
     fn covers(&self, grant: &Grant, grave: bool) -> bool {
         self.offers(ScopeName::of(grant.scope), grave) && grant.age <= self.0.valid_for.0
     }

@@ -1,6 +1,7 @@
-//! A source that is a component: `add`, `subtract`, `multiply` and `divide` over two numbers.
+//! A tool source as a component: `add`, `subtract`, `multiply` and `divide` for two numbers.
 //!
-//! Integers are exact up to 128 bits, and a quotient without remainder is an integer; everything else is a 64-bit float.
+//! Integers are exact up to 128 bits, and a quotient without a remainder is an integer. Everything
+//! else is a 64-bit float.
 
 use std::fmt;
 
@@ -68,7 +69,7 @@ fn operands(arguments: &str) -> Result<(Number, Number), String> {
     let json = Json::parse(arguments).map_err(|error| format!("arguments: {error}"))?;
     let Value::Object(members) = &json.value else { return Err("arguments: not an object".into()) };
     if let Some((key, _)) = members.iter().find(|(key, _)| key != "a" && key != "b") {
-        return Err(format!("{key}: unknown argument; there are a and b"));
+        return Err(format!("{key}: unknown argument; the arguments are a and b"));
     }
     let number = |key: &str| {
         let value = json.get(key).ok_or_else(|| format!("{key}: missing"))?;
@@ -103,7 +104,7 @@ fn compute(tool: &str, a: Number, b: Number) -> Result<Number, &'static str> {
 }
 
 impl Number {
-    /// None if it is too large for what it would become.
+    /// Reads a number, or returns `None` if it does not fit into an `i128` or an `f64`.
     fn read(spelling: &str) -> Option<Self> {
         if spelling.contains(['.', 'e', 'E']) {
             spelling.parse().ok().filter(|f: &f64| f.is_finite()).map(Self::Float)
@@ -112,7 +113,7 @@ impl Number {
         }
     }
 
-    #[expect(clippy::cast_precision_loss, reason = "beside a float, an integer is one")]
+    #[expect(clippy::cast_precision_loss, reason = "an integer that is combined with a float becomes a float")]
     fn float(self) -> f64 {
         match self {
             Self::Integer(i) => i as f64,
@@ -121,12 +122,12 @@ impl Number {
     }
 }
 
-/// As JSON.
+/// Writes the number as JSON.
 impl fmt::Display for Number {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Integer(i) => i.fmt(f),
-            // Debug writes an exponent where Display would write up to 300 digits.
+            // `Debug` writes an exponent where `Display` would write up to 300 digits.
             Self::Float(x) if x.abs() >= 1e16 || (*x != 0.0 && x.abs() < 1e-5) => write!(f, "{x:?}"),
             Self::Float(x) => x.fmt(f),
         }
@@ -198,7 +199,7 @@ mod tests {
         for (arguments, why) in [
             (r#"{"a":1}"#, "b: missing"),
             (r#"{"a":"1","b":2}"#, "a: not a number"),
-            (r#"{"a":1,"b":2,"c":3}"#, "c: unknown argument; there are a and b"),
+            (r#"{"a":1,"b":2,"c":3}"#, "c: unknown argument; the arguments are a and b"),
             (r#"{"a":1,"b":1e999}"#, "b: out of range"),
             ("[1,2]", "arguments: not an object"),
             (r#"{"a":1,"b":340282366920938463463374607431768211456}"#, "b: out of range"),

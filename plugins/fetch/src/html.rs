@@ -1,9 +1,10 @@
-//! HTML as plain text: what a person would read, block by block. Forgiving, as browsers are; never an error.
+//! Converts HTML to plain text: what a person would read, block by block. It tolerates errors as browsers
+//! do, and never fails.
 
-/// Elements whose content nobody reads.
+/// The elements whose contents are not read by people.
 const HIDDEN: [&str; 7] = ["script", "style", "noscript", "template", "svg", "iframe", "select"];
 
-/// Elements that stand on lines of their own.
+/// The elements that start on a new line.
 const BLOCKS: [&str; 33] = [
     "address",
     "article",
@@ -40,7 +41,7 @@ const BLOCKS: [&str; 33] = [
     "ul",
 ];
 
-/// The references that pages are full of; the rest have numbers.
+/// The character references that are common by name; the others are written as numbers.
 const NAMED: [(&str, &str); 14] = [
     ("amp", "&"),
     ("lt", "<"),
@@ -61,13 +62,13 @@ const NAMED: [(&str, &str); 14] = [
 #[derive(Default)]
 struct Text {
     out: String,
-    /// Within `pre`, where white space counts.
+    /// Inside `pre`, where white space is kept.
     pre: bool,
-    /// White space was met and is not written yet.
+    /// White space was found that is not written yet.
     space: bool,
 }
 
-/// The text of a page.
+/// Returns the text of a page.
 pub(crate) fn text(html: &str) -> String {
     let mut text = Text::default();
     let mut rest = html;
@@ -121,7 +122,7 @@ impl Text {
         }
     }
 
-    /// Ends the line, and leaves one empty one at most.
+    /// Ends the line. At most one empty line is left.
     fn line(&mut self) {
         self.space = false;
         let kept = self.out.trim_end_matches(' ').len();
@@ -171,7 +172,7 @@ impl Text {
     }
 }
 
-/// Where a tag ends: at the first `>` outside quotes.
+/// Returns where a tag ends: at the first `>` outside quotes.
 fn tag_end(tag: &str) -> usize {
     let mut quote = None;
     for (at, c) in tag.char_indices() {
@@ -182,11 +183,11 @@ fn tag_end(tag: &str) -> usize {
             _ => {}
         }
     }
-    // A quote that nobody closes would swallow the page.
+    // A quote that is never closed must not swallow the page.
     tag.find('>').unwrap_or(tag.len())
 }
 
-/// What stands behind the end of an element that is skipped.
+/// Returns what follows the end of an element that is skipped.
 fn after_close<'a>(html: &'a str, name: &str) -> &'a str {
     let mut rest = html;
     while let Some((_, after)) = rest.split_once("</") {
@@ -199,7 +200,7 @@ fn after_close<'a>(html: &'a str, name: &str) -> &'a str {
     ""
 }
 
-/// What a character reference means, between `&` and `;`.
+/// Returns the characters that a reference stands for, given the text between `&` and `;`.
 fn reference(name: &str) -> Option<String> {
     let number = match name.strip_prefix('#') {
         None => return NAMED.iter().find(|(known, _)| *known == name).map(|(_, meant)| (*meant).to_owned()),
@@ -226,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_broken_ends_somewhere() {
+    fn malformed_html_is_converted_without_hanging() {
         for page in
             ["<", "<p", "<a href=\"", "<script>", "<!--", "&#xffffffff;", "<p title='x>text", "</", "&", "<svg/>x"]
         {

@@ -1,4 +1,4 @@
-//! One request, by `wasi:http`.
+//! Makes one request over `wasi:http`.
 
 use std::io::Read as _;
 
@@ -8,7 +8,7 @@ use wasip2::http::types::{ErrorCode, Fields, IncomingBody, IncomingResponse, Out
 
 use crate::{PAGE_BYTES, Response};
 
-/// What servers are told of this client.
+/// The headers that every request has.
 const HEADERS: [(&str, &str); 2] =
     [("accept", "text/html, text/plain, application/json;q=0.9, */*;q=0.5"), ("user-agent", "portcullis-fetch/0.1")];
 
@@ -21,7 +21,7 @@ pub(crate) fn get(url: &Url) -> Result<Response, String> {
     let body = response.consume().map_err(|()| broken("there is no body"))?;
     let stream = body.stream().map_err(|()| broken("there is no body"))?;
     let mut bytes = Vec::new();
-    // One byte more than is kept, to tell a large page from a cut one.
+    // One byte more than is kept, to tell a page that is too large from one that just fits.
     let mut limited = stream.take(PAGE_BYTES as u64 + 1);
     limited.read_to_end(&mut bytes).map_err(|error| broken(&error.to_string()))?;
     drop(limited);
@@ -45,24 +45,24 @@ fn send(url: &Url) -> Result<IncomingResponse, ErrorCode> {
     response.subscribe().block();
     match response.get() {
         Some(Ok(response)) => response,
-        // It is ready, and nobody else takes it.
+        // The response is ready, and nothing else takes it.
         None | Some(Err(())) => Err(ErrorCode::InternalError(None)),
     }
 }
 
-/// An error as the model is meant to read it.
+/// Describes an error for the model.
 fn told(url: &Url, error: &ErrorCode) -> String {
     match error {
         ErrorCode::HttpRequestDenied => {
             format!("{url} is not granted: hosts that may be reached are listed in `cell.network` of this source")
         }
         ErrorCode::DestinationIpProhibited => {
-            format!("{url} is not reached: its address is private, or one that no source may reach")
+            format!("{url} cannot be reached: its address is private, or one that no source may reach")
         }
         ErrorCode::DnsError(payload) => {
             format!("{url} has no address: {}", payload.rcode.as_deref().unwrap_or("unknown name"))
         }
         ErrorCode::InternalError(Some(text)) => text.clone(),
-        other => format!("{url} cannot be had: {other:?}"),
+        other => format!("{url} cannot be fetched: {other:?}"),
     }
 }

@@ -1,6 +1,7 @@
-//! A source that is a component: `fetch` gets a page of a host that its cell grants, HTML as plain text.
+//! A tool source as a component: `fetch` gets a page from a host that its cell grants, and converts HTML to plain text.
 //!
-//! Where a request may go is not decided here: the broker makes it, and refuses what is not granted, each redirect anew.
+//! Where a request may go is not decided here: the broker makes each request, and refuses hosts that are not granted.
+//! It checks each redirect again.
 
 use portcullis_plugin::{Failure, Tools, arguments, settings, text_result};
 use serde_json::json;
@@ -10,24 +11,24 @@ mod html;
 #[cfg(target_os = "wasi")]
 mod http;
 
-/// Redirects that are followed: more than any honest server chains.
+/// The most redirects that are followed: more than an honest server chains.
 const REDIRECTS: usize = 5;
 
-/// Bytes of a page that are read. Larger ones are not written to be read.
+/// The bytes of a page that are read. Larger pages are not meant for reading.
 const PAGE_BYTES: usize = 4 << 20;
 
-/// Bytes of text that one call gives, unless it asks for less: what fits into a context.
+/// The most bytes of text that one call returns, and the default: what fits into a model's context.
 const TEXT_BYTES: usize = 64 << 10;
 
-/// What came back.
+/// The response to one request.
 struct Response {
     status: u16,
-    /// `location`
+    /// The header `location`.
     location: Option<String>,
-    /// `content-type`
+    /// The header `content-type`.
     kind: Option<String>,
     body: Vec<u8>,
-    /// Whether there was more than [`PAGE_BYTES`].
+    /// Whether the page has more than [`PAGE_BYTES`].
     cut: bool,
 }
 
@@ -63,8 +64,8 @@ impl Tools for Fetch {
                 "properties": {
                     "url": { "type": "string", "format": "uri", "description": "Such as https://example.com/page" },
                     "offset": number("Bytes of the text to skip."),
-                    "limit": number("Bytes of text at most; 65536 unless less."),
-                    "raw": { "type": "boolean", "description": "HTML as it is." },
+                    "limit": number("The most bytes of text to return, up to 65536, which is also the default."),
+                    "raw": { "type": "boolean", "description": "Return HTML as it is." },
                 },
                 "required": ["url"],
                 "additionalProperties": false,
@@ -88,17 +89,17 @@ impl Tools for Fetch {
 }
 
 impl Page {
-    /// Follows redirects to the page, and gives its text.
+    /// Follows redirects to the page, and returns its text.
     fn get(&self, get: impl Fn(&Url) -> Result<Response, String>) -> Result<String, String> {
         let mut url = self.url.clone();
         for _ in 0..=REDIRECTS {
             if !matches!(url.scheme(), "http" | "https") {
-                return Err(format!("{url} is no address of HTTP"));
+                return Err(format!("{url} is not an HTTP address"));
             }
             let response = get(&url)?;
             let to = response.location.as_deref().filter(|_| matches!(response.status, 301..=303 | 307 | 308));
             let Some(to) = to else { return self.text(&url, &response) };
-            let next = url.join(to).map_err(|_| format!("{url} redirects to {to:?}, which is no address"))?;
+            let next = url.join(to).map_err(|_| format!("{url} redirects to {to:?}, which is not an address"))?;
             if url.scheme() == "https" && next.scheme() != "https" {
                 return Err(format!("{url} redirects to {next}, which is not encrypted"));
             }
@@ -111,7 +112,7 @@ impl Page {
         let kind = response.kind.as_deref().unwrap_or("text/plain").to_ascii_lowercase();
         let size = response.body.len();
         let Ok(body) = std::str::from_utf8(whole_characters(&response.body, response.cut)) else {
-            return Err(format!("{url} is no text in UTF-8: {size} bytes of {kind}, status {}", response.status));
+            return Err(format!("{url} is not UTF-8 text: {size} bytes of {kind}, status {}", response.status));
         };
         let is_html = kind.contains("html") || (response.kind.is_none() && body.trim_start().starts_with('<'));
         let text = if is_html && !self.raw { html::text(body) } else { body.to_owned() };
@@ -125,7 +126,7 @@ impl Page {
         if end < text.len() {
             said.push_str(&format!("\n[{} bytes of text follow; go on with offset {end}]", text.len() - end));
         } else if response.cut {
-            said.push_str(&format!("\n[the page goes on after {PAGE_BYTES} bytes, which is as much as is read]"));
+            said.push_str(&format!("\n[the page is longer; only its first {PAGE_BYTES} bytes are read]"));
         }
         Ok(said)
     }
@@ -136,7 +137,7 @@ fn url<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Url, D::Erro
     Url::parse(&text).map_err(serde::de::Error::custom)
 }
 
-/// A body without the half character at its end, where it was cut.
+/// Returns a body without the incomplete character at its end, if it was cut.
 fn whole_characters(body: &[u8], cut: bool) -> &[u8] {
     match std::str::from_utf8(body) {
         Err(error) if cut && error.error_len().is_none() => body.get(..error.valid_up_to()).unwrap_or_default(),

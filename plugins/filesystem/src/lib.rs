@@ -1,7 +1,7 @@
-//! A source that is a component: `list`, `read`, `write` and `search` in the folders that its cell grants.
+//! A tool source as a component: `list`, `read`, `write` and `search` in the folders that its cell grants.
 //!
-//! Paths are not checked here: the component sees those folders and no file beside them, whatever it asks for. A path is what it
-//! is outside.
+//! Paths are not checked here: whatever it asks for, the component can reach no file outside those folders. A path is
+//! the same inside the component as outside.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -14,10 +14,10 @@ use serde_json::json;
 
 mod search;
 
-/// Bytes of a file that one call reads, unless it asks for less: what fits into a context.
+/// The most bytes of a file that one call reads, and the default: what fits into a model's context.
 const READ_BYTES: u64 = 256 << 10;
 
-/// Entries that one call lists.
+/// The most entries that one call lists.
 const LIST_ENTRIES: usize = 1000;
 
 struct Filesystem {
@@ -71,26 +71,26 @@ impl Tools for Filesystem {
                 json!({
                     "path": path,
                     "offset": number("Bytes to skip."),
-                    "limit": number("Bytes to read at most; 262144 unless less."),
+                    "limit": number("The most bytes to read, up to 262144, which is also the default."),
                 }),
                 &["path"],
                 Effect::Reads,
             ),
             tool(
                 "write",
-                "Writes a text file; one of that name is replaced by a new one, with the permissions of new files. Missing folders \
-                 are made.",
+                "Writes a text file. An existing file is replaced by a new one, with the permissions of new files. Missing folders \
+                 are created.",
                 json!({ "path": path, "text": { "type": "string" } }),
                 &["path", "text"],
                 Effect::Overwrites,
             ),
             tool(
                 "search",
-                "Finds files by a glob over their names, and lines of text files by words in them.",
+                "Finds files by a glob over their names, and lines of text files by a text that they contain.",
                 json!({
                     "path": { "type": "string", "description": "Where to search; without it, in all granted folders." },
                     "name": { "type": "string", "description": "A glob over file names, such as *.md." },
-                    "text": { "type": "string", "description": "What a line holds, whatever its case." },
+                    "text": { "type": "string", "description": "The text that a line must contain; case is ignored." },
                 }),
                 &[],
                 Effect::Reads,
@@ -143,7 +143,7 @@ impl Filesystem {
 fn read(Read { path, offset, limit }: &Read) -> Result<String, String> {
     let broken = |error| failed("read", path, &error);
     if !fs::metadata(path).map_err(broken)?.is_file() {
-        return Err(format!("{} is no file; `list` tells what is in a folder", path.display()));
+        return Err(format!("{} is not a file; `list` shows what is in a folder", path.display()));
     }
     let mut file = fs::File::open(path).map_err(broken)?;
     let size = file.metadata().map_err(broken)?.len();
@@ -158,7 +158,7 @@ fn read(Read { path, offset, limit }: &Read) -> Result<String, String> {
         Err(error) if error.error_len().is_none() && end < size => {
             bytes.get(..error.valid_up_to()).and_then(|text| std::str::from_utf8(text).ok()).unwrap_or_default()
         }
-        Err(_) => return Err(format!("{} is no text: it has {size} bytes that are not UTF-8", path.display())),
+        Err(_) => return Err(format!("{} is not text: its {size} bytes are not UTF-8", path.display())),
     };
     let end = offset + text.len() as u64;
     let rest = if end < size {
@@ -169,19 +169,19 @@ fn read(Read { path, offset, limit }: &Read) -> Result<String, String> {
     Ok(format!("{text}{rest}"))
 }
 
-/// Whoever reads meanwhile sees the old file or the new one. Of several who write at once, one is the last.
+/// Writes a file. Concurrent readers see the old file or the new one; of several concurrent writers, one comes last.
 fn write(Write { path, text }: &Write) -> Result<String, String> {
     let broken = |error| failed("written", path, &error);
     let (Some(folder), Some(_)) = (path.parent(), path.file_name()) else {
-        return Err(format!("{} names no file", path.display()));
+        return Err(format!("{} does not name a file", path.display()));
     };
     fs::create_dir_all(folder).map_err(broken)?;
-    // By chance, so that nobody else has it; and nothing that is there is written over.
+    // The name is random, so that no other writer uses it, and `create_new` overwrites nothing.
     let fresh = folder.join(format!(".portcullis-{:016x}.new", RandomState::new().hash_one(path)));
     let mut file = fs::File::create_new(&fresh).map_err(broken)?;
     let written = file.write_all(text.as_bytes()).and_then(|()| fs::rename(&fresh, path));
     written.map_err(|error| {
-        // It is of no use to anybody; the error that matters is the first.
+        // The incomplete file is useless. If it cannot be removed, the first error is still the one that matters.
         let _ = fs::remove_file(&fresh);
         broken(error)
     })?;
@@ -192,13 +192,13 @@ fn failed(what: &str, path: &Path, error: &std::io::Error) -> String {
     format!("{} cannot be {what}: {error}; `list` without a path names the granted folders", path.display())
 }
 
-/// The folders of the cell.
+/// Returns the folders that the cell grants.
 #[cfg(target_os = "wasi")]
 fn granted() -> Vec<PathBuf> {
     wasip2::filesystem::preopens::get_directories().into_iter().map(|(_, path)| path.into()).collect()
 }
 
-/// Outside a component nothing is granted.
+/// Returns no folders: outside a component nothing is granted.
 #[cfg(not(target_os = "wasi"))]
 fn granted() -> Vec<PathBuf> {
     Vec::new()

@@ -1,23 +1,23 @@
-//! Files by name, and lines by what they hold.
+//! Searches for files by name, and for lines by their text.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use portcullis_plugin::Glob;
 
-/// Findings that one call tells.
+/// The most results that one call returns.
 const FINDINGS: usize = 200;
 
-/// Files that one call looks at: a search that takes longer is one of another tool.
+/// The most files that one call looks at. A larger search is a job for another tool.
 const FILES: usize = 20_000;
 
-/// Folders within folders.
+/// The deepest nesting of folders that is searched.
 const DEPTH: usize = 32;
 
-/// Bytes of a file that is searched for text. Larger ones are no text that anybody wrote.
+/// The largest file that is searched for text, in bytes. Larger files are hardly text written by people.
 const TEXT_BYTES: u64 = 4 << 20;
 
-/// Bytes of a line that are shown.
+/// The bytes of a line that are shown.
 const LINE_BYTES: usize = 300;
 
 #[derive(serde::Deserialize)]
@@ -28,7 +28,7 @@ pub(crate) struct Search {
     text: Option<String>,
 }
 
-/// What was found so far.
+/// The results so far.
 #[derive(Default)]
 struct Found {
     lines: Vec<String>,
@@ -41,7 +41,7 @@ impl Search {
         let mut found = Found::default();
         match &self.path {
             Some(path) => {
-                // What is found missing within is skipped; what was asked for is not.
+                // A folder that disappears during the search is skipped, but one that was asked for must exist.
                 fs::read_dir(path).map_err(|error| super::failed("searched", path, &error))?;
                 self.folder(path, text.as_deref(), 0, &mut found);
             }
@@ -64,7 +64,7 @@ impl Search {
             if found.full() {
                 return;
             }
-            // Of a link itself, so that none is followed.
+            // This is the type of a link itself, so no link is followed.
             let Ok(kind) = entry.file_type() else { continue };
             if kind.is_dir() && depth < DEPTH {
                 self.folder(&entry.path(), text, depth + 1, found);
@@ -90,7 +90,7 @@ impl Found {
     }
 }
 
-/// The lines of a text file that hold `text`, which is in lower case.
+/// Adds the lines of a text file that contain `text`, which is in lower case.
 fn lines(path: &Path, text: &str, found: &mut Found) {
     if fs::metadata(path).is_ok_and(|data| data.len() > TEXT_BYTES) {
         return;

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A folder with a few files; the links lead out of it.
+/// Creates a folder with a few files.
 fn folder() -> (tempfile::TempDir, Filesystem) {
     let dir = tempfile::tempdir().unwrap();
     fs::create_dir_all(dir.path().join("docs/deep")).unwrap();
@@ -41,7 +41,7 @@ fn a_file_is_read_whole_or_in_pieces_between_characters() {
     assert_eq!(read(json!({ "path": path, "offset": 3 })).unwrap(), "€z");
     assert_eq!(read(json!({ "path": path, "offset": 100 })).unwrap(), "");
     let Err(Failure::Failed(why)) = read(json!({ "path": dir.path().join("docs/bytes") })) else { panic!() };
-    assert!(why.contains("is no text: it has 2 bytes"), "{why}");
+    assert!(why.contains("is not text: its 2 bytes"), "{why}");
 }
 
 #[test]

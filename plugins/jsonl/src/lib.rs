@@ -1,11 +1,11 @@
 //! A sink that appends the ledger's records to its file, one line each, byte for byte.
 //!
 //! ```toml
-//! kinds = ["call.*", "tool.completed"]   # globs over the kind of the record; without it, every record
+//! kinds = ["call.*", "tool.completed"]   # globs over the kind of the record; by default, every record is written
 //! ```
 //!
-//! Delivery is at least once: after a crash or an error a batch comes again, so a reader drops what it has seen by the
-//! record's `chain` and `seq`.
+//! Delivery is at least once: a batch is repeated after a crash or an error, so a reader must drop records that it has
+//! already seen, by their `chain` and `seq`.
 
 use portcullis_plugin::json::Json;
 use portcullis_plugin::{Audit, Lines, NameGlob, settings};
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_choose() {
+    fn only_records_of_the_listed_kinds_are_written() {
         let lines = FakeLines::default();
         deliver(r#"{"kinds":["call.*","run.started"]}"#, &lines).unwrap();
         assert_eq!(lines.lines(), RECORDS[..2]);
@@ -84,6 +84,6 @@ mod tests {
     fn a_wrong_setting_is_named() {
         let error = |settings| Jsonl::configure(settings).err().unwrap();
         assert!(error(r#"{"only":[]}"#).starts_with("settings.only: unknown field"));
-        assert!(error(r#"{"kinds":["call.{a,b}"]}"#).starts_with("settings.kinds[0]: '{' has no place"));
+        assert!(error(r#"{"kinds":["call.{a,b}"]}"#).starts_with("settings.kinds[0]: '{' is not allowed"));
     }
 }

@@ -1,35 +1,35 @@
-//! Entities, and the keys that they are kept under.
+//! Entities, and the keys under which they are stored.
 
 use std::collections::VecDeque;
 use std::fmt;
 
 use portcullis_plugin::key_value::{self, Change};
 
-/// Between the parts of a key.
+/// The character between the parts of a key.
 const SEPARATOR: char = '\u{1f}';
 
-/// Before the name of an entity that is known; nothing is kept there.
+/// The prefix of a key with the name of a known entity. Its value is empty.
 const KNOWN: &str = "e\u{1f}";
 
-/// Before the name of an entity whose kind is kept there.
+/// The prefix of a key with the name of an entity. Its value is the entity's kind.
 const KIND: &str = "k\u{1f}";
 
-/// Before the name of an entity and the hash of an observation, which is kept there.
+/// The prefix of a key with the name of an entity and the hash of an observation. Its value is the observation.
 const OBSERVED: &str = "o\u{1f}";
 
-/// Before the name of an entity, a relation and another entity; nothing is kept there.
+/// The prefix of a key with the names of an entity, a relation and another entity. Its value is empty.
 const RELATED: &str = "r\u{1f}";
 
-/// Bytes of a name: three of them and what stands between fit into a key.
+/// The most bytes of a name: three names, the prefix and the separators fit into a key.
 const NAME_BYTES: usize = 160;
 
-/// Facts that are read at a time.
+/// The number of facts that are read at a time.
 const PAGE: u32 = 256;
 
-/// Before the name of an entity in the URI of its resource.
+/// The start of the URI of an entity's resource; the name follows.
 const SCHEME: &str = "memory:///";
 
-/// The name of an entity or a relation: not empty, on one line, of a length that fits into a key.
+/// The name of an entity or a relation: not empty, on one line, and short enough for a key.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Deserialize)]
 #[serde(try_from = "String")]
 pub(crate) struct Name(String);
@@ -40,7 +40,7 @@ impl TryFrom<String> for Name {
     fn try_from(text: String) -> Result<Self, String> {
         let trimmed = text.trim();
         if trimmed.is_empty() || trimmed.len() > NAME_BYTES || trimmed.contains(char::is_control) {
-            return Err(format!("{text:?} is no name: it has one line of 1 to {NAME_BYTES} bytes"));
+            return Err(format!("{text:?} is not a name: a name is one line of 1 to {NAME_BYTES} bytes"));
         }
         Ok(Self(trimmed.to_owned()))
     }
@@ -53,7 +53,7 @@ impl fmt::Display for Name {
 }
 
 impl Name {
-    /// What makes the entity known. A kind that was told before stays unless another is told.
+    /// Returns the changes that make the entity known. A kind that was set before stays unless another is given.
     pub(crate) fn known(&self, kind: Option<&str>) -> Vec<Change> {
         let kind = kind.map(|kind| Change::set(format!("{KIND}{self}"), kind.trim().as_bytes()));
         std::iter::once(Change::set(format!("{KNOWN}{self}"), b"")).chain(kind).collect()
@@ -67,7 +67,8 @@ impl Name {
         format!("{RELATED}{self}{SEPARATOR}{relation}{SEPARATOR}{to}")
     }
 
-    /// Every fact of the entity, with the relations of others to it; what makes it known comes last.
+    /// Returns the keys of all facts about the entity, including relations of other entities to it. The keys that make
+    /// it known come last.
     pub(crate) fn keys(&self) -> Result<Vec<String>, String> {
         let (begin, end) = (format!("{RELATED}{self}{SEPARATOR}"), format!("{SEPARATOR}{self}"));
         let mut keys: Vec<_> = all(&format!("{OBSERVED}{self}{SEPARATOR}"))?.into_iter().map(|(key, _)| key).collect();
@@ -80,18 +81,18 @@ impl Name {
     }
 }
 
-/// What is known of an entity.
+/// What is known about an entity.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Entity {
     name: String,
     kind: String,
     observations: Vec<String>,
-    /// Relation and other entity.
+    /// The relations: how the entity is related, and to which other entity.
     relations: Vec<(String, String)>,
 }
 
 impl Entity {
-    /// None of an entity that is not known.
+    /// Reads an entity; `None` if it is not known.
     pub(crate) fn read(name: &Name) -> Result<Option<Self>, String> {
         if key_value::get(&format!("{KNOWN}{name}"))?.is_none() {
             return Ok(None);
@@ -107,7 +108,7 @@ impl Entity {
         Ok(Some(Self::of(name.to_string(), &kind, facts(OBSERVED)?, facts(RELATED)?)))
     }
 
-    /// From what stands behind its name in the keys, and the values.
+    /// Makes an entity from the parts of the keys that follow its name, and from their values.
     fn of(name: String, kind: &[u8], observed: Vec<Fact>, related: Vec<Fact>) -> Self {
         let relation = |(key, _): Fact| key.split_once(SEPARATOR).map(|(how, to)| (how.to_owned(), to.to_owned()));
         Self {
@@ -135,8 +136,8 @@ impl fmt::Display for Entity {
     }
 }
 
-/// All entities in the order of their names. The store is read once from its beginning to its end, page by page: what is kept of
-/// an entity stands in the same order under each prefix.
+/// All entities in the order of their names. The store is read only once, page by page, because the facts about
+/// entities are in the same order under each prefix.
 pub(crate) struct Entities {
     known: Facts,
     kinds: Facts,
@@ -154,7 +155,7 @@ impl Entities {
         }
     }
 
-    /// The next one.
+    /// Reads the next entity.
     pub(crate) fn read(&mut self) -> Result<Option<Entity>, String> {
         let Some((name, _)) = self.known.next()? else { return Ok(None) };
         let kind = self.kinds.of(&name)?.pop().map(|(_, kind)| kind).unwrap_or_default();
@@ -163,7 +164,7 @@ impl Entities {
     }
 }
 
-/// All entities with their kinds, in the order of their names.
+/// Returns the names of all entities with their kinds, in the order of the names.
 pub(crate) fn names() -> Result<Vec<(String, String)>, String> {
     let mut kinds = Facts::under(KIND);
     let known = all(KNOWN)?.into_iter().filter_map(|(key, _)| Some(key.strip_prefix(KNOWN)?.to_owned()));
@@ -174,7 +175,7 @@ pub(crate) fn names() -> Result<Vec<(String, String)>, String> {
     known.map(with_kind).collect()
 }
 
-/// The URI of an entity's resource.
+/// Returns the URI of an entity's resource.
 pub(crate) fn uri(name: &str) -> String {
     let mut uri = SCHEME.to_owned();
     for byte in name.bytes() {
@@ -186,7 +187,7 @@ pub(crate) fn uri(name: &str) -> String {
     uri
 }
 
-/// The entity that a URI names. None for one that is not of ours.
+/// Returns the entity that a URI names, or `None` if the URI is not one of ours.
 pub(crate) fn named_by(uri: &str) -> Option<Name> {
     let mut bytes = Vec::new();
     let mut rest = uri.strip_prefix(SCHEME)?.as_bytes();
@@ -203,10 +204,10 @@ pub(crate) fn named_by(uri: &str) -> Option<Name> {
     Name::try_from(String::from_utf8(bytes).ok()?).ok()
 }
 
-/// A key, or what of it is not known yet, and its value.
+/// A key, or the part of it that its reader does not know yet, and its value.
 type Fact = (String, Vec<u8>);
 
-/// What stands under a prefix, in the order of the keys and without the prefix, read page by page.
+/// The facts under a prefix, in the order of the keys and without the prefix, read page by page.
 struct Facts {
     prefix: &'static str,
     page: VecDeque<Fact>,
@@ -225,8 +226,8 @@ impl Facts {
         Ok(self.page.pop_front())
     }
 
-    /// Those of one entity, which stands after the one that was asked for before. What is left of an entity that was forgotten
-    /// meanwhile is passed over.
+    /// Returns the facts about one entity, which must come after the entity of the previous call. Facts left over from
+    /// an entity that was forgotten meanwhile are skipped.
     fn of(&mut self, entity: &str) -> Result<Vec<Fact>, String> {
         let mut found = Vec::new();
         loop {
@@ -244,7 +245,7 @@ impl Facts {
         }
     }
 
-    /// The next page, if this one has been read.
+    /// Reads the next page if the current one is used up.
     fn turn(&mut self) -> Result<(), String> {
         if !self.page.is_empty() || self.ended {
             return Ok(());
@@ -260,7 +261,7 @@ impl Facts {
     }
 }
 
-/// All keys with this prefix.
+/// Returns all facts whose key has this prefix.
 fn all(prefix: &str) -> Result<Vec<Fact>, String> {
     let mut all: Vec<Fact> = Vec::new();
     loop {
@@ -277,7 +278,7 @@ fn text(value: &[u8]) -> String {
     String::from_utf8_lossy(value).into_owned()
 }
 
-/// Tells texts of one entity apart (FNV-1a); the texts themselves are the values.
+/// Distinguishes the observations of one entity (FNV-1a); the texts themselves are the values.
 fn fnv1a(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }

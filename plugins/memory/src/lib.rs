@@ -1,9 +1,8 @@
-//! A source that is a component: a store of knowledge that outlives the session. Entities have observations, and relations to each
-//! other; each profile has a store of its own. Entities are offered as resources too.
+//! A tool source as a component: a store of knowledge that outlives the session. Entities have observations, and
+//! relations to each other; each profile has its own store. Entities are also offered as resources.
 //!
-//! Every fact is a key of its own, so that calls at the same time add to each other and none is lost:
-//! `e NAME` → nothing, `k NAME` → kind, `o NAME hash` → observation, `r NAME relation OTHER` → nothing, with a unit separator in
-//! between.
+//! Every fact has its own key, so that concurrent calls add to each other and no fact is lost: `e NAME` → nothing,
+//! `k NAME` → kind, `o NAME hash` → observation, `r NAME relation OTHER` → nothing. A unit separator is between the parts.
 
 use portcullis_plugin::key_value::{self, Change};
 use portcullis_plugin::{Effect, Failure, Resources, Tools, arguments, settings, text_result, tool};
@@ -13,13 +12,13 @@ mod entity;
 
 use entity::{Entities, Entity, Name};
 
-/// Entities that one search tells.
+/// The most entities that one search returns.
 const FOUND: usize = 50;
 
-/// Facts that are forgotten at a time: what a store takes at once.
+/// The number of facts that are forgotten at a time: the most changes that a store accepts in one call.
 const CHANGES: usize = 1000;
 
-/// Entities that one list of resources holds.
+/// The most entities that a list of resources contains.
 const LISTED: usize = 1000;
 
 struct Memory;
@@ -86,8 +85,8 @@ impl Tools for Memory {
             ),
             tool(
                 "recall",
-                "Tells what is known: of one entity, of those whose facts hold all the words, or which entities there are.",
-                json!({ "words": text("Words that the facts hold, whatever their case."), "entity": name }),
+                "Returns what is known about one entity, or about all whose facts contain the words; otherwise lists the entities.",
+                json!({ "words": text("Words that the facts must all contain; case is ignored."), "entity": name }),
                 &[],
                 Effect::Reads,
             ),
@@ -95,8 +94,8 @@ impl Tools for Memory {
                 "forget",
                 "Forgets an entity with its facts and relations; or one observation or relation of it.",
                 json!({
-                    "entity": name, "observation": text("To the letter."), "relation": text("With `to`: that relation."),
-                    "to": name,
+                    "entity": name, "observation": text("Exactly as it was remembered."),
+                    "relation": text("Only this relation, to the entity in `to`."), "to": name,
                 }),
                 &["entity"],
                 Effect::Overwrites,
@@ -177,7 +176,7 @@ fn recall(Recall { words, entity }: &Recall) -> Result<String, String> {
             break;
         }
     }
-    Ok(if found.is_empty() { "nothing that is known holds all these words".to_owned() } else { found.join("\n\n") })
+    Ok(if found.is_empty() { "nothing that is known contains all these words".to_owned() } else { found.join("\n\n") })
 }
 
 fn forget(Forget { entity, observation, relation, to }: &Forget) -> Result<String, String> {

@@ -10,7 +10,7 @@ fn call(tool: &str, arguments: Value) -> String {
     answer["content"][0]["text"].as_str().unwrap().to_owned()
 }
 
-// Each test has a thread, and each thread a store of its own.
+// Each test has a thread of its own, and each thread a store of its own.
 
 #[test]
 fn what_is_remembered_is_recalled_and_added_to() {
@@ -24,7 +24,7 @@ fn what_is_remembered_is_recalled_and_added_to() {
     assert_eq!(lines, ["- born in 1815", "- knew Babbage", "- worked on: Engine", "- wrote notes", "Ada (person)"]);
     assert_eq!(call("recall", json!({})), "Ada (person)\nEngine");
     assert_eq!(call("recall", json!({ "words": "BABBAGE wrote" })), ada);
-    assert_eq!(call("recall", json!({ "words": "babbage rhubarb" })), "nothing that is known holds all these words");
+    assert_eq!(call("recall", json!({ "words": "babbage rhubarb" })), "nothing that is known contains all these words");
     assert_eq!(call("recall", json!({ "entity": "Bob" })), "nothing is known of Bob");
 }
 
@@ -68,7 +68,7 @@ fn words_are_found_among_many_entities_whose_names_begin_alike() {
     assert_eq!(call("recall", json!({ "words": "space" })), "e 1\n- has a space");
     assert_eq!(call("recall", json!({ "words": "dash" })), "e1-\n- has a dash");
     assert_eq!(call("recall", json!({ "words": "e600 precedes" })).lines().next(), Some("e599 (number)"));
-    // What others know of an entity is no fact of its own.
+    // A relation of another entity to this one is a fact about the other.
     call("forget", json!({ "entity": "e599" }));
     assert_eq!(call("recall", json!({ "entity": "e598" })), "e598 (number)\n- is 598");
 }
@@ -88,7 +88,10 @@ fn a_kind_stays_whatever_is_said_without_one() {
 fn names_that_would_break_keys_are_refused() {
     for name in ["", "  ", "a\u{1f}b", "two\nlines", &"x".repeat(161)] {
         let refused = Memory.call(&mut (), "remember", &json!({ "entity": name }).to_string());
-        assert!(matches!(&refused, Err(Failure::InvalidArguments(why)) if why.contains("is no name")), "{refused:?}");
+        assert!(
+            matches!(&refused, Err(Failure::InvalidArguments(why)) if why.contains("is not a name")),
+            "{refused:?}"
+        );
     }
 }
 

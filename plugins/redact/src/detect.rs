@@ -1,40 +1,40 @@
-//! The built-in detectors. Each looks for something rare first (an `@`, a prefix, a run of digits) and each takes time in
-//! proportion to the text. Everything they find is ASCII, so that every range is a slice of the text.
+//! The built-in detectors. Each first looks for something rare (an `@`, a prefix, a run of digits), and each takes time
+//! proportional to the text. Everything that they find is ASCII, so every range is a slice of the text.
 
 use std::ops::Range;
 
 use serde::Deserialize;
 
-/// Something that can be found.
+/// What a detector finds.
 #[derive(Deserialize, Clone, Copy, PartialEq, Eq, Debug)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Detector {
     /// `name@host.tld`
     Email,
-    /// 13 to 19 digits, also in groups, that fit Luhn's check.
+    /// A card number: 13 to 19 digits, possibly in groups, that pass the Luhn check.
     CreditCard,
-    /// An account number whose check digits are right, also in groups.
+    /// An international bank account number whose check digits are right, possibly in groups.
     Iban,
-    /// The identifier of an AWS access key. The secret half looks like any other 40 characters.
+    /// The identifier of an AWS access key. Its secret half looks like any other text of 40 characters.
     AwsKey,
     /// A GitHub token.
     GithubToken,
-    /// A PEM block, to its end or to the end of the text.
+    /// A private key in a PEM block, up to the end of the block or else of the text.
     PrivateKey,
     /// A signed JSON web token.
     Jwt,
-    /// An IPv4 address. Off unless asked for: version numbers look the same.
+    /// An IPv4 address. Off by default, because version numbers look the same.
     Ipv4,
 }
 
-/// What is looked for unless `detect` says otherwise.
+/// Returns the detectors that are used unless `detect` lists others.
 pub(crate) fn usual() -> Vec<Detector> {
     use Detector::{AwsKey, CreditCard, Email, GithubToken, Iban, Jwt, PrivateKey};
     vec![Email, CreditCard, Iban, AwsKey, GithubToken, PrivateKey, Jwt]
 }
 
 impl Detector {
-    /// The kind that a placeholder shows.
+    /// Returns the kind that a placeholder shows.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Email => "email",
@@ -48,7 +48,7 @@ impl Detector {
         }
     }
 
-    /// Gives every place where it is found.
+    /// Reports every place in the text where the detector finds something.
     pub(crate) fn find(self, text: &str, found: &mut dyn FnMut(Range<usize>)) {
         match self {
             Self::Email => emails(text, found),
@@ -78,22 +78,22 @@ fn is_word(b: u8) -> bool {
     b.is_ascii_alphanumeric() || b == b'_'
 }
 
-/// How long a run of these bytes is at the start.
+/// Returns the length of the run of allowed bytes at the start.
 fn run(text: &str, allowed: impl Fn(u8) -> bool) -> usize {
     text.bytes().take_while(|b| allowed(*b)).count()
 }
 
-/// Whether a word may begin at `at`.
+/// Reports whether a word may begin at `at`.
 fn begins(text: &str, at: usize) -> bool {
     at == 0 || !text.as_bytes().get(at - 1).copied().is_some_and(is_word)
 }
 
-/// Where `word` stands next, from `at` on.
+/// Returns the position of the next `word` from `at` on.
 fn next(text: &str, word: &str, at: usize) -> Option<usize> {
     memchr::memmem::find(text.as_bytes().get(at..)?, word.as_bytes()).map(|i| at + i)
 }
 
-/// Runs of `allowed` bytes that begin with `prefix`; `length` says how much of a run it is.
+/// Reports runs of `allowed` bytes that begin with `prefix`. `length` returns how much of a run is the value.
 fn prefixed(
     text: &str,
     prefix: &str,
@@ -113,7 +113,8 @@ fn prefixed(
     }
 }
 
-/// Header and payload are objects (`{"` is `eyJ`), then a signature.
+/// Returns the length of a JSON web token: header and payload are objects (`{"` is encoded as `eyJ`), then
+/// a signature follows.
 fn jwt(run: &str) -> Option<usize> {
     let mut parts = run.split('.');
     let (header, payload, signature) = (parts.next()?, parts.next()?, parts.next()?);
@@ -152,7 +153,7 @@ fn private_keys(text: &str, found: &mut dyn FnMut(Range<usize>)) {
     }
 }
 
-/// Maximal runs of digits, each with where it stands. Most text holds few: by blocks, which become vector instructions.
+/// Returns the maximal runs of digits. Most text has few, so it is scanned in blocks, which become vector instructions.
 fn digit_runs(text: &str) -> Vec<Range<usize>> {
     const BLOCK: usize = 16;
     let mut runs: Vec<Range<usize>> = Vec::new();
@@ -178,7 +179,7 @@ fn cards(text: &str, found: &mut dyn FnMut(Range<usize>)) {
         if first.start < skip_to || !begins(text, first.start) {
             continue;
         }
-        // A number is at most 19 digits, so at most five groups.
+        // A number has at most 19 digits, so at most five groups.
         let mut digits = String::new();
         let mut last = first.start;
         for group in runs.iter().skip(i).take(5) {
@@ -199,7 +200,8 @@ fn cards(text: &str, found: &mut dyn FnMut(Range<usize>)) {
     }
 }
 
-/// Luhn's check, and a first digit that networks use: a time in milliseconds begins with 1.
+/// Reports whether digits pass the Luhn check and begin with a digit that card networks use. A time in
+/// milliseconds begins with 1.
 fn is_card(digits: &str) -> bool {
     let doubled = |d: u32| if d > 4 { d * 2 - 9 } else { d * 2 };
     let digit = |(i, b): (usize, u8)| {
@@ -223,7 +225,8 @@ fn ibans(text: &str, found: &mut dyn FnMut(Range<usize>)) {
     }
 }
 
-/// The longest start of `rest` that is an IBAN: two letters, two check digits, 11 to 30 more, single spaces between groups.
+/// Returns the length of the longest start of `rest` that is an IBAN: two letters, two check digits, 11 to 30 further
+/// characters, and single spaces between groups.
 fn iban(rest: &str) -> Option<usize> {
     let mut digits = String::new();
     let mut longest = None;
@@ -249,7 +252,8 @@ fn iban(rest: &str) -> Option<usize> {
     longest
 }
 
-/// ISO 7064: the first four go to the end, a letter counts as a number from 10 to 35.
+/// Returns the remainder of ISO 7064: the first four characters are moved to the end, and a letter counts as a
+/// number from 10 to 35.
 fn remainder_97(iban: &str) -> u32 {
     let (head, tail) = iban.split_at_checked(4).unwrap_or_default();
     let digit = |sum: u32, c: char| {

@@ -1,17 +1,18 @@
-//! A transform that puts placeholders in the place of secrets and personal data, in arguments and in results.
+//! A transform that replaces secrets and personal data with placeholders, in arguments and in results.
 //!
 //! ```toml
-//! detect   = ["email", "credit-card"]     # without it: email, credit-card, iban, aws-key,
-//!                                         # github-token, private-key, jwt; and there is ipv4
+//! detect   = ["email", "credit-card"]     # by default email, credit-card, iban, aws-key,
+//!                                         # github-token, private-key, jwt; also available: ipv4
 //! patterns = [{ kind = "ticket", regex = "TCK-[0-9]{6}" }]
-//! restore  = "same-source"                # or globs over the exposed names of tools that may get the values back
+//! restore  = "same-source"                # or globs over the exposed names of the tools that may get the values back
 //! ```
 //!
-//! Only strings that hold something are written anew; every other byte stays. Keys and numbers are left alone: a card
-//! number that is a JSON number is not found. Values that overlap become one placeholder, so that no half of one stays.
+//! Only strings in which something is found are rewritten; every other byte stays. Keys and numbers are not
+//! searched: a card number that is a JSON number is not found. Overlapping values become one placeholder, so that no
+//! part of a value remains.
 //!
-//! A regex has no look-around and no back-references; searching takes time in proportion to text times regex, and a plugin
-//! that is out of time denies the call.
+//! A regex has no look-around and no back-references. Searching takes time proportional to the text times the regex,
+//! and a plugin that exceeds its time denies the call.
 
 mod detect;
 
@@ -44,7 +45,8 @@ struct Pattern {
     regex: Regex,
 }
 
-/// Globs over exposed names; none means the source that the value came from.
+/// Globs over the exposed names of the tools that may get values back. If empty, only the source that a
+/// value came from gets it.
 #[derive(Default)]
 struct Restore(Vec<String>);
 
@@ -67,7 +69,7 @@ impl Transform for Redact {
 }
 
 impl Redact {
-    /// The strings that change, in the order of the text.
+    /// Collects the strings that change, in the order of the text.
     fn edits(&self, json: &Json<'_>, vault: &dyn Vault, edits: &mut Vec<(Range<usize>, String)>) {
         match &json.value {
             Value::String(text) => edits.extend(self.redacted(text, vault).map(|new| (json.span.clone(), quote(&new)))),
@@ -90,7 +92,7 @@ impl Redact {
         Some(splice(text, &placeholders))
     }
 
-    /// What is to be hidden, from left to right, no two of them touching the same byte.
+    /// Returns the ranges to hide, from left to right. They do not overlap.
     fn find(&self, text: &str) -> Vec<(Range<usize>, &str)> {
         let mut found: Vec<(Range<usize>, &str)> = Vec::new();
         for detector in &self.detect {
@@ -112,7 +114,7 @@ impl Redact {
     }
 }
 
-/// `text` with these ranges, in order, replaced.
+/// Returns `text` with these ranges replaced. The ranges must be in order.
 fn splice(text: &str, edits: &[(Range<usize>, String)]) -> String {
     let mut out = String::with_capacity(text.len());
     let mut at = 0;
@@ -131,13 +133,13 @@ fn kind<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> 
     if (1..=32).contains(&kind.len()) && kind.bytes().all(plain) {
         return Ok(kind);
     }
-    Err(D::Error::custom(format!("{kind:?} is no kind; use up to 32 lower-case letters, digits and dashes")))
+    Err(D::Error::custom(format!("{kind:?} is not a kind; use up to 32 lower-case letters, digits and dashes")))
 }
 
 fn regex<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Regex, D::Error> {
     let regex = Regex::new(&String::deserialize(deserializer)?).map_err(D::Error::custom)?;
     if regex.is_match("") {
-        return Err(D::Error::custom(format!("`{regex}` matches the empty text, so it says nothing about a value")));
+        return Err(D::Error::custom(format!("`{regex}` matches the empty text, so it cannot identify a value")));
     }
     Ok(regex)
 }
@@ -153,7 +155,7 @@ impl<'de> Deserialize<'de> for Restore {
         match Either::deserialize(deserializer)? {
             Either::Word(word) if word == "same-source" => Ok(Self::default()),
             Either::Word(word) => {
-                Err(D::Error::custom(format!("{word:?} is not \"same-source\"; globs stand in a list")))
+                Err(D::Error::custom(format!("{word:?} is not \"same-source\"; globs are given as a list")))
             }
             Either::Globs(globs) if globs.is_empty() => {
                 Err(D::Error::custom("an empty list; leave it out, or name tools"))

@@ -11,7 +11,7 @@ fn redact(settings: &str) -> Redact {
     Redact::configure(settings).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// What becomes of a string among arguments.
+/// Returns a string from the arguments as the transform leaves it.
 fn text(settings: &str, text: &str) -> String {
     let call = FakeCall::new("mail", "send").with_arguments(&format!("{{\"x\":{}}}", quote(text)));
     match redact(settings).rewrite(&call, &FakeVault::default()).unwrap() {
@@ -47,7 +47,7 @@ fn each_detector_finds_its_own_and_hides_exactly_that() {
 }
 
 #[test]
-fn what_only_looks_alike_stays() {
+fn text_that_only_resembles_a_secret_stays() {
     for same in [
         "a@b",
         "@example.org",
@@ -104,11 +104,11 @@ fn the_same_value_has_one_placeholder_and_an_escaped_one_is_found() {
 }
 
 #[test]
-fn own_patterns_and_overlaps() {
+fn own_patterns_are_found_and_overlapping_values_become_one_placeholder() {
     let settings =
         r#"{"detect":["email"],"patterns":[{"kind":"ticket","regex":"TCK-[0-9]+"},{"kind":"word","regex":"org\\w*"}]}"#;
     assert_eq!(text(settings, "é TCK-12 TCK-x"), "é [ticket:1] TCK-x");
-    // `org_secret` begins inside the address: no half of either may stay.
+    // `org_secret` begins inside the address: no part of either may remain.
     let vault = FakeVault::default();
     let call = FakeCall::new("mail", "send").with_arguments(r#"{"x":"a@b.org_secret!"}"#);
     assert_eq!(redact(settings).rewrite(&call, &vault).unwrap(), Change::Replace(r#"{"x":"[email:1]!"}"#.into()));
@@ -137,7 +137,7 @@ fn what_cannot_be_read_is_an_error() {
 
 #[test]
 fn a_long_text_of_almost_secrets_is_read_once() {
-    // Any of these, looked at again from each of its bytes, would not end in this test's lifetime.
+    // If the text were searched again from each of these, the test would not finish.
     for unit in [
         "@",
         "eyJ",
@@ -170,7 +170,7 @@ fn a_wrong_setting_is_named() {
         (r#"{"detect":["email","phone"]}"#, "settings.detect[1]: unknown variant `phone`"),
         (r#"{"patterns":[{"kind":"x","regex":"(a"}]}"#, "settings.patterns[0].regex: "),
         (r#"{"patterns":[{"kind":"x","regex":"a*"}]}"#, "settings.patterns[0].regex: `a*` matches the empty text"),
-        (r#"{"patterns":[{"kind":"My Kind","regex":"a"}]}"#, "settings.patterns[0].kind: \"My Kind\" is no kind"),
+        (r#"{"patterns":[{"kind":"My Kind","regex":"a"}]}"#, "settings.patterns[0].kind: \"My Kind\" is not a kind"),
         (r#"{"patterns":[{"kind":"x"}]}"#, "settings.patterns[0]: missing field `regex`"),
         (r#"{"restore":"everywhere"}"#, "settings.restore: \"everywhere\" is not"),
         (r#"{"restore":[]}"#, "settings.restore: an empty list"),

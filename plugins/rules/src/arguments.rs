@@ -1,20 +1,22 @@
 //! Matchers over arguments.
 //!
-//! A key is a dotted path (`edits.0.path`); its value is a glob over a string, a number or boolean to be equal to, or
-//! `{ not = "glob" }`.
+//! A key is a dotted path (`edits.0.path`). Its value is a glob that a string must match, a number or boolean that the
+//! argument must equal, or `{ not = "glob" }`.
 //!
-//! Whoever makes the call also chooses how its arguments are spelled, and a source may read more spellings than one. So:
+//! The caller chooses how its arguments are spelled, and a source may accept several spellings of the same
+//! argument. Therefore:
 //!
 //! - A path finds *all* values that a lenient source could take for the argument: keys are compared without regard to case,
-//!   and a part of the path that meets an array goes into each of its items (a number into that one).
-//! - In `deny` and `ask` one value that matches is enough; in `allow` every one must match.
+//!   and where a part of the path meets an array, it is looked up in each item (a number selects one item).
+//! - In `deny` and `ask` one matching value is enough; in `allow` every value must match.
 //! - A value of another type than the matcher's counts against the call: it matches in `deny` and `ask`, never in `allow`.
 //!   (`"yes"` may be read as true, `["/etc"]` as a path.)
 //! - Numbers are compared by value: 5, 5.0 and 50e-1 are equal.
-//! - An argument that is missing or null does not match; only `{ not = … }` in `deny` and `ask` does, since nothing is not
-//!   what was wanted either.
+//! - A missing or null argument matches nothing, except `{ not = … }` in `deny` and `ask`: an absent value is not the wanted
+//!   one either.
 //!
-//! A glob compares text and knows nothing of files: `/srv/../etc` fits `/srv/*`. What a source may touch is its cell's business.
+//! A glob compares text and knows nothing about files: `/srv/../etc` matches `/srv/*`. What a source may touch is
+//! enforced by its cell.
 
 use std::fmt;
 
@@ -24,12 +26,13 @@ use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor, value::Map
 
 use crate::rule::Reading;
 
-/// Where in the arguments.
+/// A path to a value in the arguments.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Path(String);
 
 impl Path {
-    /// Every value that could be meant; arrays at the end are opened, nulls left out.
+    /// Returns every value that could be meant. Arrays at the end of the path are replaced by their items, and
+    /// nulls are left out.
     pub(crate) fn find<'j>(&self, arguments: &'j Json<'j>) -> Vec<&'j Value<'j>> {
         let mut found = vec![arguments];
         for part in self.0.split('.') {
@@ -52,7 +55,7 @@ fn step<'j>(json: &'j Json<'j>, part: &str) -> Vec<&'j Json<'j>> {
     }
 }
 
-/// The scalars and objects of nested arrays.
+/// Returns the scalars and objects in nested arrays.
 fn items<'j>(json: &'j Json<'j>) -> Vec<&'j Json<'j>> {
     match &json.value {
         Value::Array(list) => list.iter().flat_map(items).collect(),
@@ -60,12 +63,13 @@ fn items<'j>(json: &'j Json<'j>) -> Vec<&'j Json<'j>> {
     }
 }
 
-/// As lenient parsers do it: upper case first, so that `ſ` and the Kelvin sign fold to `s` and `k`.
+/// Folds the case of a key as lenient parsers do: to upper case first, so that `ſ` and the Kelvin sign
+/// become `s` and `k`.
 fn fold(key: &str) -> String {
     if key.is_ascii() { key.to_ascii_lowercase() } else { key.to_uppercase().to_lowercase() }
 }
 
-/// What an argument must be.
+/// The condition on an argument.
 pub(crate) enum Matcher {
     Like(Glob),
     Unlike(Glob),
@@ -82,7 +86,7 @@ impl Matcher {
         }
     }
 
-    /// None if the two cannot be compared.
+    /// Compares the matcher with a value; `None` if the two cannot be compared.
     fn compare(&self, value: &Value<'_>) -> Option<bool> {
         match (self, value) {
             (Self::Like(glob), Value::String(text)) => Some(glob.matches(text)),
@@ -94,7 +98,8 @@ impl Matcher {
     }
 }
 
-/// A number by its value, however large and however spelled: `0.digits × 10^exponent`, no zero at either end.
+/// A number by its value, of any size and spelling: `0.digits × 10^exponent`, where the digits neither
+/// begin nor end with zero.
 #[derive(PartialEq, Eq)]
 pub(crate) struct Decimal {
     negative: bool,
@@ -103,7 +108,7 @@ pub(crate) struct Decimal {
 }
 
 impl Decimal {
-    /// None if the exponent has more than 18 digits.
+    /// Reads a number, or returns `None` if its exponent has more than 18 digits.
     fn read(spelling: &str) -> Option<Self> {
         let (mantissa, exponent) = spelling.split_once(['e', 'E']).unwrap_or((spelling, "0"));
         let (negative, mantissa) = mantissa.strip_prefix('-').map_or((false, mantissa), |rest| (true, rest));
@@ -142,7 +147,7 @@ impl<'de> Deserialize<'de> for Path {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let path = String::deserialize(deserializer)?;
         if path.split('.').any(str::is_empty) {
-            return Err(D::Error::custom(format!("`{path}` is no path; write names with single dots between them")));
+            return Err(D::Error::custom(format!("`{path}` is not a path; write names with single dots between them")));
         }
         Ok(Self(path))
     }
@@ -194,7 +199,7 @@ impl<'de> Deserialize<'de> for Matcher {
 }
 
 fn number<E: Error>(spelling: String) -> Result<Matcher, E> {
-    let value =
-        Decimal::read(&spelling).ok_or_else(|| E::custom(format!("{spelling} is no number to compare with")))?;
+    let value = Decimal::read(&spelling)
+        .ok_or_else(|| E::custom(format!("{spelling} is not a number that can be compared")))?;
     Ok(Matcher::Number(spelling, value))
 }

@@ -1,25 +1,25 @@
-//! A policy made of lists. `deny` wins, then `ask`, then `allow`.
+//! A policy that consists of lists of rules. `deny` takes precedence over `ask`, and `ask` over `allow`.
 //!
 //! ```toml
 //! deny  = ["*__delete_*", { source = "files", arguments = { path = { not = "/srv/*" } }, message = "stay under /srv" }]
 //! ask   = ["files__write_*"]
 //! allow = ["files__*", { source = "git", tool = "git_*" }]
-//! default = "deny"                       # "pass", "ask" or "deny": what becomes of the rest
+//! default = "deny"                       # "pass", "ask" or "deny": what happens to all other calls
 //! ```
 //!
-//! A rule is a glob over the exposed name, or a table of which everything given must match:
+//! A rule is a glob over the exposed name, or a table in which every given key must match:
 //!
 //! | key | is compared with |
 //! |---|---|
-//! | `source`, `method` | the source's name, the MCP method |
+//! | `source`, `method` | the source's name; the MCP method |
 //! | `tool` | the exposed name or the source's own name for the tool; in an `allow` rule without `source` only the exposed name, because a source chooses its own names |
-//! | `arguments` | a table from paths into the arguments to what must stand there |
-//! | `message` | nothing: it is what the agent or the person reads |
+//! | `arguments` | a table from paths in the arguments to the values that must be there |
+//! | `message` | nothing: it is the text that the agent or the person reads |
 //!
-//! Without `default`, the rest passes if there is no `allow`, and is denied if there is one.
+//! Without `default`, the remaining calls pass if there is no `allow` list, and are denied if there is one.
 //!
-//! When tools are listed there is no call yet, so a deny rule about `arguments` or `method` does not hide a tool, and an
-//! allow rule about them shows it.
+//! When tools are listed there is no call yet. Therefore a deny rule about `arguments` or `method` does not hide a
+//! tool, and an allow rule about them lets it be listed.
 
 mod arguments;
 mod rule;
@@ -48,7 +48,7 @@ struct Settings {
     default: Option<Rest>,
 }
 
-/// What becomes of a call that no rule matches.
+/// What happens to a call that no rule matches.
 #[derive(Deserialize, Clone, Copy, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 enum Rest {
@@ -75,7 +75,8 @@ impl Policy for Rules {
 impl Rules {
     fn judge(&self, call: &dyn Call) -> Result<Verdict, String> {
         let text = call.arguments();
-        // Read even if no rule looks at them: arguments that two parsers read differently are nothing to pass on.
+        // Parsed even if no rule looks at the arguments: a text that two parsers read differently
+        // must not be passed on.
         let arguments = Json::parse(&text).map_err(|error| format!("arguments: {error}"))?;
         let subject = Subject::new(call, Some(&arguments));
         let matches = |rule: &&Rule, reading| rule.matches(&subject, reading);
@@ -96,7 +97,7 @@ impl Rules {
         })
     }
 
-    /// Hides what would be denied whatever the arguments are.
+    /// Hides a tool if its calls would be denied with any arguments.
     fn list(&self, call: &dyn Call) -> Verdict {
         let subject = Subject::new(call, None);
         let matches = |rule: &Rule, reading| rule.matches(&subject, reading);

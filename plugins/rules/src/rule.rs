@@ -10,16 +10,16 @@ use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor, value::Map
 
 use crate::arguments::{Matcher, Path};
 
-/// On which side of a doubt a rule stands.
+/// How a rule decides when a comparison is in doubt.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reading {
-    /// A rule that denies or asks: what cannot be compared matches.
+    /// A rule that denies or asks: a value that cannot be compared matches.
     Against,
-    /// A rule that allows: what cannot be compared does not match.
+    /// A rule that allows: a value that cannot be compared does not match.
     For,
 }
 
-/// A rule of any list.
+/// A rule of one of the lists.
 pub(crate) enum Rule {
     Name(NameGlob),
     Table(Box<Table>),
@@ -36,7 +36,7 @@ pub(crate) struct Table {
     message: Option<String>,
 }
 
-/// What rules compare. The broker is asked once for each name, however many rules there are.
+/// The values that rules compare. The broker is asked only once for each name, however many rules there are.
 pub(crate) struct Subject<'a> {
     call: &'a dyn Call,
     exposed: String,
@@ -47,7 +47,7 @@ pub(crate) struct Subject<'a> {
 }
 
 impl<'a> Subject<'a> {
-    /// Without arguments, as in the list phase, only the matchers over names are looked at.
+    /// Creates a subject. Without arguments, as in the list phase, only the matchers over names are evaluated.
     pub(crate) fn new(call: &'a dyn Call, arguments: Option<&'a Json<'a>>) -> Self {
         let exposed = call.exposed_name();
         Self { call, exposed, tool: OnceCell::new(), source: OnceCell::new(), method: OnceCell::new(), arguments }
@@ -74,12 +74,12 @@ impl Rule {
         }
     }
 
-    /// Whether it depends on more than which tool it is.
+    /// Reports whether the rule depends on more than the tool.
     pub(crate) fn needs_a_call(&self) -> bool {
         matches!(self, Self::Table(table) if table.method.is_some() || !table.arguments.is_empty())
     }
 
-    /// What the agent or the person reads.
+    /// Returns the message that the agent or the person reads.
     pub(crate) fn message(&self, done: &str) -> String {
         match self {
             Self::Table(table) if table.message.is_some() => table.message.clone().unwrap_or_default(),

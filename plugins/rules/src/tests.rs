@@ -12,7 +12,7 @@ fn check(settings: &str, call: &FakeCall) -> Verdict {
     rules(settings).check(call).unwrap()
 }
 
-/// One word for a verdict: `pass`, `ask`, or the code of a denial.
+/// Returns one word for a verdict: `pass`, `ask`, or the code of a denial.
 fn word(settings: &str, call: &FakeCall) -> String {
     match check(settings, call) {
         Verdict::Pass => "pass".into(),
@@ -25,7 +25,7 @@ fn write() -> FakeCall {
     FakeCall::new("files", "write_file")
 }
 
-/// What a deny rule over `path` or the like says of arguments: true if the call is denied.
+/// Reports whether a deny rule with these argument matchers denies a call with these arguments.
 fn denies(matchers: &str, arguments: &str) -> bool {
     let settings = format!(r#"{{"deny":[{{"source":"*","arguments":{matchers}}}]}}"#);
     word(&settings, &write().with_arguments(arguments)) == "rule"
@@ -84,7 +84,7 @@ fn a_source_cannot_name_its_tool_into_an_allow_rule() {
     let evil = FakeCall::new("evil", "files__read");
     assert_eq!(word(r#"{"allow":[{"tool":"files__read"}]}"#, &evil), "not-allowed");
     assert_eq!(word(r#"{"allow":[{"tool":"read","source":"files"}]}"#, &FakeCall::new("files", "read")), "pass");
-    // Against a call, either name counts, however the broker exposes it.
+    // In rules that deny or ask, either name counts, under whatever name the broker exposes the tool.
     let renamed = FakeCall::new("files", "delete_all").exposed_as("remove");
     assert_eq!(word(r#"{"deny":[{"tool":"delete_*"}]}"#, &renamed), "rule");
     assert_eq!(word(r#"{"deny":[{"tool":"rem*"}]}"#, &renamed), "rule");
@@ -128,7 +128,7 @@ fn another_spelling_of_the_same_argument_does_not_pass() {
 }
 
 #[test]
-fn an_allow_rule_takes_only_what_it_can_see_through() {
+fn an_allow_rule_matches_only_arguments_that_it_can_compare() {
     let srv = r#"{"path":"/srv/*"}"#;
     assert!(allows(srv, r#"{"path":"/srv/a"}"#) && allows(srv, r#"{"path":["/srv/a","/srv/b"]}"#));
     for not in [
@@ -148,7 +148,7 @@ fn an_allow_rule_takes_only_what_it_can_see_through() {
 }
 
 #[test]
-fn not_means_everything_else_also_nothing() {
+fn not_matches_every_other_value_and_a_missing_one() {
     let outside = r#"{"path":{"not":"/srv/*"}}"#;
     assert!(!denies(outside, r#"{"path":"/srv/a"}"#));
     for outside_srv in [
@@ -194,10 +194,10 @@ fn in_the_result_phase_the_call_is_judged_again() {
 fn a_wrong_setting_is_named() {
     for (settings, error) in [
         (r#"{"denny":[]}"#, "settings.denny: unknown field `denny`"),
-        (r#"{"deny":["a","files__{a,b}"]}"#, "settings.deny[1]: '{' has no place"),
+        (r#"{"deny":["a","files__{a,b}"]}"#, "settings.deny[1]: '{' is not allowed"),
         (r#"{"deny":[""]}"#, "settings.deny[0]: an empty glob"),
         (r#"{"ask":[{"tol":"x"}]}"#, "settings.ask[0].tol: unknown field `tol`"),
-        (r#"{"ask":[{"tool":"a b"}]}"#, "settings.ask[0].tool: ' ' has no place"),
+        (r#"{"ask":[{"tool":"a b"}]}"#, "settings.ask[0].tool: ' ' is not allowed"),
         (r#"{"ask":[{"message":"why"}]}"#, "settings.ask[0]: a table without a matcher"),
         (r#"{"allow":[7]}"#, "settings.allow[0]: invalid type: integer `7`, expected a glob or a table"),
         (r#"{"deny":[{"arguments":{"a..b":"x"}}]}"#, "settings.deny[0].arguments"),

@@ -1,12 +1,12 @@
-//! A policy that fails as it is told, for drills: what happens to your calls when a plugin breaks? (They are denied.)
+//! A policy that fails on purpose, for drills: what happens to your calls when a plugin breaks? (They are denied.)
 //!
 //! ```toml
-//! loop = ["calc__multiply"]   # globs over the exposed name: never answers
-//! trap = ["calc__divide"]     # crashes
-//! fail = ["*__delete_*"]      # answers with an error
+//! loop = ["calc__multiply"]   # globs over the exposed name; for these calls it never answers
+//! trap = ["calc__divide"]     # for these it crashes
+//! fail = ["*__delete_*"]      # for these it returns an error
 //! ```
 //!
-//! Calls that no glob names pass.
+//! Calls that no glob matches pass.
 
 use portcullis_plugin::{Call, NameGlob, Phase, Policy, Verdict, settings};
 use serde::Deserialize;
@@ -22,7 +22,7 @@ struct Saboteur {
     fail: Vec<NameGlob>,
 }
 
-/// How a call is to break the plugin.
+/// How a call makes the plugin fail.
 #[derive(Debug, PartialEq, Eq)]
 enum Sabotage {
     None,
@@ -35,7 +35,7 @@ impl Saboteur {
     fn plan(&self, tool: &str, phase: Phase) -> Sabotage {
         let named = |globs: &[NameGlob]| globs.iter().any(|glob| glob.matches(tool));
         match phase {
-            // A broken listing would hide the tool, and there would be nothing to call.
+            // A failure in the list phase would hide the tool, and there would be nothing to call.
             Phase::List => Sabotage::None,
             _ if named(&self.looping) => Sabotage::Loop,
             _ if named(&self.trap) => Sabotage::Trap,

@@ -31,7 +31,7 @@ pub trait Call {
     fn definition_digest(&self) -> String;
     /// Returns the source's hints about a tool, an MCP `ToolAnnotations` object as text. They are a claim, not a fact.
     fn annotations(&self) -> String;
-    /// Returns who calls.
+    /// Returns the principal that calls: the name of a token's holder, or of the local user.
     fn principal(&self) -> String;
     /// Returns the profile under which the caller is served.
     fn profile(&self) -> String;
@@ -60,8 +60,8 @@ pub enum Phase {
     Other,
 }
 
-/// How far a profile is trusted, from the least to the most. A level that this version does not know is read as the
-/// least.
+/// How far a profile is trusted, from the least to the most. A level that this version does not know
+/// is read as the least.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Trust {
     /// The profile sees no source at all.

@@ -250,8 +250,8 @@ impl Ask for FakeAsk {
 pub struct FakeVault(RefCell<Vec<(String, String, Vec<String>)>>);
 
 impl FakeVault {
-    /// Returns what the vault keeps: for each value its kind, the value, and the globs of the tools that may get it
-    /// back.
+    /// Returns what the vault keeps: for each value its kind, the value, and the globs of the tools
+    /// that may get it back.
     #[must_use]
     pub fn kept(&self) -> Vec<(String, String, Vec<String>)> {
         self.0.borrow().clone()

@@ -74,7 +74,7 @@ impl NameGlob {
             return Err("an empty glob matches nothing; `*` matches everything".into());
         }
         match glob.chars().find(odd) {
-            Some(c) => Err(format!("{c:?} has no place in the glob `{glob}`: only `*` and `?` are special")),
+            Some(c) => Err(format!("{c:?} is not allowed in the glob `{glob}`: only `*` and `?` are special")),
             None => Ok(Self(Glob::new(glob))),
         }
     }

@@ -329,8 +329,8 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// Returns how many leading bytes stand for themselves in a string. It works in blocks, which become vector
-/// instructions.
+/// Returns how many leading bytes stand for themselves in a string. It works in blocks, which become
+/// vector instructions.
 fn plain_run(bytes: &[u8]) -> usize {
     let plain = |b: &u8| *b >= b' ' && *b != b'"' && *b != b'\\';
     let (blocks, _) = bytes.as_chunks::<16>();

@@ -1,8 +1,8 @@
 //! Values that outlive the call. The broker keeps one store for each source and profile, which holds up to 64 MiB.
 //!
-//! A component that calls these functions imports `key-value` and needs `grant = ["key-value"]`. The store is available
-//! only while a call runs. Outside a component each thread has a store in memory, so that tests do not see each other's
-//! values.
+//! A component that calls these functions imports `key-value` and needs `grant = ["key-value"]`. The store is
+//! available only while a call runs. Outside a component each thread has a store in memory, so that tests do not see
+//! each other's values.
 
 /// One change of a [`write()`].
 #[derive(Debug, Clone, PartialEq, Eq)]

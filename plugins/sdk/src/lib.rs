@@ -65,8 +65,8 @@ pub use transform::HostVault;
 pub use transform::{Change, Transform, Vault};
 
 impl Denial {
-    /// Creates a denial. `code` is for machines: 1 to 64 lower-case letters, digits and dashes. `message` is for
-    /// people.
+    /// Creates a denial. `code` is for machines: 1 to 64 lower-case letters, digits and dashes.
+    /// `message` is for people.
     #[must_use]
     pub fn new(code: &str, message: impl Into<String>) -> Self {
         Self { code: code.to_string(), message: message.into() }

@@ -42,8 +42,8 @@ macro_rules! export_policy {
     };
 }
 
-/// The part that the export macros share. On targets other than WebAssembly it only checks that the trait is
-/// implemented.
+/// The part that the export macros share. On targets other than WebAssembly it only checks that the
+/// trait is implemented.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __component {

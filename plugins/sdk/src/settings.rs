@@ -36,7 +36,7 @@ pub(crate) fn read<T: DeserializeOwned>(root: &str, text: &str) -> Result<T, Str
     Ok(value)
 }
 
-/// Line and column refer to JSON that the host generated and that no user has seen.
+/// Removes line and column, which refer to JSON that the host generated and that no user has seen.
 fn without_position(message: &str) -> &str {
     message.rsplit_once(" at line ").map_or(message, |(what, _)| what)
 }
@@ -61,7 +61,7 @@ mod tests {
         let error = |text| parse::<Settings>(text).unwrap_err();
         assert_eq!(
             error(r#"{"only":["a","b c"]}"#),
-            "settings.only[1]: ' ' has no place in the glob `b c`: only `*` and `?` are special"
+            "settings.only[1]: ' ' is not allowed in the glob `b c`: only `*` and `?` are special"
         );
         assert!(error(r#"{"max-calls":300}"#).starts_with("settings.max-calls: invalid value: integer `300`"));
         assert_eq!(error(r#"{"onyl":[]}"#), "settings.onyl: unknown field `onyl`, expected `max-calls` or `only`");

@@ -9,8 +9,8 @@ pub trait Tools: Sized + 'static {
     /// What the source keeps for one agent's session; `()` for a source that keeps nothing.
     type Session: 'static;
 
-    /// Whether all calls of one agent's session must reach the same [`Tools::Session`]. If false, each call gets a
-    /// fresh one.
+    /// Whether all calls of one agent's session must reach the same [`Tools::Session`]. If false, each
+    /// call gets a fresh one.
     const KEEPS_STATE: bool;
 
     /// Reads the source's `settings` table, which is given as JSON.
@@ -40,8 +40,8 @@ pub trait Resources: Tools {
     /// Says why the resources cannot be listed.
     fn list(&self) -> Result<String, String>;
 
-    /// Returns the contents of a resource, a JSON array of MCP `ResourceContents` objects, or `None` if there is no
-    /// such resource.
+    /// Returns the contents of a resource, a JSON array of MCP `ResourceContents` objects, or `None` if there
+    /// is no such resource.
     ///
     /// # Errors
     /// Says why the resource cannot be read.
@@ -68,9 +68,9 @@ pub enum Effect {
     Overwrites,
 }
 
-/// Returns an MCP `Tool` object for a tool that takes these arguments and no others. `properties` is an object with the
-/// JSON Schema of each argument. The hints state the given effect, and that the tool is idempotent and reaches no open
-/// world.
+/// Returns an MCP `Tool` object for a tool that takes these arguments and no others. `properties` is an object
+/// with the JSON Schema of each argument. The hints state the given effect, and that the tool is idempotent and
+/// reaches no open world.
 #[must_use]
 pub fn tool(name: &str, description: &str, properties: Value, required: &[&str], effect: Effect) -> Value {
     json!({
