@@ -1,4 +1,4 @@
-//! The catalog: all that the sources offer, under the names that agents see.
+//! The catalog: all items that the sources offer, under the names that agents see.
 
 mod collect;
 mod filter;
@@ -17,39 +17,40 @@ pub use naming::{MAX_EXPOSED_BYTES, MAX_URI_BYTES, NamingError};
 pub(crate) use naming::{ResolvedUri, exposed_uri, resolve_uri};
 pub use search::{Index, Wanted};
 
-/// All items of one kind, of a set of sources.
+/// All items of one kind that a set of sources offers.
 #[derive(Debug, Clone, Default)]
 pub struct Catalog {
     items: Vec<Arc<Item>>,
     by_exposed: HashMap<Arc<str>, usize>,
 }
 
-/// Why a set of items is no catalog.
+/// The reason why a set of items cannot form a catalog.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CatalogError {
-    /// Over [`MAX_TOOLS_PER_SOURCE`](crate::limits::MAX_TOOLS_PER_SOURCE) or [`MAX_ITEMS_PER_SOURCE`](crate::limits::MAX_ITEMS_PER_SOURCE).
+    /// A source offers more than [`MAX_TOOLS_PER_SOURCE`](crate::limits::MAX_TOOLS_PER_SOURCE) or
+    /// [`MAX_ITEMS_PER_SOURCE`](crate::limits::MAX_ITEMS_PER_SOURCE).
     #[error("source `{source_name}` {what}")]
     Limit {
         /// The source.
         source_name: SourceName,
-        /// Which limit.
+        /// The number that was offered, and the limit that it exceeds.
         what: String,
     },
-    /// The same name twice.
+    /// Two sources expose the same name.
     #[error(
         "{} `{exposed}` is offered by source `{first}` and by source `{second}`; give one of them another `names` \
          (`\"source\"`, or `{{ prefix = \"…\" }}`)",
         label(*kind)
     )]
     Collision {
-        /// Of which kind.
+        /// The kind of the items.
         kind: ItemKind,
         /// The exposed name.
         exposed: String,
-        /// Who had it.
+        /// The source that offered the name first.
         first: SourceName,
-        /// Who wants it too.
+        /// The source that also offers the name.
         second: SourceName,
     },
 }
@@ -75,10 +76,11 @@ fn plural(kind: ItemKind) -> &'static str {
 }
 
 impl Catalog {
-    /// Merges what several sources offer, in the order given. Of members of a group that offer the same, the first counts.
+    /// Merges the items of several sources, in the order given. If members of a group offer the same name, the first
+    /// counts.
     ///
     /// # Errors
-    /// [`CatalogError::Collision`] if two sources expose the same name otherwise.
+    /// [`CatalogError::Collision`] if two sources that are not members of one group expose the same name.
     pub fn merge(sources: impl IntoIterator<Item = Vec<Arc<Item>>>) -> Result<Self, CatalogError> {
         let mut catalog = Self::default();
         for item in sources.into_iter().flatten() {
@@ -95,13 +97,13 @@ impl Catalog {
         Ok(catalog)
     }
 
-    /// The items, in the order of the sources' names and then the source's own.
+    /// Returns the items, in the order in which the sources were merged, and for each source in its own order.
     #[must_use]
     pub fn items(&self) -> &[Arc<Item>] {
         &self.items
     }
 
-    /// The item of this exposed name.
+    /// Returns the item with this exposed name.
     #[must_use]
     pub fn get(&self, exposed: &str) -> Option<&Arc<Item>> {
         self.items.get(*self.by_exposed.get(exposed)?)

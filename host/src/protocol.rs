@@ -1,8 +1,8 @@
-//! The Model Context Protocol as it is written: messages and their JSON, revisions and eras, methods, `_meta` keys, error codes and
-//! HTTP headers.
+//! The Model Context Protocol as it is written: messages and their JSON, revisions and eras, methods, `_meta` keys,
+//! error codes and HTTP headers.
 //!
-//! Everything that the specification names stands here and nowhere else, so that a new revision is an edit of one folder. What a
-//! message means to the broker is decided elsewhere.
+//! Every name that the specification defines is written here and nowhere else, so that a new revision is an edit of one
+//! folder. What a message means to the broker is decided elsewhere.
 
 mod canonical;
 mod error;

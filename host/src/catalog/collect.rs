@@ -1,4 +1,5 @@
-//! What one source offers of one kind: named, digested, and without what cannot be offered.
+//! Collects the items of one kind that one source offers: names and digests them, and leaves out what cannot be
+//! offered.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -13,26 +14,26 @@ use crate::limits::{MAX_DEFINITION_BYTES, MAX_ITEMS_PER_SOURCE, MAX_TOOLS_PER_SO
 use crate::metrics::Tally;
 use crate::protocol::{CanonicalError, Json};
 
-/// Characters of a bad name that are repeated. A name may hold anything.
+/// The number of characters of a bad name that a remark repeats. A name may be of any length and hold anything.
 const MAX_SHOWN: usize = 128;
 
-/// The items that one source offers of one kind, and what there is to say of the others.
+/// The items of one kind that one source offers, and remarks on those that are not offered as they are.
 #[derive(Debug, Clone, Default)]
 pub struct Collected {
     /// The items, in the source's own order.
     pub items: Vec<Arc<Item>>,
-    /// What is offered otherwise than its source says, or not at all.
+    /// Remarks on definitions that are offered under another name, or not at all.
     pub remarks: Vec<Remark>,
 }
 
-/// What the broker made of one definition that it could not offer as it is.
+/// A note on one definition that the broker could not offer as it is: what it did instead, and why.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Remark {
-    /// The source's own name for it, cut to 128 characters. Escape it before showing it.
+    /// The source's own name for the item, cut to 128 characters. Escape it before showing it.
     pub name: String,
-    /// The name under which it is offered instead, or `None` if it is left out.
+    /// The name under which the item is offered instead, or `None` if it is left out.
     pub exposed: Option<String>,
-    /// Why.
+    /// The reason.
     pub why: String,
 }
 
@@ -46,7 +47,7 @@ impl fmt::Display for Remark {
     }
 }
 
-/// Why one definition is left out. The other items of its source are offered all the same.
+/// The reason why one definition is left out. The other items of its source are still offered.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 enum Flaw {
     #[error("it has no {}", .0.key())]
@@ -57,7 +58,7 @@ enum Flaw {
     TooLarge(usize),
     #[error("its definition is ambiguous: {0}")]
     Ambiguous(#[from] CanonicalError),
-    #[error("the source offers another one of this name before it")]
+    #[error("the source already offers another one with this name")]
     Twice,
 }
 
@@ -69,8 +70,8 @@ struct Candidate<'a> {
     digest: Digest,
 }
 
-/// Names and digests what one source offers of one kind. A definition that cannot be offered is left out alone, and a name that
-/// is not safe for every client is exposed under an escaped one; each is said in a [`Remark`].
+/// Names and digests the items of one kind that one source offers. Only the definitions that cannot be offered are left
+/// out, and a name that is not safe for every client is exposed in an escaped form; a [`Remark`] reports each case.
 ///
 /// # Errors
 /// [`CatalogError::Limit`] if the source offers more than [`MAX_TOOLS_PER_SOURCE`] or [`MAX_ITEMS_PER_SOURCE`].
@@ -96,7 +97,8 @@ pub fn items_of(kind: ItemKind, config: &SourceConfig, definitions: &[Json]) -> 
     let group = config.group.as_ref().filter(|_| kind == ItemKind::Tool).map(|member| &member.group);
     let mut taken = HashSet::new();
     for Candidate { name, exposed, definition, digest } in candidates {
-        // Several names can become one when they are made safe. Who has that name exactly keeps it, whatever the order.
+        // Several names can become equal when they are made safe. The item that has exactly that name keeps it, in any
+        // order.
         let shared = !exposed.is_exact() && wanted.get(&exposed.name).is_some_and(|count| *count > 1);
         let odd = exposed.is_escaped();
         let exposed: Arc<str> = if shared { exposed.apart() } else { exposed.name }.into();
@@ -141,7 +143,7 @@ fn candidate<'a>(
     if size > MAX_DEFINITION_BYTES {
         return Err(Flaw::TooLarge(size));
     }
-    // Members of a group offer their tools under its name; all else is what each has for itself.
+    // Members of a group offer their tools under the group's name, and all other items under their own.
     let group = config.group.as_ref().filter(|_| kind == ItemKind::Tool).map(|member| &member.group);
     let (offerer, names) = group.map_or((&config.name, &config.names), |group| (group, &Naming::Source));
     let exposed = expose(kind, offerer, names, name)?;

@@ -1,4 +1,4 @@
-//! Who may see and call what: trust levels, allow and deny lists.
+//! Filters what a profile may see and call: trust levels, allow lists and deny lists.
 
 use globset::{Glob, GlobBuilder, GlobSet, GlobSetBuilder};
 
@@ -6,7 +6,7 @@ use crate::call::Trust;
 use crate::config::{ProfileConfig, SourceConfig};
 use crate::item::Item;
 
-/// A glob that is none.
+/// A glob that cannot be parsed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("glob {glob:?}: {reason}")]
 pub struct FilterError {
@@ -16,7 +16,7 @@ pub struct FilterError {
     pub reason: String,
 }
 
-/// What one profile may use of one source. Compiled once; asked for the listing *and* for every call.
+/// The rules for what one profile may use of one source. Compiled once, and applied to the listing *and* to every call.
 #[derive(Debug, Clone)]
 pub struct Filter {
     trust: Trust,
@@ -31,7 +31,7 @@ impl Filter {
     /// Compiles the lists of a profile and a source.
     ///
     /// # Errors
-    /// A glob that is none.
+    /// [`FilterError`] if a glob cannot be parsed.
     pub fn new(profile: &ProfileConfig, source: &SourceConfig) -> Result<Self, FilterError> {
         Ok(Self {
             trust: profile.trust,
@@ -43,14 +43,14 @@ impl Filter {
         })
     }
 
-    /// Whether the profile may use the source at all.
+    /// Reports whether the profile may use the source at all.
     #[must_use]
     pub fn admits_source(&self) -> bool {
         self.trust != Trust::Sandbox && self.source_named
     }
 
-    /// Whether the tool may be shown and called. A deny wins over every allow. The lists of a source match a tool's own
-    /// name too, since that is what its documentation says; those of a profile match the exposed name.
+    /// Reports whether the tool may be shown and called. A deny wins over every allow. The lists of a source also match
+    /// a tool's own name, because its documentation uses that name; the lists of a profile match only the exposed name.
     #[must_use]
     pub fn admits(&self, tool: &Item) -> bool {
         let at_source = |set: &GlobSet| set.is_match(&*tool.exposed) || set.is_match(&*tool.name);

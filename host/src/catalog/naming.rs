@@ -1,5 +1,5 @@
-//! What the agent sees an item called. Names of tools and prompts are found again in the catalog; URIs lead back by
-//! themselves, so that a resource which no list names can be read too.
+//! The exposed names of items. The catalog maps names of tools and prompts back to their source; an exposed URI itself
+//! names its source, so that a resource that is in no list can be read too.
 
 use std::fmt::Write as _;
 
@@ -9,36 +9,37 @@ use crate::item::ItemKind;
 use crate::name::{SEPARATOR, SourceName};
 use crate::visible::is_hidden;
 
-/// The longest exposed name, in characters: the shortest limit among widely used clients and model interfaces.
+/// The longest exposed name of a tool, in ASCII characters: the shortest limit among widely used clients and model
+/// interfaces.
 pub const MAX_EXPOSED_BYTES: usize = 64;
 
-/// The longest name a source may give a tool or a prompt, in characters (MCP, "Tool Names").
+/// The longest name that a source may give a tool or a prompt, in characters (MCP, "Tool Names").
 const MAX_TOOL_CHARS: usize = 128;
 
-/// The longest URI of a resource or template, in bytes: what web servers and proxies commonly take.
+/// The longest URI of a resource or template, in bytes: the length that web servers and proxies commonly accept.
 pub const MAX_URI_BYTES: usize = 8 * 1024;
 
-/// What exposed URIs begin with: `portcullis://SOURCE/` and the source's own URI, whole.
+/// The beginning of exposed URIs, which are `portcullis://SOURCE/` followed by the whole URI of the source.
 const URI_PREFIX: &str = "portcullis://";
 
-/// Hexadecimal digits of the name's digest that a shortened name ends with: 32 bits keep 1,000 tools of one source apart,
-/// and a collision is refused, never confused.
+/// The number of hexadecimal digits of the name's digest that a shortened name ends with: 32 bits keep 1,000 tools of
+/// one source apart, and of two tools whose names still collide only the first is offered.
 const SHORT_DIGITS: usize = 8;
 
-/// Why a name cannot be exposed.
+/// The reason why a name cannot be exposed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NamingError {
-    /// Empty, or over the protocol's 128 characters.
+    /// The name of a tool is empty, or longer than the protocol's 128 characters.
     #[error("a tool name must have 1 to {MAX_TOOL_CHARS} characters, and this one has {0}")]
     Length(usize),
-    /// Holds a character that cannot be seen, or that acts on its neighbours.
+    /// The name of a tool holds a character that is invisible, or that changes how its neighbours are displayed.
     #[error("its name holds the invisible character U+{0:04X}")]
     Hidden(u32),
-    /// Of a prompt: empty, too long, or with characters that cannot be seen.
+    /// The name of a prompt is empty, too long, or holds invisible characters.
     #[error("a prompt name must have 1 to {MAX_TOOL_CHARS} visible characters")]
     Prompt,
-    /// Of a resource: empty, too long, or with characters that cannot be seen.
+    /// The URI of a resource or template is empty, too long, or holds invisible characters.
     #[error("a URI must have 1 to {MAX_URI_BYTES} visible characters")]
     Uri,
 }
@@ -56,23 +57,23 @@ impl Exposed {
         Self { full: name.clone(), name }
     }
 
-    /// Whether nothing had to be replaced.
+    /// Reports whether nothing had to be replaced.
     pub(super) fn is_exact(&self) -> bool {
         self.name == self.full
     }
 
-    /// Whether characters were escaped that no client takes in a name.
+    /// Reports whether characters other than separators were escaped.
     pub(super) fn is_escaped(&self) -> bool {
         !self.is_exact() && !self.full.chars().all(|c| is_safe(c) || matches!(c, '.' | '/'))
     }
 
-    /// Another safe form of the same name, which no other name has.
+    /// Returns another safe form of the name, which ends with digits of its digest and so differs from all others.
     pub(super) fn apart(&self) -> String {
         shortened(&self.name, &self.full)
     }
 }
 
-/// The exposed name of an item.
+/// Returns the exposed name of an item.
 pub(super) fn expose(kind: ItemKind, source: &SourceName, naming: &Naming, name: &str) -> Result<Exposed, NamingError> {
     match kind {
         ItemKind::Tool => expose_tool(source, naming, name),
@@ -87,27 +88,28 @@ pub(super) fn expose(kind: ItemKind, source: &SourceName, naming: &Naming, name:
     }
 }
 
-/// The exposed form of a URI or URI template.
+/// Returns the exposed form of a URI or URI template.
 pub(crate) fn exposed_uri(source: &SourceName, naming: &Naming, uri: &str) -> String {
     if *naming == Naming::Plain { uri.to_owned() } else { format!("{URI_PREFIX}{source}/{uri}") }
 }
 
-/// Where an exposed URI leads.
+/// The source and the URI that an exposed URI stands for.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum ResolvedUri<'a> {
-    /// To this source, which knows it by this URI.
+    /// The name of a source, and the URI by which that source knows the resource.
     Source(&'a str, &'a str),
-    /// To a source that keeps its names as they are, if to any.
+    /// A URI without the name of a source. It belongs to a source whose names are exposed unchanged, if to any.
     Plain(&'a str),
 }
 
-/// Takes an exposed URI apart.
+/// Splits an exposed URI into the name of the source and the source's own URI.
 pub(crate) fn resolve_uri(exposed: &str) -> ResolvedUri<'_> {
     let parts = exposed.strip_prefix(URI_PREFIX).and_then(|rest| rest.split_once('/'));
     parts.map_or(ResolvedUri::Plain(exposed), |(source, uri)| ResolvedUri::Source(source, uri))
 }
 
-/// People pick prompts by name, in whatever language; clients show them and parse nothing.
+/// Returns the exposed name of a prompt. It is not escaped: people pick prompts by name, in any language, and clients
+/// show the names without parsing them.
 fn expose_prompt(source: &SourceName, naming: &Naming, prompt: &str) -> Result<Exposed, NamingError> {
     if prompt.is_empty() || prompt.chars().count() > MAX_TOOL_CHARS || prompt.contains(is_hidden) {
         return Err(NamingError::Prompt);
@@ -124,9 +126,9 @@ fn full_name(source: &SourceName, naming: &Naming, name: &str) -> String {
     }
 }
 
-/// The exposed name of a tool. Every result matches `^[a-zA-Z0-9_-]{1,64}$`; with [`Naming::Plain`] it may be as long as the
-/// source's own, and have `.` and `/` in it. A look-alike is written out (`r_u435_ad` for a Cyrillic `е`), so that it
-/// imitates nobody.
+/// Returns the exposed name of a tool. It matches `^[a-zA-Z0-9_-]{1,64}$`; with [`Naming::Plain`] it may be as long as
+/// the source's own name and may hold `.` and `/`. A look-alike is written as its code point (`r_u435_ad` for a
+/// Cyrillic `е`), so that it cannot imitate another name.
 fn expose_tool(source: &SourceName, naming: &Naming, tool: &str) -> Result<Exposed, NamingError> {
     let count = tool.chars().count();
     if !(1..=MAX_TOOL_CHARS).contains(&count) {
@@ -141,8 +143,8 @@ fn expose_tool(source: &SourceName, naming: &Naming, tool: &str) -> Result<Expos
     Ok(Exposed { name: if fits { safe } else { shortened(&safe, &full) }, full })
 }
 
-/// A name in safe characters alone: separators become `_`, unless they are kept, and any other character `_u`, its code point
-/// and `_`.
+/// Returns a name in safe characters only: separators become `_` unless they are kept, and every other character
+/// becomes `_u`, its code point in hexadecimal, and `_`.
 fn escaped(name: &str, keep_separators: bool) -> String {
     let mut safe = String::with_capacity(name.len());
     for c in name.chars() {
@@ -161,7 +163,7 @@ fn is_safe(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '_' | '-')
 }
 
-/// The beginning of a safe name and digits of the whole one.
+/// Returns the beginning of a safe name, followed by digits of the digest of the full name.
 fn shortened(safe: &str, full: &str) -> String {
     let digest = Digest::of(full.as_bytes()).to_string();
     let digits: String = digest.chars().skip("sha256:".len()).take(SHORT_DIGITS).collect();

@@ -9,53 +9,55 @@ use crate::item::Item;
 use crate::protocol::Json;
 use crate::sync::Mutex;
 
-/// Words of a query that count. A model asks in a sentence; a longer text is not a question.
+/// The number of words of a query that count. A model asks in a sentence; a longer text is not a question.
 const MAX_WORDS: usize = 32;
 
-/// From this length on, in bytes, a word also finds what begins with it. Shorter beginnings find everything.
+/// The length in bytes from which a word also finds words that begin with it. Shorter prefixes would match nearly
+/// everything.
 const MIN_PREFIX: usize = 3;
 
-/// Words of a question that say nothing of what is wanted.
+/// Words of a query that say nothing about the tool and are ignored.
 const FILLERS: [&str; 32] = [
     "a", "an", "and", "any", "are", "as", "at", "be", "by", "can", "do", "for", "from", "how", "i", "in", "is", "it",
     "me", "my", "of", "on", "or", "please", "that", "the", "this", "to", "what", "which", "with", "you",
 ];
 
-/// How deep the schema of arguments is read.
+/// The depth to which the schema of the arguments is read.
 const MAX_DEPTH: usize = 6;
 
-/// Stems of English words, of text without case and accents. A column per part of a definition, weighed by how much it says.
+/// The full-text table: text without case and accents, reduced to stems of English words. Each part of a definition has
+/// a column, weighted by how much it says about the tool.
 const SCHEMA: &str = "
     CREATE VIRTUAL TABLE tools USING fts5 (
         name, title, description, arguments, source, content = '', columnsize = 1, prefix = '3 4', tokenize = 'porter unicode61'
     );
     INSERT INTO tools (tools, rank) VALUES ('rank', 'bm25(8.0, 6.0, 3.0, 1.0, 2.0)');";
 
-/// Which tools are wanted. A field that is None excludes none.
+/// A search for tools. A field that is `None` excludes no tool.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Wanted {
-    /// What they do, in any words; the first 32 count. A tool that has one of them is found, one that has more of them, or
-    /// rarer ones, is found first.
+    /// What the tools do, in any words; the first 32 count. A tool that has one of the words is found; tools that have
+    /// more of them, or rarer ones, come first.
     pub query: Option<String>,
-    /// The name of their source, or of their group.
+    /// The name of the tools' source or group.
     pub source: Option<String>,
-    /// A tag of their source.
+    /// A tag of the tools' source.
     pub tag: Option<String>,
 }
 
-/// Tools that can be searched.
+/// A full-text index of tools.
 #[derive(Debug)]
 pub struct Index {
     items: Vec<Arc<Item>>,
-    /// Of one thread at a time, as SQLite has it. The row of an item is its place.
+    /// The SQLite connection, which one thread may use at a time. The row id of an item is its position in `items`.
     text: Mutex<Connection>,
 }
 
 impl Index {
-    /// Reads the definitions. For 10,000 tools that takes a fraction of a second, and blocks.
+    /// Builds the index from the definitions of tools. Blocks; 10,000 tools take a fraction of a second.
     ///
     /// # Errors
-    /// SQLite's own, for which there is no cause but memory.
+    /// An error of SQLite, which only a lack of memory can cause.
     pub fn of(mut items: Vec<Arc<Item>>) -> rusqlite::Result<Self> {
         items.sort_by(|a, b| a.exposed.cmp(&b.exposed));
         let mut text = Connection::open_in_memory()?;
@@ -86,10 +88,10 @@ impl Index {
         Ok(Self { items, text: Mutex::new(text) })
     }
 
-    /// The tools that are wanted, best first; where no words were given, by name. Blocks, for milliseconds.
+    /// Returns the tools that match, best first, or ordered by name if there is no query. Blocks for milliseconds.
     ///
     /// # Errors
-    /// SQLite's own, for which there is no cause but memory.
+    /// An error of SQLite, which only a lack of memory can cause.
     pub fn find(&self, wanted: &Wanted) -> rusqlite::Result<Vec<Arc<Item>>> {
         let of_source =
             |item: &Arc<Item>| wanted.source.as_ref().is_none_or(|source| item.offered_by().as_str() == source);
@@ -107,7 +109,8 @@ impl Index {
     }
 }
 
-/// Any of the words, in the syntax of FTS5, which the words themselves cannot be. None if there is no word that says anything.
+/// Returns an FTS5 expression that matches any of the words, which are quoted so that they cannot be syntax themselves.
+/// Returns `None` if every word is ignored.
 fn match_expression(query: &str) -> Option<String> {
     let query = spaced(query);
     let words = query.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
@@ -116,7 +119,8 @@ fn match_expression(query: &str) -> Option<String> {
     Some(terms.collect::<Vec<_>>().join(" OR ")).filter(|terms| !terms.is_empty())
 }
 
-/// The words of `camelCase` apart, beside the text as it is: both `pullRequest` and `pull request` find it.
+/// Returns the text with the words of `camelCase` separated, followed by the text as it is, so that both `pullRequest`
+/// and `pull request` find it.
 fn spaced(text: &str) -> String {
     let mut apart = String::with_capacity(text.len() + 8);
     let mut before = ' ';
@@ -130,7 +134,7 @@ fn spaced(text: &str) -> String {
     if apart.len() == text.len() { apart } else { format!("{apart} {text}") }
 }
 
-/// The names and descriptions of properties, and the values of enumerations.
+/// Collects the names and descriptions of properties, and the values of enumerations.
 fn words_of_schema(schema: &serde_json::Value, depth: usize, words: &mut BTreeSet<String>) {
     use serde_json::Value;
     if depth > MAX_DEPTH {

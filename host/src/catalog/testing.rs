@@ -1,9 +1,9 @@
-//! What tests share: a source.
+//! A source configuration that several tests share.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use crate::config::{CellConfig, Endpoint, Naming, PluginRef, SourceConfig};
 
-/// A source of that name.
+/// Returns the configuration of a source with that name.
 pub(crate) fn source(name: &str, names: Naming) -> SourceConfig {
     SourceConfig {
         name: name.parse().unwrap(),

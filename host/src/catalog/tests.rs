@@ -43,7 +43,7 @@ fn names_follow_the_configured_style() {
 }
 
 #[test]
-fn a_tool_whose_name_is_invisible_empty_or_too_long_is_left_out_alone() {
+fn only_the_tool_whose_name_is_invisible_empty_or_too_long_is_left_out() {
     for bad in ["read\u{200b}file", "\u{1b}[31mread", "", &"x".repeat(129), "\u{202e}daer"] {
         let collected = items_of(ItemKind::Tool, &source("a", Naming::Plain), &[tool(bad), tool("good")]).unwrap();
         let names: Vec<_> = collected.items.iter().map(|item| &*item.name).collect();
@@ -57,7 +57,7 @@ fn a_tool_whose_name_is_invisible_empty_or_too_long_is_left_out_alone() {
 }
 
 #[test]
-fn an_odd_name_is_exposed_under_an_escaped_one_that_leads_to_it() {
+fn a_name_with_unsafe_characters_is_exposed_in_an_escaped_form() {
     for naming in [Naming::Source, Naming::Mcp, Naming::Plain, Naming::Prefix("p_".into())] {
         for odd in ["read file", "ns:read", "\u{67e5}\u{8be2}", "r\u{435}ad", "caf\u{e9}", &"\u{67e5}".repeat(128)] {
             let collected = items_of(ItemKind::Tool, &source("a", naming.clone()), &[tool(odd), tool("read")]).unwrap();
@@ -74,7 +74,7 @@ fn an_odd_name_is_exposed_under_an_escaped_one_that_leads_to_it() {
 }
 
 #[test]
-fn names_that_become_the_same_are_kept_apart_whatever_their_order() {
+fn names_that_become_equal_are_exposed_under_distinct_names_in_any_order() {
     let exposed = |names: [&str; 3]| {
         let tools = names.map(tool);
         let items = items_of(ItemKind::Tool, &source("a", Naming::Source), &tools).unwrap().items;
@@ -84,12 +84,12 @@ fn names_that_become_the_same_are_kept_apart_whatever_their_order() {
     };
     let names = exposed(["x.y", "x_y", "x/y"]);
     assert_eq!(names, exposed(["x_y", "x/y", "x.y"]));
-    assert_eq!(names[2], ("x_y".to_owned(), "a__x_y".to_owned()), "who has the name exactly keeps it");
+    assert_eq!(names[2], ("x_y".to_owned(), "a__x_y".to_owned()), "the tool that has exactly that name keeps it");
     assert!(names[..2].iter().all(|(_, exposed)| exposed.starts_with("a__x_y-")), "{names:?}");
 }
 
 #[test]
-fn the_same_name_twice_counts_once_within_a_source_and_is_refused_across_sources() {
+fn a_duplicate_name_counts_once_within_a_source_and_is_refused_across_sources() {
     let other = Json::of(&serde_json::json!({ "name": "x", "inputSchema": {} }));
     let twice = items_of(ItemKind::Tool, &source("a", Naming::Source), &[tool("x"), other, tool("y")]).unwrap();
     assert_eq!(twice.items.iter().map(|item| &*item.name).collect::<Vec<_>>(), ["x", "y"]);
@@ -101,7 +101,7 @@ fn the_same_name_twice_counts_once_within_a_source_and_is_refused_across_sources
 }
 
 #[test]
-fn an_ambiguous_or_huge_definition_is_left_out_alone() {
+fn only_the_ambiguous_or_huge_definition_is_left_out() {
     let twin = Json::parse(r#"{"name":"x","description":"a","description":"b"}"#).unwrap();
     let huge = Json::of(&serde_json::json!({ "name": "huge", "description": "x".repeat(MAX_DEFINITION_BYTES) }));
     let collected = items_of(ItemKind::Tool, &source("a", Naming::Source), &[twin, huge, tool("good")]).unwrap();
@@ -119,7 +119,7 @@ fn the_exposed_definition_changes_the_name_and_nothing_else() {
 }
 
 #[test]
-fn trust_and_lists_narrow_what_is_seen() {
+fn trust_levels_and_allow_and_deny_lists_restrict_the_tools() {
     let mut config = source("a", Naming::Source);
     let tool = one(&config, "move_file");
     let admits = |profile: &ProfileConfig, config: &SourceConfig| Filter::new(profile, config).unwrap().admits(&tool);
@@ -160,7 +160,7 @@ proptest! {
 }
 
 #[test]
-fn prompts_and_uris_are_exposed_so_that_they_lead_back() {
+fn exposed_prompts_and_uris_lead_back_to_their_source() {
     let config = source("my_docs", Naming::Source);
     let prompt = Json::parse(r#"{"name":"Résumé d'un texte","arguments":[ ]}"#).unwrap();
     let prompt = items_of(ItemKind::Prompt, &config, &[prompt]).unwrap().items.remove(0);

@@ -1,4 +1,4 @@
-//! The canonical form of JSON, in which definitions and arguments are digested and compared.
+//! The canonical form of JSON. Definitions and arguments are digested and compared in this form.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -10,34 +10,34 @@ use serde_json::value::RawValue;
 use super::json::{Json, Members};
 use super::message::MAX_NESTING;
 
-/// What a record's facts take, usually.
+/// The initial capacity in bytes: the facts of a ledger record usually fit.
 const VALUE_BYTES: usize = 1536;
 
-/// Why a JSON value has no canonical form.
+/// The reason why a JSON value has no canonical form.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CanonicalError {
     /// An object holds the same key twice: readers disagree about which one counts.
-    #[error("key {0:?} stands twice in one object")]
+    #[error("key {0:?} appears twice in one object")]
     DuplicateKey(String),
-    /// A string with an unpaired surrogate, or nested beyond the parser's limit.
+    /// A string holds an unpaired surrogate, or the value is nested beyond the parser's limit.
     #[error("not canonical JSON: {0}")]
     Json(String),
 }
 
-/// The canonical form: RFC 8785 (no white space, keys sorted by UTF-16 code units, minimal escapes), with two repairs.
-/// Duplicate keys are refused; and numbers keep their exact spelling, because RFC 8785 rounds integers beyond 2^53, so that
-/// two different arguments could share a grant.
+/// Returns the canonical form: RFC 8785 (no white space, keys sorted by UTF-16 code units, minimal escapes), with two
+/// changes. Duplicate keys are refused; and numbers keep their exact spelling, because RFC 8785 rounds integers beyond
+/// 2^53, and two different arguments could then share a grant.
 ///
 /// # Errors
-/// [`CanonicalError`] where no unambiguous form exists.
+/// [`CanonicalError`] if no unambiguous form exists.
 pub fn canonical(json: &Json) -> Result<String, CanonicalError> {
     let mut out = Vec::with_capacity(json.as_bytes().len());
     write_canonical(json.as_str(), &mut out)?;
     finish(out)
 }
 
-/// The canonical form of a value that was never text, so that no key can stand in it twice.
+/// Returns the canonical form of a value that was never text and therefore cannot hold a key twice.
 ///
 /// # Errors
 /// [`CanonicalError::Json`] if it is nested deeper than [`MAX_NESTING`].
@@ -110,9 +110,9 @@ fn write_all<T>(
     Ok(())
 }
 
-/// RFC 8785 orders keys by their UTF-16 code units.
+/// Compares keys by their UTF-16 code units, as RFC 8785 orders them.
 fn by_utf16(a: &str, b: &str) -> Ordering {
-    // For ASCII, which keys are, that is the order of the bytes.
+    // For ASCII, which nearly all keys are, that is the order of the bytes.
     if a.is_ascii() && b.is_ascii() { a.cmp(b) } else { a.encode_utf16().cmp(b.encode_utf16()) }
 }
 
@@ -127,7 +127,8 @@ fn read<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, CanonicalError> {
     serde_json::from_str(text).map_err(|error| CanonicalError::Json(error.to_string()))
 }
 
-// serde_json escapes exactly as RFC 8785 section 3.2.2.2 asks: short forms, \u00xx for other controls, nothing else.
+// serde_json escapes exactly as RFC 8785 section 3.2.2.2 requires: short forms, \u00xx for other controls, nothing
+// else.
 fn write_scalar(scalar: &(impl Serialize + ?Sized), out: &mut Vec<u8>) -> Result<(), CanonicalError> {
     serde_json::to_writer(out, scalar).map_err(|error| CanonicalError::Json(error.to_string()))
 }
@@ -143,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_sort_by_utf16_and_space_goes() {
+    fn keys_are_sorted_by_utf16_and_white_space_is_removed() {
         // U+1F600 is a surrogate pair (D83D…) and sorts before U+FB33, unlike by code point. From RFC 8785, 3.2.3.
         let sorted = form("{ \"\u{fb33}\":1, \"\u{1f600}\" : [ 1 , {} ], \"a\\u0062\":null}").unwrap();
         assert_eq!(sorted, "{\"ab\":null,\"\u{1f600}\":[1,{}],\"\u{fb33}\":1}");

@@ -1,16 +1,16 @@
-//! The errors of JSON-RPC and of the protocol.
+//! Errors of JSON-RPC and of the Model Context Protocol.
 
 use super::json::Json;
 
-/// A JSON-RPC error that the broker itself gives.
+/// A JSON-RPC error that the broker itself answers with.
 #[derive(Clone, Debug, PartialEq, serde::Serialize, thiserror::Error)]
 #[error("{message}")]
 pub struct RpcError {
-    /// JSON-RPC or MCP error code.
+    /// The JSON-RPC or MCP error code.
     pub code: i64,
-    /// For people: what happened and what to do.
+    /// The message for people: what happened and what to do.
     pub message: String,
-    /// For programs.
+    /// The details for programs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data: Option<serde_json::Value>,
 }
@@ -18,13 +18,13 @@ pub struct RpcError {
 impl RpcError {
     /// The text is not JSON.
     pub const PARSE: i64 = -32700;
-    /// JSON, but no valid message, or not one that may come now.
+    /// The text is JSON but not a valid message, or the message is not allowed at this point.
     pub const INVALID_REQUEST: i64 = -32600;
-    /// Nobody here knows the method.
+    /// The method is not known here.
     pub const METHOD_NOT_FOUND: i64 = -32601;
-    /// The parameters do not fit; also an unknown tool.
+    /// The parameters are invalid, or the tool is unknown.
     pub const INVALID_PARAMS: i64 = -32602;
-    /// Something of ours, or the source, failed.
+    /// The broker or the source failed.
     pub const INTERNAL: i64 = -32603;
     /// A header and the body disagree (2026-07-28, streamable HTTP).
     pub const HEADER_MISMATCH: i64 = -32020;
@@ -32,22 +32,23 @@ impl RpcError {
     pub const MISSING_CAPABILITY: i64 = -32021;
     /// The protocol version is not served; `data` lists those that are (2026-07-28).
     pub const UNSUPPORTED_VERSION: i64 = -32022;
-    /// There is no such resource (before 2026-07-28, which has [`RpcError::INVALID_PARAMS`]).
+    /// The resource does not exist (before 2026-07-28, which uses [`RpcError::INVALID_PARAMS`]).
     pub const RESOURCE_NOT_FOUND: i64 = -32002;
     /// A person has to open the pages in `data` first (2025-11-25).
     pub const URL_ELICITATION_REQUIRED: i64 = -32042;
-    /// The gate refused the call. `data.code` says why. In the range that JSON-RPC leaves to implementations.
+    /// The gate refused the call; `data.code` says why. The code is in the range that JSON-RPC leaves to
+    /// implementations.
     pub const DENIED: i64 = -32010;
     /// A person has not answered yet; the same call may be sent again. `data.ask` names the question.
     pub const PENDING: i64 = -32011;
 
-    /// An error without data.
+    /// Creates an error without data.
     #[must_use]
     pub fn new(code: i64, message: impl Into<String>) -> Self {
         Self { code, message: message.into(), data: None }
     }
 
-    /// The error of an answer. What is no error object is the message of one.
+    /// Reads the error of a response. A value that is not an error object becomes the message.
     #[must_use]
     pub fn of(error: &Json) -> Self {
         let code = error.get("code").and_then(|code| code.read().ok());

@@ -1,4 +1,4 @@
-//! The HTTP headers of the protocol, in lower case as HTTP/2 and the `http` crate write them.
+//! Names of the HTTP headers of the protocol, in lower case as HTTP/2 and the `http` crate write them.
 //!
 //! Specification: MCP 2026-07-28 and 2025-11-25, "Transports: Streamable HTTP".
 
@@ -14,5 +14,5 @@ pub(crate) const PROTOCOL_VERSION: &str = "mcp-protocol-version";
 /// The header that repeats the method of a message (2026-07-28).
 pub(crate) const METHOD: &str = "mcp-method";
 
-/// The header that repeats what a message is about (2026-07-28).
+/// The header that repeats the name or URI of what a request is about (2026-07-28).
 pub(crate) const NAME: &str = "mcp-name";

@@ -16,10 +16,10 @@ use super::message::{MAX_NESTING, MessageError};
 pub struct Json(Bytes);
 
 impl Json {
-    /// Takes text that holds exactly one JSON value within [`MAX_NESTING`].
+    /// Parses text that holds exactly one JSON value, nested no deeper than [`MAX_NESTING`].
     ///
     /// # Errors
-    /// [`MessageError`] if it is not UTF-8, not JSON, or nested too deep.
+    /// [`MessageError`] if the text is not UTF-8, not JSON, or nested too deep.
     pub fn parse(text: impl Into<Bytes>) -> Result<Self, MessageError> {
         let text = text.into();
         check_nesting(&text)?;
@@ -27,46 +27,46 @@ impl Json {
         Ok(slice(&text, raw))
     }
 
-    /// Serialises a value. Every type of this crate that is passed here serialises without error; one that does not
-    /// becomes `null`.
+    /// Serialises a value. Every type of this crate that is passed here serialises without error; a value that fails to
+    /// serialise becomes `null`.
     #[must_use]
     pub fn of(value: &impl serde::Serialize) -> Self {
         serde_json::to_vec(value).map_or_else(|_| Self::null(), |text| Self(Bytes::from(text)))
     }
 
-    /// The value `null`.
+    /// Returns the value `null`.
     #[must_use]
     pub const fn null() -> Self {
         Self(Bytes::from_static(b"null"))
     }
 
-    /// The value `{}`.
+    /// Returns the value `{}`.
     #[must_use]
     pub const fn empty_object() -> Self {
         Self(Bytes::from_static(b"{}"))
     }
 
-    /// The text.
+    /// Returns the JSON text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         // Constructors accept only UTF-8; checking again costs less than the line of `unsafe` it saves.
         std::str::from_utf8(&self.0).unwrap_or("null")
     }
 
-    /// The text's bytes.
+    /// Returns the bytes of the JSON text.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// The text's buffer.
+    /// Returns the buffer that holds the JSON text.
     pub(super) fn into_bytes(self) -> Bytes {
         self.0
     }
 
-    /// As a [`serde_json::Value`], faithfully or not at all: a text that says more than a `Value` can hold (`1e999`, digits
-    /// beyond a float's, a key twice) becomes a string that holds it. Whatever shows payload to people goes through here,
-    /// so that what they read is what the source will read.
+    /// Converts to a [`serde_json::Value`], faithfully or not at all: text that a `Value` cannot represent (`1e999`,
+    /// more digits than a float holds, a duplicate key) becomes a string that holds the text. All code that shows
+    /// payloads to people uses this function, so that they read what the source will read.
     #[must_use]
     pub fn to_value(&self) -> serde_json::Value {
         let parsed = self.read::<serde_json::Value>().ok();
@@ -77,33 +77,33 @@ impl Json {
     /// Parses into a typed value that may borrow from the text.
     ///
     /// # Errors
-    /// The parser's own error, with line and column within this value.
+    /// The parser's error, with line and column within this value.
     pub fn read<'a, T: Deserialize<'a>>(&'a self) -> Result<T, serde_json::Error> {
         serde_json::from_slice(&self.0)
     }
 
-    /// The member `key` of an object, without parsing the others deep. None for other values and missing keys; the last
-    /// of several members of that name.
+    /// Returns the member `key` of an object without parsing the values of the others, or `None` if the key is missing
+    /// or this is not an object. Of several members with that name, the last counts.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<Self> {
         self.member(key).map(|raw| slice(&self.0, raw))
     }
 
-    /// Like [`Json::get`], for a member that is a string.
+    /// Returns the member `key` of an object if it is a string; otherwise like [`Json::get`].
     #[must_use]
     pub fn get_str(&self, key: &str) -> Option<String> {
         serde_json::from_str(self.member(key)?.get()).ok()
     }
 
-    /// The items of an array. None for other values.
+    /// Returns the items of an array, or `None` for other values.
     #[must_use]
     pub fn items(&self) -> Option<Vec<Self>> {
         let items: Vec<&RawValue> = self.read().ok()?;
         Some(items.into_iter().map(|raw| slice(&self.0, raw)).collect())
     }
 
-    /// This text with some of its parts replaced, each of which [`Json::get`] or [`Json::items`] gave; everything else keeps
-    /// its bytes. One copy, however many parts.
+    /// Returns a copy in which some parts are replaced; everything else keeps its bytes. Each part must be a value that
+    /// [`Json::get`] or [`Json::items`] returned for this text. The text is copied once, however many parts there are.
     #[must_use]
     pub(crate) fn with_parts(&self, parts: &[(Self, Self)]) -> Self {
         let mut edits: Vec<_> =
@@ -112,29 +112,29 @@ impl Json {
         self.splice(&edits)
     }
 
-    /// The members of an object, in order. None for other values.
+    /// Returns the members of an object in order, or `None` for other values.
     #[must_use]
     pub fn members(&self) -> Option<Vec<(String, Self)>> {
         let members = self.read::<Members<'_>>().ok()?.0;
         Some(members.into_iter().map(|(key, raw)| (key.into_owned(), slice(&self.0, raw))).collect())
     }
 
-    /// Like [`Json::get`] for several keys in one pass.
+    /// Returns several members of an object in one pass; each as [`Json::get`] would.
     #[must_use]
     pub fn get_all<const N: usize>(&self, keys: [&str; N]) -> [Option<Self>; N] {
         let members = self.read::<Members<'_>>().map(|members| members.0).unwrap_or_default();
         keys.map(|key| last(&members, key).map(|raw| slice(&self.0, raw)))
     }
 
-    /// This text with the member `key` of the object replaced; everything else keeps its bytes. The member is added at
-    /// the end if there was none. None if this is not an object.
+    /// Returns this object with the member `key` replaced, or added at the end if it was missing; everything else keeps
+    /// its bytes. Returns `None` if this is not an object.
     #[must_use]
     pub fn with(&self, key: &str, value: &Self) -> Option<Self> {
         self.edited(&[(key, Some(value))])
     }
 
-    /// This object with some members replaced, added at the end, or (where no value is given) left out; everything else
-    /// keeps its bytes. None if this is not an object.
+    /// Returns this object with some members replaced, added at the end, or (for an edit without a value) removed;
+    /// everything else keeps its bytes. Returns `None` if this is not an object.
     #[must_use]
     pub fn edited(&self, edits: &[(&str, Option<&Self>)]) -> Option<Self> {
         let members = self.read::<Members<'_>>().ok()?.0;
@@ -154,7 +154,7 @@ impl Json {
             }
         }
         if !added.is_empty() {
-            // Before the brace, and before the space that may stand there.
+            // Insert before the closing brace and any white space in front of it.
             let end = self.as_str().trim_end().strip_suffix('}')?.trim_end().len();
             added.push('}');
             replaced.push((end..self.0.len(), &added));
@@ -166,7 +166,8 @@ impl Json {
         Some(self.splice(&replaced))
     }
 
-    /// This object without the member `key`; everything else keeps its bytes.
+    /// Returns this object without the member `key`; the other values keep their bytes. Returns any other value
+    /// unchanged.
     #[must_use]
     pub fn without(&self, key: &str) -> Self {
         let Ok(members) = self.read::<Members<'_>>() else { return self.clone() };
@@ -184,11 +185,11 @@ impl Json {
         Self(Bytes::from(text))
     }
 
-    /// The text with every newline outside strings turned into a space, as line framing needs it. Shares the buffer when
-    /// there is none.
+    /// Returns the text with every line break replaced by a space, as line framing requires. The copy shares the buffer
+    /// if there is no line break.
     #[must_use]
     pub fn on_one_line(&self) -> Self {
-        // JSON strings hold no raw newline, so each one found stands between tokens.
+        // JSON strings cannot hold a raw line break, so each one found is between tokens.
         if memchr::memchr2(b'\n', b'\r', &self.0).is_none() {
             return self.clone();
         }
@@ -215,7 +216,7 @@ impl Json {
 }
 
 impl fmt::Debug for Json {
-    // Payloads must not reach logs by way of `{:?}`.
+    // Payloads must not reach logs through `{:?}`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Json({} bytes)", self.0.len())
     }
@@ -260,7 +261,7 @@ pub(super) fn slice(text: &Bytes, raw: &RawValue) -> Json {
     Json(text.slice_ref(raw.get().as_bytes()))
 }
 
-/// The last of the members of that name, which is the one that most parsers take.
+/// Returns the last member with that name, which is the one that most parsers use.
 fn last<'a>(members: &[(Cow<'a, str>, &'a RawValue)], key: &str) -> Option<&'a RawValue> {
     members.iter().rev().find(|(name, _)| name == key).map(|(_, raw)| *raw)
 }
@@ -270,7 +271,8 @@ fn range_of(text: &[u8], part: &str) -> Range<usize> {
     start..start + part.len()
 }
 
-/// Counts brackets outside strings. One pass over the bytes, no recursion: this stands before every parser.
+/// Checks the nesting by counting brackets outside strings: one pass over the bytes and no recursion, as it runs before
+/// every parser.
 pub(super) fn check_nesting(text: &[u8]) -> Result<(), MessageError> {
     let mut depth = 0usize;
     let mut rest = text;
@@ -291,7 +293,7 @@ pub(super) fn check_nesting(text: &[u8]) -> Result<(), MessageError> {
     Ok(())
 }
 
-/// What follows the string whose opening quote was just read.
+/// Returns the text after the string whose opening quote was just read.
 fn after_string(mut rest: &[u8]) -> &[u8] {
     while let Some(at) = memchr::memchr2(b'"', b'\\', rest) {
         let escaped = rest.get(at) == Some(&b'\\');

@@ -1,8 +1,8 @@
-//! Raw JSON-RPC envelopes: the only place that knows their bytes.
+//! JSON-RPC messages: how their envelope is read from bytes and written to bytes.
 //!
-//! A broker must pass on what it does not understand. So a message is parsed only as deep as the broker has to look (id,
-//! method, and slices of the rest), and everything else stays the bytes that were received: unknown fields, key order,
-//! number spelling. Rewriting one value splices the text around it.
+//! A broker must pass on what it does not understand. A message is therefore parsed only as deep as the broker has to
+//! look (id, method, and slices of the rest); everything else stays the bytes that were received: unknown fields, key
+//! order, number spelling. Rewriting one value splices the text around it.
 //!
 //! Specification: MCP 2025-11-25 and 2026-07-28, "Base protocol"; JSON-RPC 2.0.
 
@@ -13,20 +13,21 @@ use serde_json::value::RawValue;
 use super::json::{Json, check_nesting, slice};
 use super::{Method, RpcError};
 
-/// The largest message that is read, in bytes, unless the configuration says otherwise. Tool results carry images and files;
-/// beyond this a line is an attack or an accident, and the call that it answers fails with the size named. Whoever reads
-/// bytes keeps the limit, before there is a message to parse.
+/// The largest message that is read, in bytes, unless the configuration says otherwise. Tool results carry images and
+/// files; a larger message is an attack or an accident, and the call that it answers fails with an error that names the
+/// size. The code that reads bytes from a connection enforces the limit, before there is a message to parse.
 pub const MAX_MESSAGE_BYTES: usize = 64 * 1024 * 1024;
 
-/// The deepest nesting of arrays and objects. Deep JSON exhausts the stack of whoever parses it next; real messages stay
-/// below 30.
+/// The deepest nesting of arrays and objects. Deep JSON exhausts the stack of the next program that parses it; real
+/// messages stay below 30.
 pub const MAX_NESTING: usize = 128;
 
-/// From how many bytes on a payload is not copied to be passed on. Below it one write is cheaper than three.
+/// The size in bytes from which a payload is passed on without being copied. Below it, one write is cheaper than three.
 const LARGE_BYTES: usize = 64 * 1024;
 
-/// Makes room in a buffer for `more` bytes of a message of at most `limit`. A large buffer gets room for all that may come:
-/// memory that is not written to is not taken, and growing step by step would hold the old and the new at once.
+/// Reserves space in a buffer for `more` bytes of a message of at most `limit` bytes. A large buffer is grown to the
+/// limit at once: memory that is never written to is not resident, and growing in steps would hold the old and the new
+/// buffer together.
 pub(crate) fn make_room(buffer: &mut Vec<u8>, more: usize, limit: usize) {
     let needed = buffer.len().saturating_add(more);
     if needed > buffer.capacity() && needed > LARGE_BUFFER_BYTES {
@@ -34,40 +35,40 @@ pub(crate) fn make_room(buffer: &mut Vec<u8>, more: usize, limit: usize) {
     }
 }
 
-/// From how many bytes on a buffer is large: allocators give it pages of its own.
+/// The size in bytes from which a buffer is large: allocators give it pages of its own.
 const LARGE_BUFFER_BYTES: usize = 1024 * 1024;
 
-/// The longest request id, in bytes of JSON text. Ids are echoed and kept while a call is open.
+/// The longest request id, in bytes of JSON text. An id is echoed, and kept while its call is in flight.
 pub const MAX_ID_BYTES: usize = 1024;
 
-/// A request id, as the JSON text of a string or a number: `1`, `"1"` and `1.0` are three ids, and each comes back as it
-/// was sent.
+/// A request id, as the JSON text of a string or a number: `1`, `"1"` and `1.0` are three ids, and each comes back as
+/// it was sent.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Id(Box<str>);
 
 impl Id {
-    /// A numeric id of our own.
+    /// Creates a numeric id, for a request of the broker's own.
     #[must_use]
     pub fn number(n: u64) -> Self {
         Self(n.to_string().into())
     }
 
-    /// The JSON text.
+    /// Returns the JSON text of the id.
     #[must_use]
     pub fn as_json(&self) -> &str {
         &self.0
     }
 
-    /// The number, if it is a plain unsigned integer, as ours are.
+    /// Returns the number if the id is a plain unsigned integer, as the broker's own ids are.
     #[must_use]
     pub fn as_number(&self) -> Option<u64> {
         self.0.parse().ok()
     }
 
-    /// Takes the JSON text of an id.
+    /// Parses the JSON text of an id.
     ///
     /// # Errors
-    /// [`MessageError::BadId`] for anything but a string or a number, or one longer than [`MAX_ID_BYTES`].
+    /// [`MessageError::BadId`] if it is neither a string nor a number, or longer than [`MAX_ID_BYTES`].
     pub fn from_json(text: &str) -> Result<Self, MessageError> {
         let first = text.as_bytes().first().copied().unwrap_or(b' ');
         let scalar = first == b'"' || first == b'-' || first.is_ascii_digit();
@@ -75,36 +76,36 @@ impl Id {
     }
 }
 
-/// What somebody wants done.
+/// A JSON-RPC request: a message that expects a response.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// Chosen by the sender, echoed in the response.
+    /// The id, chosen by the sender and echoed in the response.
     pub id: Id,
-    /// What is asked for.
+    /// The method that is requested.
     pub method: Method,
-    /// An object, or positional; absent where the sender left it out.
+    /// The parameters, an object or an array, or `None` if the sender left them out.
     pub params: Option<Json>,
 }
 
-/// A request that wants no answer.
+/// A JSON-RPC notification: a message that expects no response.
 #[derive(Clone, Debug)]
 pub struct Notification {
-    /// What is told.
+    /// The method that names the notification.
     pub method: Method,
-    /// An object, or positional; absent where the sender left it out.
+    /// The parameters, an object or an array, or `None` if the sender left them out.
     pub params: Option<Json>,
 }
 
-/// The answer to a request.
+/// A JSON-RPC response to a request.
 #[derive(Clone, Debug)]
 pub struct Response {
-    /// Whose answer it is. None where the peer could not read the id of what it refuses.
+    /// The id of the request, or `None` if the peer could not read the id of a message that it refuses.
     pub id: Option<Id>,
     /// The result, or the error object as it was received.
     pub answer: Answer,
 }
 
-/// The part of a response that says how it went.
+/// The outcome that a response carries: a result or an error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// `result`
@@ -116,16 +117,16 @@ pub enum Answer {
 /// One JSON-RPC message.
 #[derive(Clone, Debug)]
 pub enum Message {
-    /// Has an id and a method.
+    /// A message with an id and a method.
     Request(Request),
-    /// Has a method and no id.
+    /// A message with a method and no id.
     Notification(Notification),
-    /// Has a result or an error.
+    /// A message with a result or an error.
     Response(Response),
 }
 
 impl Message {
-    /// Parses one message. The parts share the buffer.
+    /// Parses one message. Its parts share the buffer.
     ///
     /// # Errors
     /// See [`MessageError`]; every case has a JSON-RPC code ([`MessageError::code`]).
@@ -152,7 +153,7 @@ impl Message {
         match (wire.method, wire.result, wire.error) {
             (Some(method), None, None) => {
                 let method = Method::from(&*method);
-                // A null id is neither a request that can be answered nor a notification.
+                // With a null id the message is neither a request that can be answered nor a notification.
                 match (id, wire.id) {
                     (Some(id), _) => Ok(Self::Request(Request { id, method, params })),
                     (None, None) => Ok(Self::Notification(Notification { method, params })),
@@ -170,7 +171,7 @@ impl Message {
         }
     }
 
-    /// The message as one line of JSON, without the line feed.
+    /// Returns the message as one line of JSON, without the line feed.
     #[must_use]
     pub fn to_line(&self) -> Bytes {
         let (mut line, payload) = self.open(64 + self.payload_len());
@@ -179,8 +180,8 @@ impl Message {
         Bytes::from(line)
     }
 
-    /// The line in pieces. A large payload is a piece of its own and shares the buffer in which it was received, so that
-    /// passing it on needs no second one.
+    /// Returns the line of [`to_line`](Self::to_line) in pieces. A large payload is a piece of its own that shares the
+    /// buffer in which it was received, so that passing it on needs no second buffer.
     #[must_use]
     pub fn to_chunks(&self) -> Vec<Bytes> {
         if self.payload_len() < LARGE_BYTES {
@@ -191,7 +192,7 @@ impl Message {
         [Some(Bytes::from(head)), payload, Some(Bytes::from_static(b"}"))].into_iter().flatten().collect()
     }
 
-    /// The line up to its payload, with room for so many bytes, and the payload on one line.
+    /// Returns the line up to its payload, in a buffer with a capacity of `room` bytes, and the payload on one line.
     fn open(&self, room: usize) -> (Vec<u8>, Option<Json>) {
         let mut head = Vec::with_capacity(room);
         head.extend_from_slice(br#"{"jsonrpc":"2.0""#);
@@ -219,7 +220,7 @@ impl Message {
         (head, payload.map(Json::on_one_line))
     }
 
-    /// How many bytes the payload has, as it was received.
+    /// Returns the size in bytes of the method and the payload, as they were received.
     pub(crate) fn payload_len(&self) -> usize {
         match self {
             Self::Request(Request { method, params, .. }) | Self::Notification(Notification { method, params }) => {
@@ -233,56 +234,56 @@ impl Message {
 }
 
 impl Response {
-    /// A response that carries a result.
+    /// Creates a response that carries a result.
     #[must_use]
     pub fn result(id: Id, result: Json) -> Self {
         Self { id: Some(id), answer: Answer::Result(result) }
     }
 
-    /// A response that carries an error of ours.
+    /// Creates a response that carries an error of the broker.
     #[must_use]
     pub fn error(id: Option<Id>, error: &RpcError) -> Self {
         Self { id, answer: Answer::Error(Json::of(error)) }
     }
 }
 
-/// Why bytes are no message.
+/// The reason why bytes are not a valid message.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MessageError {
-    /// Larger than whoever reads messages here takes.
+    /// The message is larger than the limit of its connection.
     #[error("message of {size} bytes is larger than the limit of {limit} bytes")]
     TooLarge {
-        /// Its size in bytes, as far as it was read.
+        /// The size in bytes, as far as the message was read.
         size: usize,
-        /// [`MAX_MESSAGE_BYTES`], or what the configuration says.
+        /// The limit in bytes: [`MAX_MESSAGE_BYTES`], or the configured value.
         limit: usize,
     },
-    /// Nested deeper than [`MAX_NESTING`].
+    /// The message is nested deeper than [`MAX_NESTING`].
     #[error("message is nested deeper than the limit of {MAX_NESTING} levels")]
     TooDeep,
-    /// Not JSON, or a member twice.
+    /// The text is not JSON, or a member of the envelope appears twice.
     #[error("not valid JSON: {0}")]
     Json(String),
-    /// A JSON array: batches left the protocol in 2025-06-18.
+    /// The message is a JSON array: batches left the protocol in 2025-06-18.
     #[error("a batch (JSON array) is not a message; send each message by itself")]
     Batch,
     /// `jsonrpc` is not `"2.0"`.
     #[error("`jsonrpc` must be \"2.0\"")]
     Version,
-    /// An id that is no string or number, is too long, or is missing where it must be.
+    /// The id is neither a string nor a number, is too long, or is missing where it is required.
     #[error("`id` must be a string or a number of at most {MAX_ID_BYTES} bytes")]
     BadId,
     /// `params` is neither an object nor an array.
     #[error("`params` must be an object or an array")]
     BadParams,
-    /// No method, result or error, or more than one of them.
+    /// The message has no method, result or error, or more than one of them.
     #[error("a message has exactly one of `method`, `result` and `error`")]
     NeitherNorBoth,
 }
 
 impl MessageError {
-    /// The JSON-RPC code to answer with.
+    /// Returns the JSON-RPC code to answer with.
     #[must_use]
     pub fn code(&self) -> i64 {
         match self {

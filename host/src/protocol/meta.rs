@@ -15,7 +15,7 @@ pub(crate) const CLIENT_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapa
 /// The server that gives a result (2026-07-28).
 pub(crate) const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
 
-/// The least severe log messages that a request asks for (2026-07-28).
+/// The lowest severity of log messages that a request asks for (2026-07-28).
 pub(crate) const LOG_LEVEL: &str = "io.modelcontextprotocol/logLevel";
 
 /// The subscription that a notification belongs to (2026-07-28).
@@ -24,7 +24,7 @@ pub(crate) const SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId
 /// The task that a message belongs to (2025-11-25, "Tasks").
 pub(crate) const RELATED_TASK: &str = "io.modelcontextprotocol/related-task";
 
-/// The member of [`RELATED_TASK`]'s value.
+/// The member of [`RELATED_TASK`]'s value that names the task.
 pub(crate) const TASK_ID: &str = "taskId";
 
 /// The extension by which a modern server and client declare tasks.

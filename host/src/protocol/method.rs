@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 macro_rules! methods {
     ($($name:ident = $text:literal,)*) => {
-        /// The method of a request or of a notification. Each method of the protocol is a variant, named as the method is written.
+        /// The method of a request or of a notification. Each method of the protocol is a variant, named as the method
+        /// is written.
         #[derive(Clone, PartialEq, Eq, Hash)]
         #[non_exhaustive]
         pub enum Method {
@@ -83,7 +84,7 @@ methods! {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct UnknownMethod(Arc<str>);
 
-/// What the methods of the protocol itself begin with, where they are notifications after `notifications/`.
+/// The first parts of the protocol's own method names; in notifications they follow `notifications/`.
 const RESERVED_PREFIXES: [&str; 17] = [
     "cancelled",
     "completion",
@@ -105,9 +106,10 @@ const RESERVED_PREFIXES: [&str; 17] = [
 ];
 
 impl Method {
-    /// Whether the method is one of the protocol's, has a name that the protocol reserves, or could be taken for one that
-    /// does. A source may be lenient: `Tools/call`, `tools//call`, `./tools/call` and `tools/call ` are what they look like, and
-    /// so is a name with characters that cannot be told apart or that somebody decodes.
+    /// Reports whether the method is one of the protocol's, has a name that the protocol reserves, or could be mistaken
+    /// for such a name. A source may be lenient, so `Tools/call`, `tools//call`, `./tools/call` and `tools/call ` count
+    /// as what they look like. So does a name that holds anything but visible ASCII, which may imitate another, or `%`
+    /// or `\`, which a source may decode.
     pub(crate) fn is_reserved(&self) -> bool {
         let Self::Unknown(UnknownMethod(text)) = self else { return true };
         if !text.bytes().all(|byte| byte.is_ascii_graphic() && !matches!(byte, b'%' | b'\\')) {
@@ -120,24 +122,25 @@ impl Method {
             || RESERVED_PREFIXES.iter().any(|own| own.eq_ignore_ascii_case(first))
     }
 
-    /// Whether the method gives a source something to do. Answers, subscriptions and requests about a task do not.
+    /// Reports whether the method makes a source work. Requests about a task, a subscription or the log level do not.
     pub(crate) fn is_work(&self) -> bool {
         let first = self.split('/').next().unwrap_or_default();
         !matches!(first, "tasks" | "subscriptions" | "logging") && !self.ends_with("subscribe")
     }
 
-    /// Whether a source may answer this method with a request for input, with which the caller then sends it again (2026-07-28,
-    /// "Multi Round-Trip Requests").
+    /// Reports whether a source may answer this method with a request for input; the caller then sends the request
+    /// again with that input (2026-07-28, "Multi Round-Trip Requests").
     pub(crate) fn may_be_retried(&self) -> bool {
         matches!(self, Self::ToolsCall | Self::PromptsGet | Self::ResourcesRead)
     }
 
-    /// Whether the parameters hold the caller's arguments in a member `arguments`.
+    /// Reports whether the parameters hold the caller's arguments in a member `arguments`.
     pub(crate) fn has_arguments(&self) -> bool {
         matches!(self, Self::ToolsCall | Self::PromptsGet)
     }
 
-    /// Returns the member of the parameters that the header `Mcp-Name` repeats (2026-07-28, "Standard Request Headers").
+    /// Returns the member of the parameters that the header `Mcp-Name` repeats (2026-07-28, "Standard Request
+    /// Headers").
     pub(crate) fn named_by(&self) -> Option<&'static str> {
         match self {
             Self::ToolsCall | Self::PromptsGet => Some("name"),
@@ -147,7 +150,7 @@ impl Method {
         }
     }
 
-    /// Whether a result of this method says how long it may be kept (2026-07-28, "Caching").
+    /// Reports whether a result of this method says how long it may be cached (2026-07-28, "Caching").
     pub(crate) fn is_cacheable(&self) -> bool {
         matches!(
             self,
@@ -160,7 +163,7 @@ impl Method {
         )
     }
 
-    /// Whether the stateless revision (2026-07-28) has removed the method.
+    /// Reports whether the stateless revision (2026-07-28) has removed the method.
     pub(crate) fn is_removed_from_modern(&self) -> bool {
         matches!(
             self,
@@ -174,13 +177,13 @@ impl Method {
         )
     }
 
-    /// Whether only the stateless revision (2026-07-28) has the method.
+    /// Reports whether only the stateless revision (2026-07-28) has the method.
     pub(crate) fn is_modern_only(&self) -> bool {
         matches!(self, Self::ServerDiscover | Self::SubscriptionsListen)
     }
 
-    /// Returns the members that `params` of the method have in any revision, where the caller's arguments are in a member
-    /// `arguments`. Any other member would reach the source unseen.
+    /// Returns all members that `params` may have in any revision, for a method that has the caller's arguments in a
+    /// member `arguments`. Any other member would reach the source without having passed the gate.
     pub(crate) fn known_members(&self) -> Option<&'static [&'static str]> {
         match self {
             Self::ToolsCall => Some(&["name", "arguments", "_meta", "task", "requestState", "inputResponses"]),
@@ -189,7 +192,8 @@ impl Method {
         }
     }
 
-    /// Returns the members of `params` that are the protocol's and no arguments, where there is no member `arguments`.
+    /// Returns the members of `params` that are the protocol's own, for a method without a member `arguments`. All
+    /// other members count as arguments.
     pub(crate) fn protocol_members(&self) -> &'static [&'static str] {
         match self {
             Self::ResourcesRead => &["_meta", "uri", "requestState", "inputResponses"],
@@ -261,7 +265,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_method_reads_back_as_it_is_written_and_the_protocols_own_are_reserved() {
+    fn every_method_of_the_protocol_round_trips_and_is_reserved() {
         for method in ALL {
             assert_eq!(Method::from(method.as_str()), *method);
             assert!(method.is_reserved(), "{method}");
@@ -272,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_could_be_taken_for_the_protocols_is_reserved() {
+    fn a_name_that_could_be_mistaken_for_a_method_of_the_protocol_is_reserved() {
         for own in [
             "Tools/Call",
             " tools /call",

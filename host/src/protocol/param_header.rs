@@ -1,5 +1,5 @@
-//! `Mcp-Param-*`: arguments that a tool's schema asks to be repeated in headers (`x-mcp-header`), so that what lies between
-//! may route on them; and how a value stands in a header.
+//! `Mcp-Param-*` headers: the arguments that a tool's schema asks to be repeated in headers (`x-mcp-header`), so that
+//! intermediaries can route on them, and the encoding of a value in a header.
 //!
 //! Specification: MCP 2026-07-28, "Custom Headers from Tool Parameters".
 
@@ -9,26 +9,27 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::Value;
 
-/// The annotation in a schema.
+/// The annotation in a schema that asks for a header.
 pub(crate) const ANNOTATION: &str = "x-mcp-header";
 
-/// Integers that every reader of JSON can tell apart.
+/// The integers that every JSON parser represents exactly.
 const SAFE: std::ops::RangeInclusive<i64> = -(1 << 53) + 1..=(1 << 53) - 1;
 
-/// Parts of a schema that hold values, and no schemas.
+/// The keywords of a schema whose values are plain values and not schemas.
 const VALUES: [&str; 4] = ["default", "examples", "const", "enum"];
 
 /// An argument that is repeated in a header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Repeated {
-    /// The header's name, in lower case.
+    /// The name of the header, in lower case.
     pub(crate) header: String,
     /// The names of the properties that lead to the argument.
     path: Vec<String>,
 }
 
 impl Repeated {
-    /// The argument as it stands in the header, before it is encoded. None if it is not there.
+    /// Returns the text of the argument before it is encoded for the header, or `None` if there is no such argument or
+    /// its type cannot be repeated.
     pub(crate) fn value(&self, arguments: &Value) -> Option<String> {
         let value = self.path.iter().try_fold(arguments, |value, name| value.get(name))?;
         match value {
@@ -40,10 +41,10 @@ impl Repeated {
     }
 }
 
-/// The arguments that a tool's input schema wants repeated.
+/// Returns the arguments that a tool's input schema asks to be repeated in headers.
 ///
 /// # Errors
-/// What the protocol forbids; such a tool is no tool over HTTP.
+/// A text that says which rule of the protocol the schema breaks; such a tool cannot be offered over HTTP.
 pub(crate) fn repeated(schema: &Value) -> Result<Vec<Repeated>, String> {
     let mut found = Vec::new();
     if schema.get(ANNOTATION).is_some() {
@@ -52,7 +53,7 @@ pub(crate) fn repeated(schema: &Value) -> Result<Vec<Repeated>, String> {
     walk(schema, &mut Vec::new(), &mut found)?;
     let mut seen = HashSet::new();
     match found.iter().find(|repeated| !seen.insert(&repeated.header)) {
-        Some(twice) => Err(format!("header `{}` is wanted twice", twice.header)),
+        Some(twice) => Err(format!("header `{}` is requested by two parameters", twice.header)),
         None => Ok(found),
     }
 }
@@ -94,15 +95,15 @@ fn annotates(value: &Value) -> bool {
 fn header_of(name: &Value, property: &Value) -> Result<String, String> {
     let token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
     let name = name.as_str().filter(|name| !name.is_empty() && name.bytes().all(token));
-    let name = name.ok_or_else(|| format!("`{ANNOTATION}` must be a name that may stand in a header"))?;
+    let name = name.ok_or_else(|| format!("`{ANNOTATION}` must be a valid header name"))?;
     match property.get("type").and_then(Value::as_str) {
         Some("string" | "integer" | "boolean") => Ok(format!("mcp-param-{}", name.to_ascii_lowercase())),
-        _ => Err(format!("`{ANNOTATION}` {name:?} stands at a parameter that is no string, integer or boolean")),
+        _ => Err(format!("`{ANNOTATION}` {name:?} is on a parameter that is not a string, integer or boolean")),
     }
 }
 
-/// The value as it may stand in a header: itself, or `=?base64?…?=` if it has other characters than visible ASCII, space
-/// at an end, or looks encoded already.
+/// Encodes a value for a header: as it is, or as `=?base64?…?=` if it holds characters other than visible ASCII and
+/// space, begins or ends with a space, or looks encoded already.
 pub(crate) fn encode(value: &str) -> String {
     let plain = value.bytes().all(|byte| (0x20..=0x7e).contains(&byte)) && value.trim() == value;
     if plain && !(value.starts_with("=?base64?") && value.ends_with("?=")) {
@@ -112,7 +113,7 @@ pub(crate) fn encode(value: &str) -> String {
     }
 }
 
-/// The value that a header carries. None if it is wrapped and the wrapping holds no text.
+/// Decodes the value of a header. Returns `None` if it is marked as base64 and does not decode to UTF-8 text.
 pub(crate) fn decode(value: &str) -> Option<String> {
     match value.strip_prefix("=?base64?").and_then(|value| value.strip_suffix("?=")) {
         Some(wrapped) => String::from_utf8(BASE64.decode(wrapped).ok()?).ok(),
@@ -144,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_protocol_forbids_is_an_error() {
+    fn an_annotation_that_the_protocol_forbids_is_an_error() {
         for property in [
             json!({ "type": "string", "x-mcp-header": "" }),
             json!({ "type": "string", "x-mcp-header": "a b" }),
@@ -164,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn values_read_back() {
+    fn an_encoded_value_decodes_to_itself() {
         for value in ["us-west1", "größe", " a", "a\r\nX-Evil: 1", "=?base64?YQ==?=", ""] {
             assert_eq!(decode(&encode(value)).as_deref(), Some(value));
             assert!(encode(value).bytes().all(|b| (0x20..=0x7e).contains(&b)));

@@ -46,7 +46,7 @@ fn check_and_the_log_say_which_tools_are_offered_otherwise() {
     for said in [
         r#""ns:echo" is offered as `odd__ns_u3a_echo`"#,
         r#""e\u{200b}cho" is left out: its name holds the invisible character U+200B"#,
-        r#""echo" is left out: the source offers another one of this name before it"#,
+        r#""echo" is left out: the source already offers another one with this name"#,
     ] {
         assert!(ran.out.contains(said), "{said}: {}", ran.out);
     }

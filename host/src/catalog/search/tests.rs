@@ -60,13 +60,13 @@ fn the_name_counts_most_and_the_schema_least() {
 }
 
 #[test]
-fn a_sentence_finds_what_shares_most_of_it() {
+fn a_sentence_finds_the_tool_that_shares_most_of_its_words() {
     assert_eq!(by("how do I open a pull request for my branch?")[0], "createPullRequest");
     assert_eq!(by("please read the contents of a file")[0], "read_file");
 }
 
 #[test]
-fn source_and_tag_narrow() {
+fn a_source_and_a_tag_narrow_the_results() {
     let all = Wanted::default();
     assert_eq!(found(&all), ["read_file", "write_file", "createPullRequest", "list_issues", "merge"], "by name");
     assert_eq!(found(&Wanted { source: Some("files".into()), ..all.clone() }), ["read_file", "write_file"]);
@@ -75,7 +75,7 @@ fn source_and_tag_narrow() {
 }
 
 proptest! {
-    /// Whatever a model asks is a question and no syntax.
+    /// Any text that a model sends is searched for; none is taken as syntax.
     #[test]
     fn no_query_is_an_error(query in ".{0,200}") {
         index().find(&Wanted { query: Some(query), ..Wanted::default() }).unwrap();
@@ -83,7 +83,7 @@ proptest! {
 }
 
 #[test]
-fn words_of_the_query_language_are_words() {
+fn syntax_of_the_query_language_is_searched_for_as_text() {
     for query in ["\"", "a AND", "NEAR(", "name:x", "* ^", "-- ;", "OR", "{}", "  "] {
         index().find(&Wanted { query: Some(query.to_owned()), ..Wanted::default() }).unwrap();
     }

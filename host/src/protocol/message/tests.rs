@@ -11,7 +11,7 @@ fn request(text: &'static str) -> Request {
 }
 
 #[test]
-fn what_is_not_understood_survives_byte_for_byte() {
+fn unknown_members_keys_and_numbers_survive_byte_for_byte() {
     let text = r#"{"jsonrpc":"2.0","id":12345678901234567890,"method":"tools/call","params":{"z":1.0,"name":"x","a":[1e400,{"_meta":null}]}}"#;
     let message = Message::parse(text).unwrap();
     assert_eq!(message.to_line(), text);
@@ -37,7 +37,7 @@ fn a_null_result_is_a_result() {
 }
 
 #[test]
-fn what_is_no_message_is_refused_with_its_code() {
+fn an_invalid_message_is_refused_with_its_error_code() {
     let deep = format!(r#"{{"jsonrpc":"2.0","method":"x","params":{}{}}}"#, "[".repeat(200), "]".repeat(200));
     let id = format!(r#"{{"jsonrpc":"2.0","id":"{}","method":"x"}}"#, "i".repeat(2000));
     let cases: &[(&str, i64)] = &[
@@ -106,7 +106,7 @@ fn several_members_are_edited_at_once() {
 }
 
 #[test]
-fn lines_hold_no_line_feed() {
+fn a_message_is_written_without_line_breaks() {
     let message =
         Message::parse("{\n\"jsonrpc\":\"2.0\",\r\n\"id\":1,\"method\":\"m\",\"params\":{\n\"a\":\"\\n\"}}").unwrap();
     let line = message.to_line();
@@ -140,7 +140,7 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+    fn arbitrary_bytes_never_make_the_parser_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
         let _ = Message::parse(bytes);
     }
 
