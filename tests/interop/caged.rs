@@ -82,7 +82,7 @@ async fn servers_of_npx_and_uvx_are_installed_in_one_cell_and_run_in_another() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn servers_that_are_started_directly_are_kept_to_the_same() {
+async fn servers_that_are_started_directly_are_confined_to_their_grants() {
     let place = Place::new("[profiles.default]\napprove = \"never\"\n").await;
     // As in the other configuration, the file server itself allows all.
     let toml = std::fs::read_to_string(place.at("portcullis.toml")).unwrap();
@@ -153,7 +153,7 @@ fn locked_registry() -> (u16, std::sync::mpsc::Receiver<String>) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_registry_that_wants_credentials_gets_none_and_the_refusal_says_so() {
+async fn a_registry_that_requires_credentials_gets_none_and_the_error_says_so() {
     let (port, heard) = locked_registry();
     let uvx = installed::python("uvx").display().to_string();
     for (command, variable) in [
@@ -179,7 +179,7 @@ async fn a_registry_that_wants_credentials_gets_none_and_the_refusal_says_so() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_package_that_is_not_what_was_pinned_does_not_start() {
+async fn a_package_that_differs_from_its_pin_does_not_start() {
     let place = Place::new("").await;
     let config = "[sources.time]\ncommand = [@, \"--from\", \"mcp-server-time==2026.10.19\", \"mcp-server-time\"]\n";
     let uvx = format!("{:?}", installed::python("uvx"));

@@ -155,7 +155,7 @@ const MODERN_LOGINS: [&str; 11] = [
 ];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_upstream_side_as_the_suites_client() {
+async fn the_upstream_side_passes_every_client_scenario() {
     client_scenarios(
         CLIENT.map(|(revision, scenarios)| (revision, scenarios.iter().map(ToString::to_string).collect())),
     )
@@ -163,7 +163,7 @@ async fn the_upstream_side_as_the_suites_client() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_login_as_the_suites_client() {
+async fn the_upstream_side_passes_every_login_scenario() {
     let names = |some: &[&str]| some.iter().map(|name| format!("auth/{name}")).collect::<Vec<_>>();
     let modern = [names(&LOGINS), names(&MODERN_LOGINS)].concat();
     client_scenarios([("2025-11-25", names(&LOGINS)), ("2026-07-28", modern)]).await;

@@ -11,7 +11,7 @@ use crate::broker::{Place, output};
 use crate::installed;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_edge_host_serves_what_was_compiled_before_and_nothing_else() {
+async fn an_edge_host_serves_only_code_that_was_compiled_ahead_of_time() {
     for (host, target) in [(edge_host(&[]), None), (edge_host(&["pulley"]), Some("pulley64"))] {
         let place = Place::bare("");
         let mut compile = place.command(&example("compile.sh"));

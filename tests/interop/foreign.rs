@@ -16,7 +16,7 @@ async fn a_server_written_with_rmcp_runs_as_a_component_by_its_path() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn functions_of_another_toolchain_are_tools_with_their_types() {
+async fn functions_of_a_component_in_javascript_are_tools_with_typed_arguments() {
     let component = installed::text_component().display().to_string();
     let place = Place::bare(&format!("[sources.text]\ncomponent = {component:?}\n"));
     let counted = place.run(&["call", "text__count", r#"{"text":"one two one"}"#]).await;

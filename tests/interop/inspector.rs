@@ -16,7 +16,7 @@ approve = "never"
 "#;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_inspector_lists_calls_is_denied_and_is_approved_in_both_eras() {
+async fn the_inspector_lists_tools_and_its_calls_run_or_are_denied_in_both_eras() {
     let place = Place::new(CONFIG).await;
     let served = place.serve().await;
     for era in ["legacy", "modern"] {
@@ -63,7 +63,7 @@ async fn the_inspector_lists_calls_is_denied_and_is_approved_in_both_eras() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_inspector_without_the_token_is_turned_away() {
+async fn the_inspector_without_the_token_is_refused() {
     let place = Place::new("").await;
     let mut served = place.serve().await;
     served.token = "guessed".to_owned();

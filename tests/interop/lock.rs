@@ -4,7 +4,7 @@ use crate::broker::{Place, output};
 use crate::inspector::approve;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_tool_asks_until_it_is_accepted() {
+async fn a_risky_tool_asks_until_it_is_accepted() {
     let place = Place::new("").await;
     let mut echo = place.portcullis(&["call", "everything__echo", r#"{"message":"hi"}"#]);
 

@@ -55,12 +55,12 @@ const NEW: [Exception; 5] = [
 ];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_passes_before_the_official_sdk_passes_through_in_2025_11_25() {
+async fn checks_that_pass_directly_with_the_official_sdk_pass_through_the_broker_in_2025_11_25() {
     passes_through("2025-11-25", &OLD).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_passes_before_the_official_sdk_passes_through_in_2026_07_28() {
+async fn checks_that_pass_directly_with_the_official_sdk_pass_through_the_broker_in_2026_07_28() {
     passes_through("2026-07-28", &NEW).await;
 }
 

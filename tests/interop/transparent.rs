@@ -57,12 +57,12 @@ fn requests(server: &str, place: &Place) -> Vec<(&'static str, Value)> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn everything_shows_what_it_shows_without_the_broker() {
+async fn a_conversation_with_the_everything_server_is_the_same_without_the_broker() {
     same("everything").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn files_show_what_they_show_without_the_broker() {
+async fn a_conversation_with_the_filesystem_server_is_the_same_without_the_broker() {
     same("files").await;
 }
 

@@ -173,7 +173,7 @@ mod smoke {
     }
 
     #[test]
-    fn questions_and_handshakes() {
+    fn dns_questions_and_tls_handshakes() {
         smoke("wire", super::wire);
     }
 }

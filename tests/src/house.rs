@@ -11,7 +11,7 @@ use crate::repository::{root, rust_files};
 const PROTOCOL: &str = "host/src/protocol";
 
 #[test]
-fn a_word_of_the_protocol_is_written_in_one_place() {
+fn names_of_the_protocol_are_written_only_in_the_protocol_module() {
     let words: BTreeSet<String> =
         host().iter().filter(|file| file.text_is_protocol()).flat_map(Source::words).collect();
     for word in ["tools/call", "initialize", "2026-07-28", "mcp-method", "io.modelcontextprotocol/clientInfo", "-32002"]
@@ -115,7 +115,7 @@ fn no_module_imports_one_above_it() {
 }
 
 #[test]
-fn the_floors_are_those_that_the_architecture_draws() {
+fn the_layers_match_those_in_the_architecture_document() {
     let drawn = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
     let from = drawn.find("<!-- floors -->").unwrap();
     let drawn = &drawn[from..];

@@ -11,7 +11,7 @@ const WORLDS: [&str; 6] =
     ["approval-plugin", "audit-plugin", "policy-plugin", "resources-plugin", "tools-plugin", "transform-plugin"];
 
 #[test]
-fn the_working_copy_serves_everything_released() {
+fn the_working_contract_is_compatible_with_every_released_one() {
     for released in released() {
         let mut resolve = Resolve::default();
         let (old, _) = resolve.push_dir(&released).unwrap();
@@ -23,14 +23,14 @@ fn the_working_copy_serves_everything_released() {
 
 /// What the test above does on the day of the freeze, when both copies are the same.
 #[test]
-fn every_world_serves_itself() {
+fn every_world_is_compatible_with_itself() {
     let mut resolve = Resolve::default();
     let (old, _) = resolve.push_dir(wit()).unwrap();
     assert_eq!(compatible(resolve, old, |resolve| Ok(resolve.push_dir(wit())?.0)).unwrap(), WORLDS);
 }
 
 #[test]
-fn the_check_lets_pass_what_old_plugins_survive() {
+fn a_change_that_old_plugins_survive_passes_the_check() {
     let wider_inputs = [
         ("tool: func() -> string;", "tool: func() -> string; source: func() -> string;"),
         ("resource call {", "now: func() -> u64; resource call {"),
@@ -42,7 +42,7 @@ fn the_check_lets_pass_what_old_plugins_survive() {
 }
 
 #[test]
-fn the_check_finds_what_old_plugins_do_not_survive() {
+fn a_change_that_breaks_old_plugins_fails_the_check() {
     let breaks = [
         ("code: string }", "code: string, message: string }"),
         ("variant verdict { pass, ", "variant verdict { pass, ask(string), "),

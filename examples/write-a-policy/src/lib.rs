@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_leads_out_is_found_wherever_it_stands() {
+    fn a_path_outside_the_folder_is_found_at_any_depth() {
         for (arguments, outside) in [
             (r#"{"path":"/srv/project/a","text":"hello"}"#, None),
             (r#"{"path":"/srv/project"}"#, None),

@@ -4,7 +4,7 @@
 use std::process::Command;
 
 #[test]
-fn it_fails_as_it_is_told() {
+fn the_fake_source_exits_as_its_argument_says() {
     let ran = Command::new(env!("CARGO_BIN_EXE_portcullis-test-source")).arg("exit-now").output().unwrap();
     assert_eq!(ran.status.code(), Some(3));
 }

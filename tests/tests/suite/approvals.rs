@@ -17,7 +17,7 @@ fn sum() -> Value {
 }
 
 #[test]
-fn another_terminal_approves_or_refuses() {
+fn a_call_is_approved_or_refused_from_another_terminal() {
     for era in ERAS {
         let place = Place::new(FILES);
         let mut agent = Agent::alone(&place, era);
@@ -47,7 +47,7 @@ fn another_terminal_approves_or_refuses() {
 }
 
 #[test]
-fn a_question_that_nobody_answers_is_a_no() {
+fn a_question_that_is_not_answered_in_time_denies_the_call() {
     for era in ERAS {
         let place = Place::new(&format!("[broker]\nask-timeout = \"1s\"\n{FILES}"));
         let mut agent = Agent::alone(&place, era);
@@ -60,7 +60,7 @@ fn a_question_that_nobody_answers_is_a_no() {
 }
 
 #[test]
-fn a_question_that_expires_under_elicitation_is_a_no_and_is_withdrawn() {
+fn a_question_that_expires_during_elicitation_denies_the_call_and_is_withdrawn() {
     let place = Place::new(&format!("[broker]\nask-timeout = \"1s\"\n{FILES}"));
     let mut agent = Agent::start(&place, Era::Legacy);
     let id = agent.send_call("files__add", &sum());
@@ -83,7 +83,7 @@ fn a_question_that_expires_under_elicitation_is_a_no_and_is_withdrawn() {
 }
 
 #[test]
-fn a_request_state_counts_once_for_the_call_it_was_given_for() {
+fn an_approval_by_request_state_is_valid_once_and_only_for_its_call() {
     let place = Place::new(FILES);
     let mut agent = Agent::start(&place, Era::Modern);
     let retry = |agent: &mut Agent, arguments: Value, state: &Value| {
@@ -115,7 +115,7 @@ fn a_request_state_counts_once_for_the_call_it_was_given_for() {
 }
 
 #[test]
-fn an_answer_for_these_arguments_holds_for_one_more_call() {
+fn an_approval_for_the_arguments_covers_one_more_call() {
     for era in ERAS {
         let place = Place::new(CALC);
         let mut agent = Agent::start(&place, era);
@@ -132,7 +132,7 @@ fn an_answer_for_these_arguments_holds_for_one_more_call() {
 }
 
 #[test]
-fn an_answer_for_the_session_holds_for_its_tool_in_that_session() {
+fn an_approval_for_the_session_covers_only_its_tool_in_that_session() {
     for era in ERAS {
         let place = Place::new(CALC);
         let mut agent = Agent::start(&place, era);
@@ -182,7 +182,7 @@ fn a_grant_is_void_when_the_definition_changes() {
 }
 
 #[test]
-fn an_accepted_tool_runs_and_a_changed_one_asks_elsewhere_and_says_what_changed() {
+fn an_accepted_tool_runs_and_a_changed_one_asks_out_of_band_and_says_what_changed() {
     let place = Place::new("[sources.files]\ncommand = [\"@source@\", \"rug-pull\", \"@dir@/open/pulled\"]\n@cell@\n");
     let accepted = place.run(&["lock", "accept", "files__add"]);
     assert_eq!(accepted.code, Some(0), "{}", accepted.err);

@@ -38,7 +38,7 @@ const TRIED: [u8; 35] = [
 static ALONE: Mutex<()> = Mutex::new(());
 
 #[test]
-fn a_hostile_source_gets_what_the_table_says() {
+fn every_attack_has_the_results_that_the_table_in_security_md_lists() {
     let _alone = ALONE.lock().unwrap();
     let mut rows = Rows::new();
     tried(Tier::Uncaged, &mut rows);

@@ -57,7 +57,7 @@ fn steady(err: &str) -> String {
 
 /// What fails only when an agent asks for tools is told to the agent, and the broker ends well.
 #[test]
-fn a_source_that_fails_ends_the_run_and_serves_nothing() {
+fn a_required_source_that_fails_ends_the_run_and_no_tool_is_served() {
     for (mode, part) in [("exit-now", "database"), ("garbage", "I am"), ("endless-line", "line")] {
         for era in crate::agent::ERAS {
             let place = Place::new(&format!(
@@ -84,7 +84,7 @@ fn a_source_that_fails_ends_the_run_and_serves_nothing() {
 }
 
 #[test]
-fn a_source_that_is_not_required_fails_alone() {
+fn an_optional_source_that_fails_does_not_affect_the_others() {
     let place = Place::new(
         "[sources.good]\ncomponent = \"builtin:calculator\"\n\
          [sources.bad]\ncommand = [\"@source@\", \"exit-now\"]\nrequired = false\n",
@@ -98,7 +98,7 @@ fn a_source_that_is_not_required_fails_alone() {
 }
 
 #[test]
-fn a_port_in_use_is_said() {
+fn a_port_that_is_in_use_is_reported() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     let place = Place::new("[sources.calc]\ncomponent = \"builtin:calculator\"\n");

@@ -13,7 +13,7 @@ fn call(place: &Place, tool: &str, arguments: &Value) -> Ran {
 }
 
 #[test]
-fn the_file_system_is_the_granted_folders_and_nothing_else() {
+fn the_filesystem_source_reaches_only_the_granted_folders() {
     let place = Place::new(
         "[sources.files]\ncomponent = \"builtin:filesystem\"\ncell = { read = [\"open\"], write = [\"drop\"] }\n\
          [profiles.default]\napprove = \"never\"\n",
@@ -60,7 +60,7 @@ fn the_file_system_is_the_granted_folders_and_nothing_else() {
 }
 
 #[test]
-fn what_is_remembered_outlives_a_broker_that_is_killed_and_is_a_resource() {
+fn stored_facts_survive_a_killed_broker_and_are_listed_as_resources() {
     let place = Place::new(
         "[sources.memory]\ncomponent = \"builtin:memory\"\ngrant = [\"key-value\"]\n\
          [profiles.default]\napprove = \"never\"\n[profiles.other]\napprove = \"never\"\n",
@@ -121,7 +121,7 @@ fn web() -> u16 {
 }
 
 #[test]
-fn pages_are_fetched_from_granted_hosts_as_text_and_from_no_others() {
+fn pages_are_fetched_as_text_and_only_from_granted_hosts() {
     let port = web();
     let config = |more: &str| {
         format!(
@@ -157,7 +157,7 @@ fn pages_are_fetched_from_granted_hosts_as_text_and_from_no_others() {
 }
 
 #[test]
-fn check_shows_what_they_are_granted_and_their_risk() {
+fn check_shows_the_grants_and_the_risk_of_builtin_sources() {
     let place = Place::new(
         "[sources.files]\ncomponent = \"builtin:filesystem\"\ncell = { read = [\"open\"] }\n\
          [sources.memory]\ncomponent = \"builtin:memory\"\ngrant = [\"key-value\"]\n",

@@ -16,7 +16,7 @@ use crate::agent::{Agent, ERAS, Era, outcome};
 use crate::place::{Place, files};
 
 #[test]
-fn every_case_comes_out_as_written_in_both_eras() {
+fn every_call_case_has_its_expected_outcome_in_both_eras() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("cases/calls");
     let only = std::env::var("CASE").unwrap_or_default();
     let mut cases: Vec<_> = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();

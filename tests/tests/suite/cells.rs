@@ -13,7 +13,7 @@ fn checked(place: &Place) -> Value {
 }
 
 #[test]
-fn a_caged_source_runs_without_asking_only_while_it_can_neither_write_nor_reach_a_network() {
+fn a_confined_source_runs_without_asking_only_if_it_can_neither_write_nor_reach_a_network() {
     for (cell, harmless) in [
         ("", true),
         ("cell.read = [\"open\"]", true),
@@ -30,7 +30,7 @@ fn a_caged_source_runs_without_asking_only_while_it_can_neither_write_nor_reach_
 }
 
 #[test]
-fn what_is_enforced_is_told_by_check_by_status_before_serving_and_in_the_ledger() {
+fn check_status_and_the_ledger_report_what_a_cell_enforces() {
     let place = Place::new(&format!("{PLAIN}cell.read = [\"open\"]\n"));
     let report = checked(&place);
     let cell = &report["sources"][0]["cell"];

@@ -10,7 +10,7 @@ use crate::agent::{Agent, ERAS};
 use crate::place::Place;
 
 #[test]
-fn a_server_that_is_a_component_is_a_source_like_any_other() {
+fn an_mcp_server_compiled_to_a_component_is_a_source_like_any_other() {
     for mode in ["", "modern"] {
         for era in ERAS {
             let place = Place::new(&format!(
@@ -36,7 +36,7 @@ fn a_server_that_is_a_component_is_a_source_like_any_other() {
 }
 
 #[test]
-fn check_shows_what_is_behind_each_import_and_risk_follows_from_the_grant() {
+fn check_shows_what_serves_each_import_and_the_risk_follows_from_the_grants() {
     for (key, harmless) in [("read", true), ("write", false)] {
         let place = Place::new(&format!(
             "[broker]\nask-timeout = \"1s\"\n[sources.notes]\ncomponent = \"@guest:server@\"\ncell.{key} = [\"open\"]\n"
@@ -86,7 +86,7 @@ fn a_pinned_component_that_changed_does_not_start_until_it_is_accepted() {
 }
 
 #[test]
-fn somebody_elses_functions_are_tools() {
+fn functions_of_a_third_party_component_are_tools() {
     let place = Place::new("[sources.shapes]\ncomponent = \"@guest:shapes@\"\n");
     for era in ERAS {
         let mut agent = Agent::start(&place, era);
@@ -99,7 +99,7 @@ fn somebody_elses_functions_are_tools() {
 }
 
 #[test]
-fn a_limit_that_a_component_meets_is_told_with_the_line_that_raises_it() {
+fn a_call_that_exceeds_a_component_limit_fails_and_names_the_setting_that_raises_it() {
     let place = Place::new(
         "[sources.explorer]\ncomponent = \"@guest:explorer@\"\ntimeout = \"1s\"\n\
          cell = { memory = \"8MiB\", output = \"1KiB\", instances = 1, read = [\"open\"] }\n",
@@ -125,7 +125,7 @@ fn a_limit_that_a_component_meets_is_told_with_the_line_that_raises_it() {
 }
 
 #[test]
-fn an_import_that_no_grant_gives_stops_the_start_and_says_so() {
+fn an_import_that_no_grant_covers_stops_the_start_with_an_error() {
     let place = Place::new("[sources.far]\ncomponent = \"@guest:dialer@\"\n");
     let ran = place.run(&["check"]);
     assert_ne!(ran.code, Some(0));
@@ -133,7 +133,7 @@ fn an_import_that_no_grant_gives_stops_the_start_and_says_so() {
 }
 
 #[test]
-fn a_component_reaches_the_hosts_of_its_cell_and_the_ledger_has_each_attempt() {
+fn a_component_reaches_only_the_hosts_of_its_cell_and_each_attempt_is_recorded() {
     let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = server.local_addr().unwrap().port();
     std::thread::spawn(move || {
@@ -160,7 +160,7 @@ fn a_component_reaches_the_hosts_of_its_cell_and_the_ledger_has_each_attempt() {
 }
 
 #[test]
-fn as_many_descriptors_may_be_open_as_the_system_allows() {
+fn the_broker_raises_its_descriptor_limit_to_what_the_system_allows() {
     let place = Place::new("[sources.calc]\ncomponent = \"builtin:calculator\"\n");
     let mut command = Command::new("/bin/sh");
     command.args(["-c", "ulimit -S -n 300; exec \"$0\" serve --stdio"]).arg(program("portcullis"));

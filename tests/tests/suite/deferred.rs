@@ -27,7 +27,7 @@ fn names(agent: &mut Agent, arguments: &Value) -> Vec<String> {
 }
 
 #[test]
-fn an_agent_finds_describes_and_calls_and_the_gate_sees_the_inner_call() {
+fn an_agent_finds_describes_and_calls_deferred_tools_and_the_gate_checks_the_inner_call() {
     let place = Place::new(CONFIG);
     for era in ERAS {
         let mut agent = Agent::start(&place, era);
@@ -83,7 +83,7 @@ fn an_agent_finds_describes_and_calls_and_the_gate_sees_the_inner_call() {
 }
 
 #[test]
-fn a_source_whose_tool_is_called_like_one_of_the_three_is_refused() {
+fn a_source_that_offers_a_tool_with_a_reserved_name_is_refused() {
     let config = CONFIG.replace(
         "[sources.echo]\ncommand = [\"@source@\", \"echo\"]",
         "[sources.echo]\ncommand = [\"@source@\", \"finder\"]\nnames = \"plain\"",

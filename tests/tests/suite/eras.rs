@@ -21,7 +21,7 @@ names = "plain"
 const BESIDE: &str = "[sources.calc]\ncomponent = \"builtin:calculator\"\n";
 
 #[test]
-fn a_legacy_agent_is_asked_by_a_source_of_both_eras() {
+fn a_source_of_both_eras_can_ask_a_legacy_agent() {
     let place = Place::new(BOTH);
     let mut agent = Agent::start(&place, Era::Legacy);
     let id = agent.send_call("elicit", &json!({}));
@@ -32,7 +32,7 @@ fn a_legacy_agent_is_asked_by_a_source_of_both_eras() {
 }
 
 #[test]
-fn a_legacy_agent_that_set_no_level_hears_the_log_of_a_source_of_both_eras() {
+fn a_legacy_agent_without_a_log_level_gets_the_log_messages_of_a_source_of_both_eras() {
     let place = Place::new(BOTH);
     let mut agent = Agent::alone(&place, Era::Legacy);
     let id = agent.send_call("log", &json!({}));
@@ -43,7 +43,7 @@ fn a_legacy_agent_that_set_no_level_hears_the_log_of_a_source_of_both_eras() {
 }
 
 #[test]
-fn a_legacy_agent_lists_the_tools_of_a_source_of_both_eras_with_the_bytes_that_it_has_direct() {
+fn a_legacy_agent_gets_the_tool_list_of_a_source_of_both_eras_byte_for_byte() {
     let place = Place::new(BOTH);
     let mut direct = Command::new(program("portcullis-test-source"));
     direct.arg("dual");
@@ -70,7 +70,7 @@ fn which(answer: &Value) -> (String, String) {
 }
 
 #[test]
-fn a_connection_is_made_in_the_era_of_the_agent_that_it_is_for() {
+fn a_connection_to_a_source_uses_the_era_of_its_agent() {
     for (variant, own) in [("", true), (", \"quiet\"", false)] {
         let place = Place::new(&BOTH.replace("\"dual\"", &format!("\"dual\"{variant}")));
         let server = Server::start(&place);
@@ -87,7 +87,7 @@ fn a_connection_is_made_in_the_era_of_the_agent_that_it_is_for() {
 }
 
 #[test]
-fn the_era_of_a_source_overrides_that_of_its_agents() {
+fn the_configured_era_of_a_source_overrides_the_era_of_its_agents() {
     for (era, agents) in [("legacy", Era::Modern), ("modern", Era::Legacy)] {
         let place = Place::new(&format!("{BOTH}era = \"{era}\"\n{BESIDE}"));
         let mut agent = Agent::alone(&place, agents);
@@ -109,7 +109,7 @@ fn initialize() -> Value {
 }
 
 #[test]
-fn an_agent_that_negotiates_before_a_legacy_source_is_told_so_and_keeps_what_the_source_has() {
+fn an_agent_that_negotiates_falls_back_to_the_legacy_era_of_the_only_source() {
     let place = Place::new("");
     let mut agent = wrapped(&place, "full");
     let discovered = agent.request("server/discover", json!({}));
@@ -130,7 +130,7 @@ fn an_agent_that_negotiates_before_a_legacy_source_is_told_so_and_keeps_what_the
 }
 
 #[test]
-fn an_agent_that_can_only_initialise_reaches_a_modern_source_all_the_same() {
+fn a_legacy_agent_reaches_a_modern_source() {
     let place = Place::new("");
     let mut agent = wrapped(&place, "modern");
     let id = agent.send_raw("initialize", &initialize().to_string());
@@ -142,7 +142,7 @@ fn an_agent_that_can_only_initialise_reaches_a_modern_source_all_the_same() {
 }
 
 #[test]
-fn behind_several_sources_or_one_of_both_eras_the_front_speaks_both() {
+fn the_front_speaks_both_eras_for_several_sources_or_one_of_both_eras() {
     let old = "[sources.old]\ncommand = [\"@source@\", \"full\"]\n";
     for config in [BOTH.to_owned(), format!("{old}{BESIDE}")] {
         let place = Place::new(&config);
@@ -157,7 +157,7 @@ fn behind_several_sources_or_one_of_both_eras_the_front_speaks_both() {
 }
 
 #[test]
-fn over_http_an_agent_that_negotiates_finds_the_eras_of_the_one_source() {
+fn an_agent_that_negotiates_over_http_finds_the_era_of_the_only_source() {
     let one = |mode: &str| {
         let place = Place::new(&format!("[sources.one]\ncommand = [\"@source@\", \"{mode}\"]\n"));
         let server = Server::start(&place);
@@ -174,7 +174,7 @@ fn over_http_an_agent_that_negotiates_finds_the_eras_of_the_one_source() {
 }
 
 #[test]
-fn what_stands_beside_the_items_of_a_list_passes_from_one_source_and_not_from_several() {
+fn extra_members_of_a_list_result_pass_only_from_a_single_source() {
     for (config, kept) in [(BOTH.to_owned(), true), (format!("{BOTH}{BESIDE}"), false)] {
         let place = Place::new(&config);
         for (era, vendor) in [(Era::Legacy, 1.0), (Era::Modern, 2.0)] {
@@ -189,7 +189,7 @@ fn what_stands_beside_the_items_of_a_list_passes_from_one_source_and_not_from_se
 }
 
 #[test]
-fn an_error_code_of_a_source_reaches_agents_of_both_eras_as_it_was() {
+fn an_error_code_of_a_source_reaches_agents_of_both_eras_unchanged() {
     let place = Place::new(BOTH);
     for era in ERAS {
         let mut agent = Agent::alone(&place, era);

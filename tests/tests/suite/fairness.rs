@@ -22,7 +22,7 @@ fn flood(agent: &mut Agent) -> Vec<u64> {
 }
 
 #[test]
-fn a_source_that_hangs_takes_so_many_calls_and_keeps_nobody_from_another() {
+fn calls_to_a_hanging_source_are_limited_and_do_not_block_other_sources() {
     let config = format!("{}{NEVER}", members("concurrency = 1\nqueue = 1"));
     let place = scripted(&config, "hang-call", "well");
     let mut agent = Agent::alone(&place, Era::Modern);
@@ -52,7 +52,7 @@ fn spending(budget: &str) -> (Place, Agent) {
 }
 
 #[test]
-fn a_budget_that_is_spent_denies_before_the_intent_and_says_when_it_is_possible_again() {
+fn a_spent_budget_denies_calls_before_the_intent_and_says_when_calls_are_possible_again() {
     for (budget, of) in [("{ calls = \"2/d\" }", "calls"), ("{ bytes = \"900B/d\" }", "bytes")] {
         let (place, mut agent) = spending(budget);
         let text = "x".repeat(300);

@@ -18,7 +18,7 @@ context = ["vendor.example/f"]
 "#;
 
 #[test]
-fn what_is_not_rewritten_passes_byte_for_byte_both_ways() {
+fn messages_that_are_not_rewritten_pass_byte_for_byte_in_both_directions() {
     let place = Place::new(CONFIG);
     let mut agent = Agent::of(place.command(&["serve", "--stdio"]), Era::Legacy, json!({}));
     agent.list();
@@ -68,7 +68,7 @@ fn what_is_not_rewritten_passes_byte_for_byte_both_ways() {
 }
 
 #[test]
-fn what_stands_beside_the_arguments_of_a_call_reaches_no_source_and_is_recorded() {
+fn unknown_members_beside_the_arguments_reach_no_source_and_are_recorded() {
     let place = Place::new(CONFIG);
     for era in ERAS {
         let mut agent = Agent::of(place.command(&["serve", "--stdio"]), era, json!({}));
@@ -89,7 +89,7 @@ fn what_stands_beside_the_arguments_of_a_call_reaches_no_source_and_is_recorded(
 }
 
 #[test]
-fn icons_titles_and_meta_pass_both_ways_in_both_eras() {
+fn icons_titles_and_meta_pass_unchanged_in_both_eras() {
     let place = Place::new(CONFIG);
     for era in ERAS {
         let mut agent = Agent::of(place.command(&["serve", "--stdio"]), era, json!({}));

@@ -63,7 +63,7 @@ fn all_rest(place: &Place) {
 }
 
 #[test]
-fn the_best_member_that_is_well_is_called_under_the_name_of_the_group() {
+fn a_call_to_a_group_goes_to_its_first_healthy_member() {
     let place = grouped("", "well", "well");
     let mut agent = Agent::alone(&place, Era::Legacy);
     assert_eq!(agent.list(), json!({ "tools": ["search__echo"] }));
@@ -82,7 +82,7 @@ fn the_best_member_that_is_well_is_called_under_the_name_of_the_group() {
 }
 
 #[test]
-fn a_higher_priority_goes_before_the_place_in_the_list() {
+fn a_higher_priority_takes_precedence_over_the_list_order() {
     let config = members("").replacen("[sources.b]", "[sources.b]\npriority = 51", 1);
     let place = scripted(
         &format!("{config}[groups.search]\ntags = [\"x\"]\n{NEVER}").replace("@cell@", "@cell@\ntags = [\"x\"]"),
@@ -97,7 +97,7 @@ fn a_higher_priority_goes_before_the_place_in_the_list() {
 }
 
 #[test]
-fn a_call_that_was_never_sent_goes_to_the_next_member_and_where_all_fail_each_cause_is_told() {
+fn an_unsent_call_goes_to_the_next_member_and_the_error_names_each_cause_if_all_fail() {
     let place = grouped("idle = \"1s\"\ntimeout = \"1s\"", "well\nexit-at-start", "well\nwell\nexit-at-start");
     let mut agent = Agent::alone(&place, Era::Modern);
     agent.list();
@@ -117,7 +117,7 @@ fn a_call_that_was_never_sent_goes_to_the_next_member_and_where_all_fail_each_ca
 }
 
 #[test]
-fn a_call_that_may_have_been_made_is_made_again_only_where_that_is_known_to_do_no_harm() {
+fn a_call_with_an_unknown_outcome_is_retried_only_if_its_tool_is_known_to_be_idempotent() {
     let unknown = json!("outcome-unknown");
     for (more, hint, accepted, goes_on) in [
         ("", "idempotent", false, false),
@@ -147,7 +147,7 @@ fn a_call_that_may_have_been_made_is_made_again_only_where_that_is_known_to_do_n
 }
 
 #[test]
-fn an_answer_is_an_answer_be_it_an_error_or_a_refusal() {
+fn an_error_result_or_a_denial_is_not_retried_with_another_member() {
     for (script, expected) in
         [("tool-error", json!({ "failed": "no" })), ("rpc-error", json!({ "refused": -32602, "message": "no" }))]
     {
@@ -169,7 +169,7 @@ fn an_answer_is_an_answer_be_it_an_error_or_a_refusal() {
 }
 
 #[test]
-fn each_member_is_asked_about_by_its_own_name() {
+fn each_member_of_a_group_needs_its_own_approval() {
     let always = "[profiles.default]\napprove = \"always\"\n";
     let config = format!("{}{GROUP}{always}", members("idle = \"1s\""));
     let place = scripted(&config, "well\nexit-at-start", "well");
@@ -189,7 +189,7 @@ fn each_member_is_asked_about_by_its_own_name() {
 }
 
 #[test]
-fn who_comes_back_with_an_answer_comes_back_to_the_member_that_asked() {
+fn a_retry_with_an_answer_goes_to_the_member_that_asked() {
     let place = grouped("", "modern asks", "modern asks");
     let mut agent = Agent::start(&place, Era::Modern);
     agent.list();
@@ -216,7 +216,7 @@ fn who_comes_back_with_an_answer_comes_back_to_the_member_that_asked() {
 }
 
 #[test]
-fn a_member_that_takes_other_arguments_is_never_called_for_the_one_that_was_shown() {
+fn a_member_that_takes_other_arguments_is_never_called_in_place_of_the_shown_one() {
     let place = grouped("timeout = \"1s\"", "well", "other-schema");
     let check = place.run(&["check", "--json"]);
     let report: Value = serde_json::from_str(&check.out).unwrap();
@@ -245,7 +245,7 @@ fn a_member_that_takes_other_arguments_is_never_called_for_the_one_that_was_show
 }
 
 #[test]
-fn who_searches_finds_the_group_and_not_its_members() {
+fn a_tool_search_finds_the_group_and_not_its_members() {
     let deferred = "tools = \"deferred\"\n";
     let place = scripted(&format!("{}{GROUP}{NEVER}{deferred}", members("")), "well", "well");
     let mut agent = Agent::alone(&place, Era::Modern);
@@ -261,7 +261,7 @@ fn who_searches_finds_the_group_and_not_its_members() {
 }
 
 #[test]
-fn one_call_has_fallbacks_by_name() {
+fn the_call_command_takes_named_fallback_sources() {
     let call = |place: &Place, fallback: &[&str]| {
         let mut arguments = vec!["call", "a__echo", r#"{"n":1}"#];
         fallback.iter().for_each(|source| arguments.extend(["--fallback", source]));

@@ -83,7 +83,7 @@ const FAULTS: &[(&str, Option<&str>)] = &[
 ];
 
 #[test]
-fn over_stdio_every_fault_has_its_outcome_and_the_next_call_works() {
+fn every_fault_over_stdio_has_its_outcome_and_the_next_call_works() {
     for (fault, expected) in FAULTS {
         let place = Place::new(&local(""));
         script(&place, &format!("{fault}\nwell"));
@@ -102,7 +102,7 @@ fn over_stdio_every_fault_has_its_outcome_and_the_next_call_works() {
 }
 
 #[test]
-fn a_late_answer_reaches_nobody() {
+fn a_late_response_is_discarded() {
     let place = Place::new(&local("timeout = \"1s\""));
     script(&place, "late");
     let mut agent = Agent::start(&place, Era::Modern);
@@ -114,7 +114,7 @@ fn a_late_answer_reaches_nobody() {
 }
 
 #[test]
-fn over_http_every_fault_has_its_outcome_and_the_next_call_works() {
+fn every_fault_over_http_has_its_outcome_and_the_next_call_works() {
     let more = [("unavailable", Some("outcome-unknown")), ("redirect", Some("outcome-unknown")), ("forget", None)];
     for transport in ["http", "sse"] {
         for (fault, expected) in FAULTS.iter().chain(more.iter().filter(|_| transport == "http")) {
@@ -151,7 +151,7 @@ fn over_http_every_fault_has_its_outcome_and_the_next_call_works() {
 }
 
 #[test]
-fn an_optional_source_that_is_not_there_takes_nothing_down_and_is_announced_when_it_is() {
+fn an_optional_source_that_fails_to_start_is_left_out_and_announced_once_it_is_ready() {
     let calc = "[sources.calc]\ncomponent = \"builtin:calculator\"\n";
     let place = Place::new(&format!("{calc}{}", local("required = false")));
     script(&place, "exit-at-start");
@@ -172,7 +172,7 @@ fn an_optional_source_that_is_not_there_takes_nothing_down_and_is_announced_when
 }
 
 #[test]
-fn an_agent_that_listens_hears_a_source_again_that_crashed() {
+fn a_subscribed_agent_gets_notifications_again_after_its_source_crashed() {
     let place = Place::new(&local(""));
     script(&place, "modern exit-in-call\nmodern");
     let mut agent = Agent::start(&place, Era::Modern);
@@ -198,7 +198,7 @@ fn an_agent_that_listens_hears_a_source_again_that_crashed() {
 }
 
 #[test]
-fn a_source_in_a_crash_loop_is_left_alone_and_takes_nobody_with_it() {
+fn a_source_in_a_crash_loop_is_given_up_and_does_not_affect_the_others() {
     let calc = "[sources.calc]\ncomponent = \"builtin:calculator\"\n";
     let place = Place::new(&format!("{calc}{}", local("")));
     script(&place, "exit-in-call");
@@ -220,7 +220,7 @@ fn a_source_in_a_crash_loop_is_left_alone_and_takes_nobody_with_it() {
 }
 
 #[test]
-fn with_a_connection_for_each_call_no_process_outlives_one() {
+fn with_the_per_call_lifecycle_no_process_outlives_its_call() {
     let place = Place::new(&local("lifecycle = \"per-call\""));
     let mut agent = Agent::start(&place, Era::Modern);
     for _ in 0..2 {
@@ -233,7 +233,7 @@ fn with_a_connection_for_each_call_no_process_outlives_one() {
 }
 
 #[test]
-fn a_source_that_nobody_uses_rests_and_comes_back() {
+fn an_idle_source_is_stopped_and_started_again_by_the_next_call() {
     let place = Place::new(&local("idle = \"1s\""));
     let mut agent = Agent::alone(&place, Era::Modern);
     assert_eq!(echo(&mut agent), json!({ "ok": 1 }));
@@ -244,7 +244,7 @@ fn a_source_that_nobody_uses_rests_and_comes_back() {
 }
 
 #[test]
-fn status_tells_how_sources_are_and_a_watch_tells_each_change() {
+fn status_shows_the_state_of_sources_and_watch_shows_each_change() {
     let place = Place::new(&local(""));
     let mut agent = Agent::alone(&place, Era::Modern);
     agent.request("server/discover", json!({}));
@@ -293,7 +293,7 @@ fn answered_and_told(agent: &Agent, id: u64) -> Value {
 }
 
 #[test]
-fn a_live_source_changes_what_its_session_sees_and_says_what_is_gone() {
+fn a_list_change_of_a_live_source_reaches_its_session_and_removed_tools_are_refused() {
     for (discovery, follows) in [("live", true), ("snapshot", false)] {
         let place = Place::new(&local(&format!("discovery = \"{discovery}\"")));
         script(&place, "restless");
@@ -318,7 +318,7 @@ fn a_live_source_changes_what_its_session_sees_and_says_what_is_gone() {
 }
 
 #[test]
-fn a_live_source_that_does_not_list_keeps_no_change_of_another_from_the_agent() {
+fn a_live_source_that_is_slow_to_list_does_not_hold_back_changes_of_another() {
     let place = Place::new(&format!(
         "{}\n[sources.slow]\ncommand = [\"@source@\", \"faulty\", \"@dir@/open/slow\"]\n@cell@\ndiscovery = \"live\"\n",
         local("discovery = \"live\"")
@@ -336,7 +336,7 @@ fn a_live_source_that_does_not_list_keeps_no_change_of_another_from_the_agent() 
 }
 
 #[test]
-fn a_source_that_tells_of_changes_without_pause_is_heard_once_a_second() {
+fn a_flood_of_list_changes_is_passed_on_once_a_second() {
     let place = Place::new(&local(""));
     script(&place, "changes");
     let mut agent = Agent::alone(&place, Era::Legacy);

@@ -136,7 +136,7 @@ fn browse(address: &str) -> Option<String> {
 }
 
 #[test]
-fn a_login_from_the_first_refusal_to_a_call_and_out_again() {
+fn a_login_makes_calls_possible_and_a_logout_revokes_its_tokens() {
     let remote = Remote::start(wants_login);
     let place = Place::new(&remote.source(""));
     let checked = place.run(&["check"]);
@@ -172,7 +172,7 @@ fn a_login_from_the_first_refusal_to_a_call_and_out_again() {
 }
 
 #[test]
-fn a_token_for_us_reaches_no_source() {
+fn a_token_for_the_broker_reaches_no_source() {
     let remote = Remote::start(|request, _| mcp(request));
     let place = Place::new(&format!(
         "{}[serve.callers.ci]\ntoken = \"the-token-of-ci\"\nprofile = \"default\"\n",

@@ -104,7 +104,7 @@ fn growth(pid: u32, call: impl FnOnce()) -> usize {
 }
 
 #[test]
-fn a_large_result_costs_at_most_twice_its_size() {
+fn a_large_result_takes_at_most_twice_its_size_in_memory() {
     let limit = 2 * BYTES + REST;
     for events in [false, true] {
         let place = Place::new(&CONFIG.replace("@url@", &server(events)));
@@ -139,7 +139,7 @@ fn a_large_result_costs_at_most_twice_its_size() {
 const SESSION: usize = 64 << 10;
 
 #[test]
-fn a_thousand_idle_sessions_cost_little() {
+fn an_idle_session_takes_at_most_64_kib() {
     let place = Place::new(&CONFIG.replace("@url@", &server(false)));
     let server = Server::start(&place);
     let open = |count: usize| {
@@ -158,7 +158,7 @@ fn a_thousand_idle_sessions_cost_little() {
 }
 
 #[test]
-fn what_is_over_the_configured_limit_fails_with_its_size() {
+fn a_message_over_the_configured_limit_fails_with_its_size() {
     let config = CONFIG.replace("@url@", &server(false));
     let place = Place::new(&format!("[broker]\nmax-message = \"1MiB\"\n{config}"));
     let mut agent = Agent::of(place.command(&["serve", "--stdio"]), Era::Legacy, json!({}));

@@ -10,7 +10,7 @@ use crate::place::{Place, files, until};
 use crate::web::Server;
 
 #[test]
-fn calls_are_counted_for_a_monitoring_system_and_for_no_agent() {
+fn metrics_count_calls_and_need_the_metrics_token() {
     let place = Place::new(
         "serve = { metrics-token = \"scrape\" }\n[profiles.default]\napprove = \"never\"\n\
          [sources.calc]\ncomponent = \"builtin:calculator\"\n[sources.old]\ncommand = [\"@source@\", \"echo\"]",
@@ -42,7 +42,7 @@ fn calls_are_counted_for_a_monitoring_system_and_for_no_agent() {
 }
 
 #[test]
-fn for_whom_an_agent_calls_is_told_to_the_sources_that_may_know_it() {
+fn caller_context_reaches_only_the_sources_that_are_configured_for_it() {
     let source =
         |name: &str, context: &str| format!("[sources.{name}]\ncommand = [\"@source@\", \"modern\"]\n{context}\n");
     let place = Place::new(&format!(
@@ -74,7 +74,7 @@ fn for_whom_an_agent_calls_is_told_to_the_sources_that_may_know_it() {
 }
 
 #[test]
-fn a_source_is_told_the_place_of_its_own_call_in_a_trace() {
+fn a_source_gets_the_traceparent_of_its_own_call() {
     // Nobody listens there, which hinders no call.
     let place = Place::new(
         "telemetry.otlp = \"http://127.0.0.1:9\"\nprofiles.default.approve = \"never\"\n\
@@ -98,7 +98,7 @@ fn a_source_is_told_the_place_of_its_own_call_in_a_trace() {
 }
 
 #[test]
-fn an_agent_reads_how_the_sources_of_its_profile_are_if_the_profile_says_so() {
+fn an_agent_can_read_the_status_of_its_sources_if_its_profile_allows_it() {
     let place = Place::new(
         "[profiles.default]\napprove = \"never\"\n\
          [profiles.watcher]\nsources = [\"calc\", \"gone\"]\ndeny = [\"calc__divide\"]\nstatus = true\n\
@@ -142,7 +142,7 @@ fn an_agent_reads_how_the_sources_of_its_profile_are_if_the_profile_says_so() {
 }
 
 #[test]
-fn what_a_source_writes_is_shown_and_acts_on_no_terminal() {
+fn the_log_of_a_source_is_shown_with_control_characters_escaped() {
     let place = Place::new(
         "[sources.loud]\ncommand = [\"@source@\", \"exit-now\"]\nrequired = false\n\
          [sources.far]\nurl = \"http://127.0.0.1:9/mcp\"\ndangerous-allow-private = true\nrequired = false\n[sources.quiet]\ncommand = [\"@source@\", \"echo\"]\n",
@@ -185,7 +185,7 @@ fn what_a_source_writes_is_shown_and_acts_on_no_terminal() {
 }
 
 #[test]
-fn payloads_stand_in_no_log_however_much_is_logged() {
+fn payloads_appear_in_no_log_at_any_level() {
     let place = Place::new(
         "policies = [{ plugin = \"builtin:rules\", settings = { deny = [\"old__add\"] } }]\n\
          profiles.default.approve = \"never\"\n[sources.old]\ncommand = [\"@source@\", \"echo\"]\n\

@@ -13,7 +13,7 @@ command = ["@source@", "odd-names"]
 "#;
 
 #[test]
-fn an_odd_tool_takes_no_other_with_it_and_is_said_once() {
+fn a_tool_with_an_unsafe_name_does_not_affect_others_and_is_reported_once() {
     let long = format!("odd__{}", "e".repeat(65));
     for era in ERAS {
         let place = Place::new(CONFIG);
@@ -39,7 +39,7 @@ fn an_odd_tool_takes_no_other_with_it_and_is_said_once() {
 }
 
 #[test]
-fn check_and_the_log_say_which_tools_are_offered_otherwise() {
+fn check_and_the_log_report_tools_that_are_renamed_or_left_out() {
     let place = Place::new(CONFIG);
     let ran = place.run(&["check"]);
     assert_eq!(ran.code, Some(0), "{}", ran.err);
@@ -58,7 +58,7 @@ fn check_and_the_log_say_which_tools_are_offered_otherwise() {
 }
 
 #[test]
-fn what_is_printed_as_json_holds_no_character_that_a_terminal_hides_or_obeys() {
+fn json_output_holds_no_invisible_or_control_characters() {
     let place = Place::new(&CONFIG.replace("odd-names", "echo"));
     let hidden = "a\u{202e}b\u{200b}c\u{9b}d";
     let ran = place.run(&["call", "odd__echo", &json!({ "text": hidden }).to_string(), "--json"]);

@@ -19,7 +19,7 @@ fn agent(place: &Place, era: Era, elicitation: &Value) -> Agent {
 }
 
 #[test]
-fn the_error_of_a_legacy_source_and_its_end_reach_a_legacy_agent_unchanged() {
+fn a_url_elicitation_error_and_its_completion_reach_a_legacy_agent_unchanged() {
     let place = Place::new(CONFIG);
     let mut legacy = agent(&place, Era::Legacy, &json!({ "form": {}, "url": {} }));
     legacy.list();
@@ -42,7 +42,7 @@ fn the_error_of_a_legacy_source_and_its_end_reach_a_legacy_agent_unchanged() {
 }
 
 #[test]
-fn a_modern_agent_is_asked_to_open_what_a_legacy_source_needs_and_comes_back() {
+fn a_modern_agent_is_asked_to_open_the_page_of_a_legacy_source_and_retries() {
     let place = Place::new(CONFIG);
     let mut modern = agent(&place, Era::Modern, &json!({ "url": {} }));
     let ask = |modern: &mut Agent| {
@@ -105,7 +105,7 @@ fn a_modern_source_asks_agents_of_both_eras_to_open_a_page() {
 }
 
 #[test]
-fn an_answer_that_comes_before_its_question_passes_behind_it_and_no_other_does() {
+fn an_answer_sent_with_the_first_request_is_used_only_once_its_question_has_passed() {
     let place = Place::new(CONFIG);
     let accept = json!({ "action": "accept" });
     let call = |answers: Value| json!({ "name": "new__page", "arguments": {}, "inputResponses": answers });

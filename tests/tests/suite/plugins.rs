@@ -37,7 +37,7 @@ fn a_component_from_outside_the_workspace_changes_a_decision_without_a_rebuild()
 }
 
 #[test]
-fn what_a_plugin_may_import_is_granted_by_name_and_its_log_forges_nothing() {
+fn a_plugin_with_the_log_grant_cannot_forge_log_lines() {
     let place = Place::new(&format!("{FILES}\n[[policies]]\nplugin = \"@guest:needs-log@\"\ngrant = [\"log\"]\n"));
     let mut agent = Agent::start(&place, Era::Modern);
     assert!(agent.call("files__echo", &json!({}), None)["ok"].is_string());
@@ -47,7 +47,7 @@ fn what_a_plugin_may_import_is_granted_by_name_and_its_log_forges_nothing() {
 }
 
 #[test]
-fn what_a_source_says_beside_its_answer_passes_the_plugins_too() {
+fn notifications_during_a_call_pass_the_plugins_too() {
     let config = "[sources.far]\ncommand = [\"@source@\", \"full\"]\n[profiles.default]\napprove = \"never\"\n";
     let said = |place: &Place, era: Era| {
         let mut agent = Agent::alone(place, era);
@@ -126,7 +126,7 @@ fn sinks_get_every_record_in_order() {
 
 /// The plugin fails for one agent's call; the calls of the others go on.
 #[test]
-fn a_plugin_that_fails_leaves_every_other_call_undisturbed() {
+fn a_plugin_that_fails_on_one_call_does_not_affect_other_calls() {
     let place = Place::new(&format!("{FILES}\n[[policies]]\nplugin = \"@guest:trap@\"\n"));
     let mut agent = Agent::start(&place, Era::Modern);
     agent.list();

@@ -83,7 +83,7 @@ policies = [{ plugin = "builtin:rules", settings = { deny = [{ method = "prompts
 }
 
 #[test]
-fn changes_are_heard_by_who_subscribed() {
+fn subscribers_get_resource_updates_in_both_eras() {
     let place = Place::new(CONFIG);
     let uri = "portcullis://far/mem://a";
     let mut legacy = agent(&place, Era::Legacy);
@@ -111,7 +111,7 @@ fn changes_are_heard_by_who_subscribed() {
 }
 
 #[test]
-fn what_a_source_asks_reaches_the_agent_and_names_it() {
+fn a_question_of_a_source_reaches_the_agent_and_names_the_source() {
     let place = Place::new(CONFIG);
     let person = json!({ "action": "accept", "content": { "name": "Ann" } });
 
@@ -147,7 +147,7 @@ fn what_a_source_asks_reaches_the_agent_and_names_it() {
 }
 
 #[test]
-fn a_handle_is_for_the_request_that_it_was_given_for() {
+fn a_request_state_is_valid_only_for_the_request_that_it_was_issued_for() {
     let place = Place::new(CONFIG);
     let mut modern = agent(&place, Era::Modern);
     let asked = modern.request("tools/call", json!({ "name": "far__elicit", "arguments": {} }));
@@ -159,7 +159,7 @@ fn a_handle_is_for_the_request_that_it_was_given_for() {
 }
 
 #[test]
-fn a_source_asks_for_no_secret() {
+fn a_source_cannot_ask_a_person_for_a_secret() {
     let place = Place::new(CONFIG);
     for era in ERAS {
         let mut agent = agent(&place, era);
@@ -170,7 +170,7 @@ fn a_source_asks_for_no_secret() {
 }
 
 #[test]
-fn a_source_asks_no_model_unless_the_profile_says_so() {
+fn a_source_may_use_sampling_only_if_the_profile_allows_it() {
     let place = Place::new(CONFIG);
     let mut agent = agent(&place, Era::Legacy);
     let answer = agent.call("far__sample", &json!({}), None);
@@ -200,7 +200,7 @@ fn a_source_asks_no_model_unless_the_profile_says_so() {
 }
 
 #[test]
-fn a_list_is_public_only_if_everybody_gets_the_same() {
+fn a_list_is_cacheable_as_public_only_if_every_agent_gets_the_same() {
     let alone = "[sources.new]\ncommand = [\"@source@\", \"modern\"]\n";
     let beside = format!("{alone}[sources.calc]\ncomponent = \"builtin:calculator\"\n");
     let profiles = format!("[profiles.default]\n[profiles.other]\n{alone}");
@@ -221,7 +221,7 @@ fn a_list_is_public_only_if_everybody_gets_the_same() {
 }
 
 #[test]
-fn a_call_that_is_cancelled_while_it_asks_withdraws_the_question() {
+fn cancelling_a_call_withdraws_its_open_question() {
     let place = Place::new(&format!("{CONFIG}[sources.new]\ncommand = [\"@source@\", \"modern\"]\n"));
     let pages = json!({ "elicitation": { "form": {}, "url": {} } });
     let mut legacy = Agent::of(place.command(&["serve", "--stdio"]), Era::Legacy, pages);
@@ -243,7 +243,7 @@ fn a_call_that_is_cancelled_while_it_asks_withdraws_the_question() {
 }
 
 #[test]
-fn a_call_that_is_cancelled_after_it_has_asked_is_cancelled_at_its_source() {
+fn a_call_cancelled_after_its_question_was_answered_is_cancelled_at_the_source() {
     let place = Place::new(CONFIG);
     let mut modern = agent(&place, Era::Modern);
     let asked = modern.request("tools/call", json!({ "name": "far__linger", "arguments": {} }));
@@ -267,7 +267,7 @@ fn a_call_that_is_cancelled_after_it_has_asked_is_cancelled_at_its_source() {
 }
 
 #[test]
-fn the_status_of_a_task_reaches_the_source_whose_question_became_it() {
+fn a_task_status_reaches_the_source_whose_question_became_the_task() {
     let place = Place::new(CONFIG);
     let mut legacy = agent(&place, Era::Legacy);
     let id = legacy.send_call("far__elicit", &json!({}));
@@ -289,7 +289,7 @@ fn the_status_of_a_task_reaches_the_source_whose_question_became_it() {
 }
 
 #[test]
-fn the_progress_of_an_answer_reaches_the_source_that_asks() {
+fn progress_on_an_answer_reaches_the_source_that_asked() {
     let place = Place::new(CONFIG);
     let mut legacy = agent(&place, Era::Legacy);
     let id = legacy.send_call("far__elicit", &json!({}));

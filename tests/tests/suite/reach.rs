@@ -24,7 +24,7 @@ fn server() -> u16 {
 }
 
 #[test]
-fn a_program_that_knows_no_proxy_reaches_what_is_declared_and_nothing_else() {
+fn a_program_without_proxy_support_reaches_only_declared_hosts() {
     if Command::new("node").arg("--version").output().is_err() {
         let _ = writeln!(std::io::stderr(), "\n*** no `node` here, so what it reaches from a cell is NOT TESTED\n");
         return;

@@ -56,7 +56,7 @@ fn size() -> Size {
 }
 
 #[test]
-fn under_faults_at_random_nothing_leaks_and_every_call_has_one_outcome() {
+fn under_random_faults_nothing_leaks_and_every_call_has_one_outcome() {
     let size = size();
     let seed = std::env::var("PORTCULLIS_SOAK_SEED").ok().and_then(|seed| seed.parse().ok());
     let seed = seed.unwrap_or_else(|| SystemTime::UNIX_EPOCH.elapsed().unwrap().as_nanos() as u64 | 1);

@@ -35,7 +35,7 @@ pub(crate) fn arrived(gate: &PathBuf) -> fs::File {
 }
 
 #[test]
-fn a_source_that_crashes_mid_call_leaves_an_unknown_outcome_and_comes_back() {
+fn a_source_that_crashes_during_a_call_leaves_an_unknown_outcome_and_is_restarted() {
     for era in ERAS {
         let place = Place::new(&files("plain", ""));
         let mut agent = Agent::start(&place, era);
@@ -52,7 +52,7 @@ fn a_source_that_crashes_mid_call_leaves_an_unknown_outcome_and_comes_back() {
 }
 
 #[test]
-fn a_source_that_always_crashes_says_its_last_words() {
+fn the_error_of_a_crashed_source_quotes_its_stderr() {
     let place = Place::new(&files("exit-mid-call", ""));
     let mut agent = Agent::start(&place, Era::Modern);
     for _ in 0..2 {
@@ -65,7 +65,7 @@ fn a_source_that_always_crashes_says_its_last_words() {
 }
 
 #[test]
-fn a_call_that_hangs_ends_at_its_deadline_and_disturbs_no_other() {
+fn a_call_that_hangs_ends_at_its_timeout_and_does_not_delay_others() {
     let place = Place::new(&files("plain", "timeout = \"3s\""));
     let mut agent = Agent::start(&place, Era::Modern);
     let hanging = agent.send_call("files__hang", &json!({}));
@@ -81,7 +81,7 @@ fn a_call_that_hangs_ends_at_its_deadline_and_disturbs_no_other() {
 }
 
 #[test]
-fn a_flood_before_the_handshake_is_no_server() {
+fn a_program_that_floods_before_the_handshake_fails_discovery() {
     let place = Place::new(&files("flood", ""));
     let mut agent = Agent::start(&place, Era::Legacy);
     let listed = agent.list();
@@ -91,7 +91,7 @@ fn a_flood_before_the_handshake_is_no_server() {
 }
 
 #[test]
-fn a_line_over_the_limit_ends_the_call_and_not_the_broker() {
+fn a_line_over_the_limit_fails_the_call_and_the_broker_goes_on() {
     let place = Place::new(&files("plain", ""));
     let mut agent = Agent::start(&place, Era::Modern);
     let whole = agent.call("files__big", &json!({ "bytes": 1 << 20 }), None);
@@ -104,7 +104,7 @@ fn a_line_over_the_limit_ends_the_call_and_not_the_broker() {
 }
 
 #[test]
-fn a_source_sees_nothing_of_the_broker() {
+fn a_source_inherits_neither_environment_nor_descriptors_of_the_broker() {
     let place = Place::new(&files("plain", "env = { LISTED = \"yes\" }"));
     let mut command = place.command(&["serve", "--stdio"]);
     command.env("SECRET_OF_THE_SHELL", "hunter2");
@@ -119,7 +119,7 @@ fn a_source_sees_nothing_of_the_broker() {
 }
 
 #[test]
-fn a_term_signal_lets_open_calls_end_over_http() {
+fn sigterm_lets_calls_in_flight_finish_over_http() {
     let place = Place::new(&files("plain", ""));
     let gate = gate(&place);
     let server = Server::start(&place);
@@ -139,7 +139,7 @@ fn a_term_signal_lets_open_calls_end_over_http() {
 }
 
 #[test]
-fn a_term_signal_ends_a_broker_over_stdio_and_its_stubborn_source() {
+fn sigterm_ends_a_broker_over_stdio_and_a_source_that_ignores_it() {
     let place = Place::new("");
     let child = place.path("open/child");
     place.configure(&format!(

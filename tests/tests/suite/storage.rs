@@ -25,7 +25,7 @@ pub(crate) fn cramped(place: &Place, kib: u32, arguments: &str) -> Command {
 }
 
 #[test]
-fn calls_stop_when_the_disk_is_full_and_nothing_that_was_answered_is_lost() {
+fn calls_are_refused_when_the_disk_is_full_and_no_answered_call_is_lost() {
     let place = Place::new(FILES);
     // So that what it keeps of compiled plugins and writes once is there.
     let mut agent = Agent::start(&place, Era::Modern);
@@ -67,7 +67,7 @@ fn calls_stop_when_the_disk_is_full_and_nothing_that_was_answered_is_lost() {
 }
 
 #[test]
-fn a_disk_that_is_full_from_the_start_is_said() {
+fn a_disk_that_is_full_at_startup_is_reported() {
     // Without a component: the limit holds for its memory, too, which is a file to the kernel.
     let place = Place::new(FILES);
     let ran = finish(cramped(&place, 16, "serve --stdio"));
@@ -82,7 +82,7 @@ fn a_disk_that_is_full_from_the_start_is_said() {
 }
 
 #[test]
-fn a_locked_database_stops_the_start_and_calls_for_as_long_as_it_is_locked() {
+fn a_locked_database_prevents_startup_and_calls_until_it_is_unlocked() {
     let place = Place::new(FILES);
     let mut agent = Agent::start(&place, Era::Modern);
     assert_eq!(agent.call("files__add", &json!({ "a": 1, "b": 2 }), None), json!({ "ok": "3" }));
@@ -105,7 +105,7 @@ fn a_locked_database_stops_the_start_and_calls_for_as_long_as_it_is_locked() {
 }
 
 #[test]
-fn one_changed_byte_is_named() {
+fn verify_names_the_record_in_which_one_byte_was_changed() {
     let place = Place::new(FILES);
     let mut agent = Agent::start(&place, Era::Legacy);
     for n in 0..3 {

@@ -20,7 +20,7 @@ command = ["@source@", "echo"]
 "#;
 
 #[test]
-fn progress_of_equal_tokens_reaches_the_agent_whose_it_is() {
+fn progress_with_equal_tokens_reaches_only_the_agent_of_its_call() {
     let place = Place::new(CONFIG);
     let server = Server::start(&place);
     let agents: Vec<_> = (1..=6)
@@ -56,7 +56,7 @@ fn progress_of_equal_tokens_reaches_the_agent_whose_it_is() {
 }
 
 #[test]
-fn what_belongs_to_no_call_reaches_the_session_that_it_is_for() {
+fn notifications_outside_a_call_reach_only_their_session() {
     let place = Place::new(CONFIG);
     let server = Server::start(&place);
     let can = json!({ "elicitation": { "form": {}, "url": {} } });
@@ -78,7 +78,7 @@ fn what_belongs_to_no_call_reaches_the_session_that_it_is_for() {
 }
 
 #[test]
-fn a_task_is_known_to_the_session_that_began_it_and_to_no_other() {
+fn a_task_is_visible_only_to_the_session_that_created_it() {
     let place = Place::new(CONFIG);
     let server = Server::start(&place);
     let (mut one, mut two) = (server.door.session(&json!({})), server.door.session(&json!({})));
@@ -98,7 +98,7 @@ fn a_task_is_known_to_the_session_that_began_it_and_to_no_other() {
 }
 
 #[test]
-fn a_modern_agent_finds_what_it_left_whatever_it_says_that_it_can_do() {
+fn a_modern_agent_finds_its_tasks_and_questions_again_with_other_capabilities() {
     let place =
         Place::new(&format!("{CONFIG}[serve.callers.ci]\ntoken = \"the-token-of-ci\"\nprofile = \"default\"\n"));
     let server = Server::start(&place);
@@ -123,7 +123,7 @@ fn a_modern_agent_finds_what_it_left_whatever_it_says_that_it_can_do() {
 }
 
 #[test]
-fn each_agent_has_the_log_level_that_it_asked_for() {
+fn each_agent_gets_the_log_level_that_it_asked_for() {
     let place = Place::new(CONFIG);
     let server = Server::start(&place);
     let mut sessions = [(); 3].map(|()| server.door.session(&json!({})));
@@ -169,7 +169,7 @@ fn each_agent_has_the_log_level_that_it_asked_for() {
 }
 
 #[test]
-fn the_tasks_of_several_sources_are_one_list() {
+fn tasks_of_several_sources_are_merged_into_one_list() {
     let place = Place::new(&format!("{CONFIG}[sources.third]\ncommand = [\"@source@\", \"full\"]\n"));
     let server = Server::start(&place);
     let mut session = server.door.session(&json!({}));
@@ -188,7 +188,7 @@ fn the_tasks_of_several_sources_are_one_list() {
 }
 
 #[test]
-fn many_ids_are_used_again_and_none_is_confused() {
+fn request_ids_can_be_reused_and_are_never_confused() {
     let place = Place::new(CONFIG);
     let mut agent = Agent::of(place.command(&["serve", "--stdio"]), Era::Legacy, json!({}));
     agent.list();

@@ -57,7 +57,7 @@ fn ask(place: &Place, folder: &Path, answer: &str) -> (Option<i32>, String) {
 }
 
 #[test]
-fn a_configuration_that_lies_in_a_folder_counts_as_far_as_it_is_trusted_and_no_further() {
+fn a_configuration_found_in_a_folder_is_used_only_as_it_was_trusted() {
     let place = untrusted(&format!("{CALC}{FILES}"));
     for command in [&["tools"][..], &["serve", "--stdio"], &["secret", "list"], &["status"]] {
         fails(&place.run(command), &["is not trusted", "portcullis trust", "--config"]);
@@ -95,7 +95,7 @@ fn a_configuration_that_lies_in_a_folder_counts_as_far_as_it_is_trusted_and_no_f
 }
 
 #[test]
-fn on_a_terminal_the_first_use_and_each_change_show_what_it_does_and_ask() {
+fn on_a_terminal_a_new_or_changed_configuration_shows_its_effects_and_asks() {
     let place = untrusted(CALC);
     let ask = |answer: &str| ask(&place, &place.path("."), answer);
     let (code, said) = ask("no");
@@ -114,7 +114,7 @@ fn on_a_terminal_the_first_use_and_each_change_show_what_it_does_and_ask() {
 }
 
 #[test]
-fn the_users_own_configuration_counts_without_being_asked_about() {
+fn the_users_own_configuration_is_used_without_a_question() {
     let place = untrusted(CALC);
     let own = place.path("home/.config/portcullis");
     fs::create_dir_all(&own).unwrap();
@@ -126,7 +126,7 @@ fn the_users_own_configuration_counts_without_being_asked_about() {
 }
 
 #[test]
-fn without_a_home_a_configuration_is_named() {
+fn without_a_home_folder_a_configuration_must_be_named() {
     let place = Place::new(CALC);
     let without = |arguments: &[&str]| {
         let mut command = place.command(arguments);
@@ -138,7 +138,7 @@ fn without_a_home_a_configuration_is_named() {
 }
 
 #[test]
-fn what_import_writes_is_trusted_as_it_was_written_and_no_longer() {
+fn a_configuration_written_by_import_is_trusted_only_as_it_was_written() {
     let place = Place::new("");
     fs::remove_file(place.path("portcullis.toml")).unwrap();
     let program = program("portcullis-test-source");
@@ -159,7 +159,7 @@ fn what_import_writes_is_trusted_as_it_was_written_and_no_longer() {
 }
 
 #[test]
-fn a_configuration_that_others_may_write_counts_for_nobody_also_where_it_is_named() {
+fn a_configuration_that_other_users_can_write_is_refused_even_if_it_is_named() {
     let place = Place::new(CALC);
     fs::set_permissions(place.path("portcullis.toml"), Permissions::from_mode(0o646)).unwrap();
     for arguments in [&["tools"][..], &["--config", "portcullis.toml", "tools"], &["trust", "--yes"]] {
@@ -168,7 +168,7 @@ fn a_configuration_that_others_may_write_counts_for_nobody_also_where_it_is_name
 }
 
 #[test]
-fn nothing_that_lies_beside_a_configuration_is_loaded_as_code() {
+fn nothing_beside_a_configuration_is_loaded_as_code() {
     let names = |folder: &Path| {
         let mut names: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         names.sort();
@@ -199,7 +199,7 @@ fn nothing_that_lies_beside_a_configuration_is_loaded_as_code() {
 }
 
 #[test]
-fn a_state_folder_that_others_could_write_stops_the_start_with_the_command_to_run() {
+fn a_state_folder_that_other_users_can_write_prevents_startup_and_the_error_names_the_fix() {
     let place = Place::new(CALC);
     fs::set_permissions(place.state(), Permissions::from_mode(0o770)).unwrap();
     for arguments in [&["tools"][..], &["--config", "portcullis.toml", "tools"]] {
@@ -212,7 +212,7 @@ fn a_state_folder_that_others_could_write_stops_the_start_with_the_command_to_ru
 }
 
 #[test]
-fn logs_that_others_could_write_or_that_are_a_link_stop_the_start() {
+fn a_log_folder_that_other_users_can_write_or_that_is_a_link_prevents_startup() {
     let place = Place::new(CALC);
     works(&place.run(&["tools"]));
     let logs = place.data("logs");
@@ -225,7 +225,7 @@ fn logs_that_others_could_write_or_that_are_a_link_stop_the_start() {
 }
 
 #[test]
-fn what_the_broker_loads_or_writes_is_in_no_folder_that_a_source_may_write() {
+fn files_that_the_broker_loads_or_writes_may_not_be_in_a_folder_that_a_source_may_write() {
     let place = Place::new("");
     fs::copy(guest("plain"), place.path("open/policy.wasm")).unwrap();
     for (more, what) in [
@@ -246,7 +246,7 @@ fn what_the_broker_loads_or_writes_is_in_no_folder_that_a_source_may_write() {
 }
 
 #[test]
-fn a_folder_whose_name_is_no_text_is_checked_like_any_other() {
+fn a_folder_whose_name_is_not_utf8_is_checked_like_any_other() {
     let around = tempfile::tempdir().unwrap();
     let odd = around.path().join(OsStr::from_bytes(b"odd \xff"));
     fs::create_dir(&odd).unwrap();

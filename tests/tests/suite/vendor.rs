@@ -30,7 +30,7 @@ fn await_heard(agent: &mut Agent, source: &str, all: &Value) {
 }
 
 #[test]
-fn a_notification_reaches_the_source_that_it_names_and_no_other() {
+fn a_notification_reaches_only_the_source_that_it_names() {
     let place = Place::new(CONFIG);
     for era in ERAS {
         let mut agent = Agent::of(place.command(&["serve", "--stdio"]), era, json!({}));
@@ -54,7 +54,7 @@ fn a_notification_reaches_the_source_that_it_names_and_no_other() {
 }
 
 #[test]
-fn what_a_source_says_reaches_its_agent_with_and_without_a_call() {
+fn a_notification_of_a_source_outside_a_call_reaches_its_agent() {
     let place = Place::new(CONFIG);
     let mut agent = Agent::of(place.command(&["serve", "--stdio"]), Era::Legacy, json!({}));
     agent.list();
@@ -67,7 +67,7 @@ fn what_a_source_says_reaches_its_agent_with_and_without_a_call() {
 }
 
 #[test]
-fn policies_decide_on_notifications_of_both_sides_by_their_method() {
+fn policies_decide_on_notifications_in_both_directions_by_their_method() {
     let deny = |on: &str, method: &str| {
         let settings = format!("{{ deny = [{{ method = \"{method}\" }}] }}");
         format!("[[policies]]\nplugin = \"builtin:rules\"\non = [\"{on}\"]\nsettings = {settings}\n")
@@ -93,7 +93,7 @@ fn policies_decide_on_notifications_of_both_sides_by_their_method() {
 }
 
 #[test]
-fn what_looks_like_the_protocol_reaches_no_source_as_a_notification() {
+fn a_notification_with_a_method_of_the_protocol_reaches_no_source() {
     let place = Place::new(CONFIG);
     for era in ERAS {
         let mut agent = Agent::of(place.command(&["serve", "--stdio"]), era, json!({}));
@@ -110,7 +110,7 @@ fn what_looks_like_the_protocol_reaches_no_source_as_a_notification() {
 }
 
 #[test]
-fn a_person_is_asked_for_a_notification_as_for_a_call() {
+fn a_notification_needs_approval_like_a_call() {
     let place = Place::new(&CONFIG.replace("\"never\"", "\"always\""));
     let mut agent = Agent::start(&place, Era::Legacy);
     for (answer, all) in [("refuse", json!([])), ("once", json!(["vendor/notice"]))] {
@@ -130,7 +130,7 @@ fn a_person_is_asked_for_a_notification_as_for_a_call() {
 }
 
 #[test]
-fn over_http_in_both_eras_too() {
+fn notifications_reach_their_source_over_http_in_both_eras() {
     let place = Place::new(CONFIG);
     let server = Server::start(&place);
     let mut legacy = server.door.session(&json!({}));
@@ -145,7 +145,7 @@ fn over_http_in_both_eras_too() {
 }
 
 #[test]
-fn what_an_agent_says_last_still_reaches_its_source() {
+fn the_last_notification_of_an_agent_still_reaches_its_source() {
     let place = Place::new(CONFIG);
     for era in ERAS {
         let mut agent = Agent::of(place.command(&["serve", "--stdio"]), era, json!({}));
@@ -158,7 +158,7 @@ fn what_an_agent_says_last_still_reaches_its_source() {
 }
 
 #[test]
-fn so_many_notifications_of_an_agent_wait_and_no_more() {
+fn notifications_of_an_agent_that_wait_are_limited() {
     let place = Place::new(&CONFIG.replace("\"never\"", "\"always\""));
     let mut agent = Agent::alone(&place, Era::Legacy);
     agent.list();

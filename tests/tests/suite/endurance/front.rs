@@ -92,7 +92,7 @@ fn echo(door: &Door) {
 }
 
 #[test]
-fn idle_connections_take_the_front_from_nobody() {
+fn idle_connections_do_not_block_other_callers() {
     let place = Place::new(CONFIG);
     let server = Server::start(&place);
     let door = &server.door;
@@ -120,7 +120,7 @@ fn idle_connections_take_the_front_from_nobody() {
 }
 
 #[test]
-fn one_caller_takes_its_share_of_requests_and_nobody_elses() {
+fn a_caller_that_uses_up_its_requests_does_not_affect_other_callers() {
     let place = Place::new(CONFIG);
     let server = Server::start(&place);
     let door = &server.door;
@@ -167,7 +167,7 @@ fn streams_do_not_count_against_requests() {
 }
 
 #[test]
-fn large_bodies_wait_for_room_and_small_ones_for_nothing() {
+fn large_bodies_wait_for_memory_and_small_ones_do_not() {
     let place = Place::new(&format!("[broker]\nmax-message = \"1MiB\"\n{CONFIG}"));
     let server = Server::start(&place);
     let door = &server.door;
@@ -202,7 +202,7 @@ const BUDGET: usize = 4 * LARGEST;
 const REST: usize = 24 << 20;
 
 #[test]
-fn the_memory_of_large_bodies_is_bounded_and_given_back() {
+fn the_memory_of_large_bodies_is_bounded_and_released() {
     let place = Place::new(&format!("[broker]\nmax-message = \"8MiB\"\n{CONFIG}"));
     let server = Server::start(&place);
     let (door, pid) = (&server.door, server.running.pid());
@@ -256,7 +256,7 @@ fn cut_over_stdio(place: &Place, era: Era, by_signal: bool) -> Value {
 }
 
 #[test]
-fn a_call_that_is_cut_over_stdio_is_answered_with_what_became_of_it() {
+fn a_call_cut_off_by_shutdown_is_answered_with_its_outcome_over_stdio() {
     for era in ERAS {
         for by_signal in [true, false] {
             let place = Place::new(CONFIG);
@@ -270,7 +270,7 @@ fn a_call_that_is_cut_over_stdio_is_answered_with_what_became_of_it() {
 }
 
 #[test]
-fn a_call_that_waits_for_a_person_when_the_broker_stops_was_not_sent() {
+fn a_call_that_waits_for_approval_at_shutdown_is_answered_as_not_sent() {
     let place = Place::new(CONFIG);
     let mut agent = Agent::of(place.command(&["serve", "--stdio", "--profile", "asking"]), Era::Legacy, json!({}));
     let waiting = agent.send_call("far__echo", &json!({ "a": 1 }));
@@ -283,7 +283,7 @@ fn a_call_that_waits_for_a_person_when_the_broker_stops_was_not_sent() {
 }
 
 #[test]
-fn a_call_that_is_cut_over_http_is_answered_with_what_became_of_it() {
+fn a_call_cut_off_by_shutdown_is_answered_with_its_outcome_over_http() {
     let place = Place::new(CONFIG);
     let mut server = Server::start(&place);
     let mut session = server.door.session(&json!({}));
@@ -301,7 +301,7 @@ fn a_call_that_is_cut_over_http_is_answered_with_what_became_of_it() {
 }
 
 #[test]
-fn a_subscription_does_not_delay_the_end_and_is_ended_in_good_order() {
+fn a_subscription_does_not_delay_shutdown_and_ends_with_a_result() {
     let place = Place::new(CONFIG);
     let mut server = Server::start(&place);
     let wants = json!({ "notifications": { "toolsListChanged": true } });
@@ -314,7 +314,7 @@ fn a_subscription_does_not_delay_the_end_and_is_ended_in_good_order() {
 }
 
 #[test]
-fn a_hang_up_of_the_terminal_ends_no_broker() {
+fn sighup_does_not_end_a_broker() {
     let place = Place::new(CONFIG);
     let server = Server::start(&place);
     for _ in 0..2 {

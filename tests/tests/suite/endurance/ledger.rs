@@ -25,7 +25,7 @@ const FILES: &str =
 const CALLERS: usize = 16;
 
 #[test]
-fn a_flood_without_a_token_is_a_few_records_and_every_call_has_one_outcome() {
+fn a_flood_without_a_token_makes_few_records_and_every_call_has_one_outcome() {
     let place = Place::new(FILES);
     let mut server = Server::start(&place);
     let (flooding, refused) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicUsize::new(0)));
@@ -89,7 +89,7 @@ fn flood(door: &Door, flooding: &AtomicBool, refused: &AtomicUsize) {
 
 /// Each way in which somebody takes the ledger away, what the refusal and `verify` say of it, and the way back.
 #[test]
-fn a_ledger_that_is_deleted_moved_replaced_or_cut_stops_calls_and_is_never_called_good() {
+fn a_ledger_that_is_deleted_moved_replaced_or_truncated_stops_calls_and_lost_records_are_detected() {
     type Harm = fn(&Place);
     let harms: [(&str, i32, Harm); 5] = [
         ("deleted", 1, |place| fs::remove_file(place.data("ledger.sqlite")).unwrap()),
@@ -144,7 +144,7 @@ fn a_ledger_that_is_deleted_moved_replaced_or_cut_stops_calls_and_is_never_calle
 }
 
 #[test]
-fn calls_go_on_when_a_moved_ledger_is_back() {
+fn calls_resume_when_a_moved_ledger_is_back() {
     let place = Place::new(FILES);
     let mut agent = Agent::start(&place, Era::Modern);
     assert_eq!(agent.call("files__add", &json!({ "a": 1, "b": 2 }), None), json!({ "ok": "3" }));
@@ -163,7 +163,7 @@ fn calls_go_on_when_a_moved_ledger_is_back() {
 }
 
 #[test]
-fn the_next_broker_seals_the_chain_of_one_that_was_killed_and_a_later_cut_is_named() {
+fn the_next_broker_seals_the_chain_of_a_killed_one_and_a_later_truncation_is_detected() {
     let place = Place::new(FILES);
     let mut chains = Vec::new();
     for _ in 0..2 {
@@ -201,7 +201,7 @@ fn the_next_broker_seals_the_chain_of_one_that_was_killed_and_a_later_cut_is_nam
 }
 
 #[test]
-fn a_broker_that_is_stopped_while_it_starts_leaves_what_the_next_one_makes_good() {
+fn a_broker_that_is_stopped_during_startup_leaves_a_ledger_that_the_next_one_repairs() {
     let place = Place::new(FILES);
     for round in 0..sized(6, 60) {
         let mut starting = Running::start(place.command(&["serve", "--stdio"]));
@@ -224,7 +224,7 @@ fn locks(place: &Place) -> Vec<PathBuf> {
 }
 
 #[test]
-fn a_full_disk_is_logged_once_shown_to_whoever_watches_and_good_again_with_space() {
+fn a_full_disk_is_logged_once_shown_in_status_and_health_and_recovered_from() {
     let place = Place::new(FILES);
     place.run(&["tools"]);
     let mut server = Server::of(crate::storage::cramped(&place, 512, "serve --listen 127.0.0.1:0"), &place);
@@ -267,7 +267,7 @@ fn a_full_disk_is_logged_once_shown_to_whoever_watches_and_good_again_with_space
 }
 
 #[test]
-fn what_a_policy_says_of_a_call_is_kept_as_its_payload_is() {
+fn texts_of_a_policy_about_a_call_are_recorded_like_its_payload() {
     for (record, kept) in [("shape", false), ("full", true)] {
         let place = Place::new(&format!(
             "[sources.files]\ncommand = [\"@source@\", \"plain\"]\n@cell@\n\

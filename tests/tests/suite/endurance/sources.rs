@@ -28,7 +28,7 @@ fn tools(session: &mut Session) -> Value {
 }
 
 #[test]
-fn a_silent_source_is_ended_and_made_anew_and_no_session_waits_for_it() {
+fn a_silent_source_is_restarted_and_no_session_waits_for_it() {
     let place = Place::new(&format!("{}{NEVER}", source("files", "timeout = \"1s\"")));
     write(&place, "files", "mute\nwell");
     let server = Server::start(&place);
@@ -52,7 +52,7 @@ fn a_silent_source_is_ended_and_made_anew_and_no_session_waits_for_it() {
 }
 
 #[test]
-fn a_silent_source_that_is_optional_is_left_out_until_it_is_there() {
+fn a_silent_optional_source_is_left_out_and_delays_no_session() {
     let place = Place::new(&format!("{CALC}{}{NEVER}", source("slow", "required = false")));
     // It never says a word of itself.
     write(&place, "slow", "hang-initialize");
@@ -70,7 +70,7 @@ fn a_silent_source_that_is_optional_is_left_out_until_it_is_there() {
 }
 
 #[test]
-fn a_slow_optional_source_is_added_when_it_is_there_and_the_agent_is_told() {
+fn a_slow_optional_source_is_added_when_it_is_ready_and_the_agent_is_notified() {
     for era in [Era::Legacy, Era::Modern] {
         let place = Place::new(&format!("{CALC}{}{NEVER}", source("slow", "required = false")));
         write(&place, "slow", "waits");
@@ -97,7 +97,7 @@ fn a_slow_optional_source_is_added_when_it_is_there_and_the_agent_is_told() {
 }
 
 #[test]
-fn a_legacy_agent_is_told_at_the_beginning_that_its_tools_may_become_more() {
+fn initialize_declares_list_changes_while_an_optional_source_is_starting() {
     let place = Place::new(&format!("{CALC}{}{NEVER}", source("slow", "required = false")));
     write(&place, "slow", "waits");
     let mut broker = Running::start(place.command(&["serve", "--stdio"]));
@@ -110,7 +110,7 @@ fn a_legacy_agent_is_told_at_the_beginning_that_its_tools_may_become_more() {
 }
 
 #[test]
-fn a_change_of_one_source_waits_for_no_other() {
+fn a_list_change_of_one_source_does_not_wait_for_a_silent_one() {
     let live = "discovery = \"live\"";
     let place = Place::new(&format!("{}{}{NEVER}", source("files", live), source("silent", live)));
     write(&place, "files", "restless");
@@ -128,7 +128,7 @@ fn a_change_of_one_source_waits_for_no_other() {
 }
 
 #[test]
-fn abandoned_sessions_lock_nobody_out_over_http() {
+fn abandoned_http_sessions_do_not_lock_out_new_ones() {
     let place = Place::new(&format!("{}{NEVER}", source("files", "")));
     write(&place, "files", "logs");
     let server = Server::start(&place);

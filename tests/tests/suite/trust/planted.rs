@@ -46,7 +46,7 @@ fn caged(place: &Place, script: &str) -> Value {
 }
 
 #[test]
-fn a_program_neither_changes_nor_removes_a_configuration_at_the_top_of_what_it_may_write() {
+fn a_source_cannot_change_or_remove_a_configuration_at_the_top_of_a_folder_that_it_may_write() {
     let place = Place::new(
         "[sources.files]\n\
          command = [\"/bin/sh\", \"-c\", \"cd @dir@/open; touch new; for kept in portcullis.toml .portcullis/lock; do \
@@ -69,7 +69,7 @@ fn a_program_neither_changes_nor_removes_a_configuration_at_the_top_of_what_it_m
 }
 
 #[test]
-fn what_the_user_trusts_is_kept_from_a_program_at_any_depth_of_what_it_may_write() {
+fn a_source_cannot_change_a_trusted_configuration_at_any_depth_of_a_folder_that_it_may_write() {
     let place = Place::new("");
     let kept = trusted_below(&place);
     let report = caged(
@@ -88,7 +88,7 @@ fn what_the_user_trusts_is_kept_from_a_program_at_any_depth_of_what_it_may_write
 }
 
 #[test]
-fn another_data_folder_than_the_one_that_was_trusted_does_not_count() {
+fn a_data_folder_other_than_the_trusted_one_is_refused() {
     let place = Place::new("");
     let kept = trusted_below(&place);
     let sub = place.path("open/sub");
@@ -128,7 +128,7 @@ fn another_data_folder_than_the_one_that_was_trusted_does_not_count() {
 }
 
 #[test]
-fn nobody_is_asked_in_vain_who_may_have_written_a_configuration() {
+fn the_trust_question_names_the_source_that_may_have_written_the_configuration() {
     let place = Place::new(&FILES.replace("\"open\"", "\"@dir@/open\""));
     let sub = place.path("open/sub");
     fs::create_dir(&sub).unwrap();
@@ -164,7 +164,7 @@ fn nobody_is_asked_in_vain_who_may_have_written_a_configuration() {
 }
 
 #[test]
-fn a_data_folder_that_nobody_has_seen_is_trusted_by_no_command() {
+fn an_existing_data_folder_is_never_trusted_without_a_question() {
     let place = Place::new("");
     fs::remove_file(place.path("portcullis.toml")).unwrap();
     works(&place.run(&["trust", "--revoke"]));
@@ -180,7 +180,7 @@ fn a_data_folder_that_nobody_has_seen_is_trusted_by_no_command() {
 }
 
 #[test]
-fn the_data_folder_of_the_users_own_configuration_is_granted_to_nobody() {
+fn the_data_folder_of_the_users_own_configuration_is_granted_to_no_source() {
     let place = Place::new("");
     let own = place.path("home/.config/portcullis");
     fs::create_dir_all(&own).unwrap();
