@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Compiles the tool source and the policy, and writes a configuration that names both by digest:
 #   examples/edge-host/compile.sh FOLDER [pulley64]
-# Needs a `portcullis` of the same version: the one in PATH, or what PORTCULLIS names.
+# Needs a `portcullis` of the same version: the one in PATH, or the program that PORTCULLIS names.
 set -euo pipefail
 
 folder=${1:?"usage: compile.sh FOLDER [pulley64]"}

@@ -1,4 +1,4 @@
-"""The resource of the interface `tools`, where componentize-py looks for it."""
+"""The resource of the interface `tools`, in the module in which componentize-py looks for it."""
 
 import json
 

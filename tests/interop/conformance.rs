@@ -1,5 +1,5 @@
-//! The official conformance suite, in front of the broker and behind it. Its exit code is what counts: a dead server still
-//! shows passes.
+//! The official conformance suite, in front of the broker and behind it. Its exit code is what counts: a dead server
+//! still shows passes.
 
 use std::process::Stdio;
 

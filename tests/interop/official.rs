@@ -1,5 +1,5 @@
-//! The official conformance suite before the server that the official Python SDK has for it: what passes there passes through
-//! the broker, check by check, over HTTP and over stdio.
+//! The official conformance suite before the server that the official Python SDK has for it: what passes there passes
+//! through the broker, check by check, over HTTP and over stdio.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -37,8 +37,8 @@ const OLD: [Exception; 2] = [
     exception("server-sse-polling", "server-sse-disconnect-resume", "INFO", UNBROKEN),
 ];
 
-/// Of the tasks extension, which the SDK does not have and the revision does not require: the tools are in no catalog, and
-/// the suite takes the SDK's result of an error for an answer of theirs.
+/// Of the tasks extension, which the SDK does not have and the revision does not require: the tools are in no catalog,
+/// and the suite takes the SDK's result of an error for an answer of theirs.
 const NO_SUCH_TOOL: &str = "a tool that no source lists is an error of the protocol, as the specification has it";
 
 const NEW: [Exception; 5] = [

@@ -1,5 +1,5 @@
-//! In front of a server with its own names, the broker is not to be noticed: a client with everything sees, byte for byte, what
-//! it sees without. The one exception is meant: a question to a person says which source asks.
+//! In front of a server with its own names, the broker is not to be noticed: a client with everything sees, byte for
+//! byte, what it sees without. The one exception is meant: a question to a person says which source asks.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;

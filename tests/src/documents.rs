@@ -1,5 +1,4 @@
-//! ARCHITECTURE.md and SECURITY.md name the tests that prove what they say, and the files where it is kept. Here: that those
-//! exist.
+//! Checks that the tests and files that ARCHITECTURE.md and SECURITY.md name exist.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::collections::BTreeSet;
@@ -7,7 +6,7 @@ use std::fs;
 
 use crate::repository::{root, rust_files};
 
-/// What stands before the names of tests in a document.
+/// The marker before the names of tests in a document.
 const TESTS: &str = "Tests:";
 
 const DOCUMENTS: [&str; 2] = ["ARCHITECTURE.md", "SECURITY.md"];
@@ -27,7 +26,7 @@ fn every_test_that_a_document_names_exists() {
             text.lines().filter_map(|line| line.split_once(TESTS)).flat_map(|(_, l)| quoted(l)).collect();
         assert!(
             named.len() > 10,
-            "{document} names {} tests; is `{TESTS}` still what stands before them?",
+            "{document} names {} tests; does `{TESTS}` still stand before their names?",
             named.len()
         );
         let missing: Vec<_> = named.into_iter().filter(|name| !functions.contains(*name)).collect();
@@ -46,7 +45,7 @@ fn every_file_that_a_document_names_exists() {
     }
 }
 
-/// What stands between backquotes.
+/// Returns the texts between backquotes.
 fn quoted(line: &str) -> impl Iterator<Item = &str> {
     line.split('`').skip(1).step_by(2)
 }

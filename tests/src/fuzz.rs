@@ -1,9 +1,9 @@
-//! What the fuzzers run: each function takes any bytes and panics if a promise about them is broken.
+//! The fuzz targets: each function takes arbitrary bytes and panics if a promise about them is broken.
 //!
-//! `cargo fuzz` runs them coverage-guided where there is a nightly compiler (`tests/fuzz`); the tests below run them on
+//! `cargo fuzz` runs them coverage-guided if there is a nightly compiler (`tests/fuzz`); the tests below run them on
 //! stable, over the corpus and over mutations of it.
 
-#![expect(clippy::panic, reason = "a broken promise is what a fuzzer is told by a panic")]
+#![expect(clippy::panic, reason = "a fuzz target reports a broken promise by a panic")]
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
@@ -14,7 +14,8 @@ use portcullis::egress::{self, Declared, Destination, Hello, Reach};
 use portcullis::protocol::{Json, Message, canonical};
 use url::{Host, Url};
 
-/// A message is refused, or written out again as the same message: once written, it stays byte for byte.
+/// Checks that a message is refused, or written and read again as the same message: once written, it stays the same
+/// byte for byte.
 pub fn envelope(data: &[u8]) {
     let Ok(message) = Message::parse(data.to_vec()) else { return };
     let line = message.to_line();
@@ -25,7 +26,8 @@ pub fn envelope(data: &[u8]) {
     }
 }
 
-/// A value has a canonical form, which is its own, or is refused; looking for a member never changes it.
+/// Checks that a value is refused or has a canonical form, whose canonical form is itself, and that a member that was
+/// set is found.
 pub fn canonical_json(data: &[u8]) {
     let Ok(json) = Json::parse(data.to_vec()) else { return };
     if let Ok(form) = canonical(&json) {
@@ -38,7 +40,7 @@ pub fn canonical_json(data: &[u8]) {
     }
 }
 
-/// A configuration is refused with at least one problem, or parsed; never a panic.
+/// Checks that a configuration is parsed, or refused with at least one problem, and never causes a panic.
 pub fn configuration(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     if let Err(error) = Config::parse(text, Path::new("/nowhere/portcullis.toml")) {
@@ -46,8 +48,8 @@ pub fn configuration(data: &[u8]) {
     }
 }
 
-/// A URL that is let through leads to a name or to the internet, whatever notation an address has; a destination means the same
-/// host to whoever reads it.
+/// Checks that a URL that passes the egress check names a host or a public address, in whatever notation the address is
+/// written, and that a destination means the same host to every parser.
 pub fn address(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     for url in [Url::parse(text), Url::parse(&format!("http://{text}/"))].into_iter().flatten() {
@@ -74,7 +76,8 @@ pub fn address(data: &[u8]) {
     }
 }
 
-/// What a caged source writes to the resolver or says first on a connection is answered from the list, or refused.
+/// Checks that a DNS question of a source in a cell is answered from the declared destinations or refused, and that
+/// reading the first bytes of a connection does not depend on how they are split.
 pub fn wire(data: &[u8]) {
     let declared: Declared = "api.test:443".parse::<Destination>().into_iter().collect();
     if let Some(reply) = declared.answer(data) {
@@ -91,7 +94,8 @@ pub fn wire(data: &[u8]) {
     }
 }
 
-/// As the standard library sees it, which knows less than the guard does.
+/// Reports whether an address is public as far as the standard library knows, which is less than the egress check
+/// knows.
 fn is_open_v4(address: Ipv4Addr) -> bool {
     !(address.is_private()
         || address.is_loopback()

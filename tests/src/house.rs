@@ -1,4 +1,5 @@
-//! What the source text of the host must keep to: the protocol is written in one place, and modules import from those below them.
+//! Rules for the source text of the host: names of the protocol are written in one place, and a module imports only
+//! from those below it.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, clippy::string_slice, reason = "tests")]
 
 use std::collections::BTreeSet;
@@ -7,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use crate::repository::{root, rust_files};
 
-/// Where the protocol is written.
+/// The folder in which the names of the protocol are written.
 const PROTOCOL: &str = "host/src/protocol";
 
 #[test]
@@ -28,7 +29,7 @@ fn names_of_the_protocol_are_written_only_in_the_protocol_module() {
 
 /// A file of the host without its tests.
 struct Source {
-    /// From the root of the repository.
+    /// The path from the root of the repository.
     path: PathBuf,
     text: String,
 }
@@ -38,14 +39,15 @@ impl Source {
         self.path.starts_with(PROTOCOL) || self.path.with_extension("") == Path::new(PROTOCOL)
     }
 
-    /// Returns the words of the protocol that the code has: whole string literals, and the numbers of its errors.
+    /// Returns the names of the protocol that the code holds: whole string literals, and the numbers of its error
+    /// codes.
     fn words(&self) -> BTreeSet<String> {
         let code = self.text.lines().filter(|line| !line.trim_start().starts_with("//"));
         code.flat_map(|line| literals(line).chain(codes(line))).collect()
     }
 }
 
-/// Returns the files of the host without tests, and without what tests and benchmarks share.
+/// Returns the files of the host except tests, and code that only tests and benchmarks use.
 fn host() -> Vec<Source> {
     let mut files = Vec::new();
     for file in rust_files() {
@@ -80,7 +82,8 @@ fn codes(line: &str) -> impl Iterator<Item = String> {
     line.split("-32").skip(1).map(code).filter(|code| code.len() == 6)
 }
 
-/// The modules of the library from the ground up, as the house in ARCHITECTURE.md is drawn. A module imports from those before it.
+/// The modules of the library from the lowest layer up, as in ARCHITECTURE.md. A module imports only from those before
+/// it.
 const FLOORS: &[&[&str]] = &[
     &["sync", "name", "visible", "protocol", "digest", "private", "seal", "agent", "limits", "metrics", "item", "call"],
     &["key_value", "secret", "trust", "ledger", "egress", "oci"],
@@ -121,7 +124,7 @@ fn the_layers_match_those_in_the_architecture_document() {
     let drawn = &drawn[from..];
     let place = |module: &str| drawn.find(&format!("`{module}`")).unwrap_or_else(|| panic!("{module} is not drawn"));
     for pair in FLOORS.windows(2) {
-        // The drawing has the roof first.
+        // The document has the highest layer first.
         let lowest = pair[1].iter().map(|module| place(module)).max();
         let highest = pair[0].iter().map(|module| place(module)).min();
         assert!(lowest < highest, "{:?} is drawn above {:?}", pair[1], pair[0]);

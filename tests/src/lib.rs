@@ -1,4 +1,4 @@
-//! What is tested across crates.
+//! Tests that span crates.
 
 pub mod fuzz;
 

@@ -1,4 +1,4 @@
-//! The repository as a tree of files.
+//! Access to the files of the repository.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::fs;

@@ -1,5 +1,5 @@
-//! The freeze of the contract (wit/VERSIONING.md): a plugin compiled against a released world loads in a host that serves
-//! the working one.
+//! Checks the freeze of the contract (wit/VERSIONING.md): a plugin compiled against a released world must load in a
+//! host that serves the working copy of that world.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 use std::path::{Path, PathBuf};
@@ -16,12 +16,12 @@ fn the_working_contract_is_compatible_with_every_released_one() {
         let mut resolve = Resolve::default();
         let (old, _) = resolve.push_dir(&released).unwrap();
         let checked = compatible(resolve, old, |resolve| Ok(resolve.push_dir(wit())?.0));
-        let checked = checked.with_context(|| format!("{} is not served any more", released.display())).unwrap();
+        let checked = checked.with_context(|| format!("{} is no longer served", released.display())).unwrap();
         assert_eq!(checked, WORLDS, "{}", released.display());
     }
 }
 
-/// What the test above does on the day of the freeze, when both copies are the same.
+/// Runs the check of the test above with two equal copies, as they are on the day of the freeze.
 #[test]
 fn every_world_is_compatible_with_itself() {
     let mut resolve = Resolve::default();
@@ -54,7 +54,7 @@ fn a_change_that_breaks_old_plugins_fails_the_check() {
         ("world policy-plugin", "world policy"),
     ];
     for (old, new) in breaks {
-        change(old, new).err().unwrap_or_else(|| panic!("{new:?} in place of {old:?} was not found"));
+        change(old, new).err().unwrap_or_else(|| panic!("{new:?} in place of {old:?} passed the check"));
     }
 }
 
@@ -80,13 +80,15 @@ fn change(old: &str, new: &str) -> Result<Vec<String>> {
     compatible(resolve, released, |resolve| resolve.push_str("working.wit", &working))
 }
 
-/// Checks each world of `old` against the world of the same name in what `push_new` adds; gives the names.
+/// Checks each world of `old` against the world of the same name in the package that `push_new` adds. Returns the
+/// names.
 fn compatible(
     mut resolve: Resolve,
     old: PackageId,
     push_new: impl FnOnce(&mut Resolve) -> Result<PackageId>,
 ) -> Result<Vec<String>> {
-    // The version may be the same on both sides, and two packages of one name do not fit into one `Resolve`.
+    // The version may be the same on both sides, and one `Resolve` cannot hold two packages with the same name and
+    // version.
     let name = &mut resolve.packages[old].name;
     resolve.package_names.shift_remove(name);
     name.version = Some("0.0.0-released".parse()?);
@@ -104,7 +106,7 @@ fn compatible(
     Ok(names)
 }
 
-/// The folders of frozen versions.
+/// Returns the folders of released versions.
 fn released() -> Vec<PathBuf> {
     let entries = std::fs::read_dir(wit().join("released")).unwrap();
     entries.map(|entry| entry.unwrap().path()).filter(|path| path.is_dir()).collect()

@@ -1,5 +1,5 @@
-//! What the edge host costs: its size, from its start to the first answer of a tool, and a call. Of the program and the folder that
-//! the README makes:
+//! Measures the edge host: its size, the time from its start to the first answer of a tool, and the time of a call. It
+//! uses the program and the folder that the README makes:
 //!
 //! ```sh
 //! cargo build --package portcullis-edge-host --profile edge
@@ -48,7 +48,7 @@ impl Host {
         assert!(answer.contains("42"), "{answer}");
     }
 
-    /// Resident memory, as the system counts it.
+    /// Returns the line of `/proc` with the resident memory.
     fn resident(&self) -> String {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap_or_default();
         status.lines().find(|line| line.starts_with("VmRSS")).unwrap_or("VmRSS: unknown").to_owned()
@@ -61,7 +61,7 @@ impl Host {
 }
 
 fn main() {
-    // target/release/deps/EDGE-HASH, beside target/edge.
+    // This program is target/release/deps/EDGE-HASH; the host is in target/edge.
     let target = std::env::current_exe().unwrap().ancestors().nth(3).map(PathBuf::from).unwrap_or_default();
     let folder = target.join("edge");
     let Ok(program) = std::fs::metadata(folder.join("portcullis-edge-host")) else {

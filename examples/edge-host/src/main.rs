@@ -1,7 +1,8 @@
-//! A small program with the broker inside, for places where nothing is compiled and no process is started: it serves MCP over
-//! its standard streams, with the sources and policies of the configuration that its one argument names.
+//! A small program that embeds the broker, for machines on which nothing is compiled and no process is started: it
+//! serves MCP over its standard streams, with the sources and policies of the configuration that its one argument
+//! names.
 //!
-//! Plugins are code that `portcullis plugin compile` made before; the configuration names each with its digest.
+//! Plugins are code that `portcullis plugin compile` made ahead of time; the configuration names each with its digest.
 
 use anyhow::Context as _;
 use portcullis::Launcher;
@@ -12,7 +13,7 @@ use portcullis::front::stdio::serve_stdio;
 fn main() -> anyhow::Result<()> {
     let file = std::env::args_os().nth(1).context("usage: portcullis-edge-host PORTCULLIS.TOML")?;
     let config = Config::load(Some(file.as_ref()))?;
-    // One thread serves; waiting for the disk and loading code have their own.
+    // One thread serves; disk writes and loading of code run on threads of their own.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let served = runtime.block_on(serve(config));
     // A read of standard input cannot be cancelled.
@@ -21,7 +22,7 @@ fn main() -> anyhow::Result<()> {
 }
 
 async fn serve(config: Config) -> anyhow::Result<()> {
-    // Without the feature `process` nothing is launched.
+    // Without the feature `process` no process is launched.
     let broker = Broker::build(config, Launcher::SelfExec).await?;
     let served = {
         let (input, output) = (tokio::io::stdin(), tokio::io::stdout());

@@ -1,4 +1,4 @@
-//! A program with the broker inside: no server, no configuration file, one sealed source and one rule.
+//! A program that embeds the broker: no server, no configuration file, one sandboxed source and one rule.
 //!
 //! `cargo run -p embed-in-rust`
 
@@ -8,13 +8,13 @@ use portcullis::{Launcher, ledger};
 use serde_json::json;
 
 fn main() -> anyhow::Result<()> {
-    // A `command` source is launched through this very program. Nothing may happen before this.
+    // A `command` source is launched through this program itself, so this call must come before everything else.
     portcullis::main_if_asked();
     tokio::runtime::Runtime::new()?.block_on(run())
 }
 
 async fn run() -> anyhow::Result<()> {
-    // The ledger is kept in this folder; here it goes with it.
+    // The ledger is kept in this folder, and in this example is removed with it.
     let folder = tempfile::tempdir()?;
     let config = Config::builder(folder.path())
         .source("calc", json!({ "component": "builtin:calculator" }))
@@ -22,7 +22,7 @@ async fn run() -> anyhow::Result<()> {
         .build()?;
     let data_dir = config.data_dir.clone();
     let broker = Broker::build(config, Launcher::SelfExec).await?;
-    // Optional: without it, sources are connected when they are first needed.
+    // Optional: without this call, sources are connected when they are first needed.
     for (source, why) in broker.connect_all().await? {
         println!("away    {source}: {why}");
     }

@@ -1,4 +1,4 @@
-//! A component of tools, with the SDK: one tool that counts words.
+//! A component for the `tools` world, written with the SDK: one tool that counts words.
 
 use portcullis_plugin::{Effect, Failure, Tools, arguments, text_result, tool};
 use serde::Deserialize;

@@ -35,7 +35,7 @@ impl Guest for StayInside {
     }
 }
 
-/// The first string anywhere in the arguments that looks like a path and leads out of the folder.
+/// Returns the first string anywhere in the arguments that looks like a path and leads out of the folder.
 fn path_outside<'a>(value: &'a Value, under: &str) -> Option<&'a str> {
     match value {
         Value::String(text) => {

@@ -1,5 +1,5 @@
-//! `add` and `multiply`, as a server that somebody writes with the protocol's own SDK. Benches compare the component with it;
-//! built for `wasm32-wasip2` it is a component itself.
+//! An MCP server with the tools `add` and `multiply`, written with the official Rust SDK. Benchmarks compare the
+//! builtin component with it; built for `wasm32-wasip2` it is a component itself.
 
 #[cfg(target_os = "wasi")]
 mod streams;

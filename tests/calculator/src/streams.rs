@@ -1,5 +1,5 @@
-//! Standard streams of WASI for a runtime of one thread, which has none for it. Reading blocks the thread, so it does that only
-//! once everything else has had its turn.
+//! Standard streams under WASI for tokio's single-threaded runtime, which provides none there. A read blocks the only
+//! thread, so it happens only after all other tasks have had their turn.
 
 use std::io::{self, Read as _, Write as _};
 use std::pin::Pin;
@@ -10,11 +10,11 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 /// Standard input.
 #[derive(Default)]
 pub(crate) struct Input {
-    /// How often the others went first.
+    /// The number of polls for which this stream has given way to other tasks.
     waited: u32,
 }
 
-/// A message passes through so many tasks at most before it is answered.
+/// The number of polls to give way: a message passes through at most so many tasks before it is answered.
 const TURNS: u32 = 16;
 
 impl AsyncRead for Input {

@@ -1,7 +1,7 @@
-//! Builds what tests run: the guests of `tests/guests`, a policy from outside the workspace, and, where the cargo that runs
-//! the tests has not built them already, the programs.
+//! Builds what tests run: the guests of `tests/guests`, a policy from outside the workspace, and the programs if the
+//! cargo that runs the tests has not built them already.
 #![expect(clippy::disallowed_methods, reason = "tests build guests and programs with cargo")]
-#![allow(clippy::panic, reason = "a test without its guests has nothing to report but why")]
+#![allow(clippy::panic, reason = "a test whose guests cannot be built can only say why")]
 
 mod chance;
 
@@ -11,14 +11,14 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 pub use chance::Chance;
 
-/// The guests that need the standard library's WASI imports.
+/// The guests that need the WASI imports of the standard library.
 const WASI_GUESTS: [&str; 4] = ["wasi-env", "server", "dialer", "explorer"];
 
-/// The `.wasm` of a guest, by the name of its folder. The first call of a process builds all of them, which takes a second if
-/// nothing has changed.
+/// Returns the `.wasm` file of a guest, by the name of its folder. The first call in a process builds all guests, which
+/// takes a second if nothing has changed.
 ///
 /// # Panics
-/// If they cannot be built, with what cargo says; and for a name that no guest has.
+/// If the guests cannot be built, with the output of cargo, or if no guest has this name.
 #[must_use]
 pub fn guest(name: &str) -> PathBuf {
     static TARGET: OnceLock<PathBuf> = OnceLock::new();
@@ -30,20 +30,20 @@ pub fn guest(name: &str) -> PathBuf {
     path
 }
 
-/// The policy of `examples/write-a-policy`, built as its README says.
+/// Builds the policy of `examples/write-a-policy` as its README says, and returns its file.
 ///
 /// # Panics
-/// If it cannot be built, with what cargo says.
+/// If it cannot be built, with the output of cargo.
 #[must_use]
 pub fn outside_policy() -> PathBuf {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| outside("write-a-policy", "stay_inside")).clone()
 }
 
-/// A plugin of `examples` that is built on its own, as its README says.
+/// Builds a plugin of `examples` on its own, as its README says, and returns its file.
 ///
 /// # Panics
-/// If it cannot be built, with what cargo says.
+/// If it cannot be built, with the output of cargo.
 #[must_use]
 pub fn outside(example: &str, name: &str) -> PathBuf {
     let target = root().join("target/outside");
@@ -51,10 +51,10 @@ pub fn outside(example: &str, name: &str) -> PathBuf {
     target.join("wasm32-unknown-unknown/release").join(name).with_extension("wasm")
 }
 
-/// The server of `tests/calculator`, which is written with rmcp, as a component.
+/// Builds the server of `tests/calculator`, which is written with rmcp, as a component, and returns its file.
 ///
 /// # Panics
-/// If it cannot be built, with what cargo says.
+/// If it cannot be built, with the output of cargo.
 #[must_use]
 pub fn rmcp_server() -> PathBuf {
     let target = root().join("target/guests");
@@ -62,17 +62,18 @@ pub fn rmcp_server() -> PathBuf {
     target.join("wasm32-wasip2/release/portcullis-test-calculator.wasm")
 }
 
-/// A program of the workspace, `portcullis` or `portcullis-test-source`, in the profile of the running test. `cargo test` in
-/// the workspace's root has built it; where it is missing, because only one package is tested, it is built here.
+/// Returns a program of the workspace, such as `portcullis` or `portcullis-test-source`, in the profile of the running
+/// test. `cargo test` in the workspace's root has built it; if it is missing because only one package is tested, it is
+/// built here.
 ///
 /// # Panics
-/// If it cannot be built, with what cargo says.
+/// If it cannot be built, with the output of cargo.
 #[must_use]
 pub fn program(name: &str) -> PathBuf {
     static BUILD: Mutex<()> = Mutex::new(());
-    // target/PROFILE/deps/TEST-HASH.
+    // The test is target/PROFILE/deps/TEST-HASH.
     let test = std::env::current_exe().unwrap_or_default();
-    let folder = test.parent().and_then(Path::parent).unwrap_or_else(|| panic!("{} is no test", test.display()));
+    let folder = test.parent().and_then(Path::parent).unwrap_or_else(|| panic!("{} is not a test", test.display()));
     let path = folder.join(name);
     let _one_at_a_time = BUILD.lock().unwrap_or_else(PoisonError::into_inner);
     if !path.is_file() {
@@ -88,13 +89,14 @@ pub fn program(name: &str) -> PathBuf {
     path
 }
 
-/// The program of `examples/edge-host`, with these features of its own and none of the rest of the workspace.
+/// Builds the program of `examples/edge-host` with these features of its own and none of the rest of the workspace, and
+/// returns its file.
 ///
 /// # Panics
-/// If it cannot be built, with what cargo says.
+/// If it cannot be built, with the output of cargo.
 #[must_use]
 pub fn edge_host(features: &[&str]) -> PathBuf {
-    // A folder of its own: in the workspace's, what else is built there decides which features there are.
+    // A target folder of its own: in the workspace's, the other packages that are built would decide the features.
     let target = root().join("target/edge-host");
     let mut command = clean(Command::new("cargo"));
     command.args(["build", "--quiet", "--locked", "--package", "portcullis-edge-host", "--features"]);
@@ -112,7 +114,7 @@ fn root() -> PathBuf {
 }
 
 fn build() -> PathBuf {
-    // A folder of its own, so that the lock of the cargo that runs this test is not waited for.
+    // A target folder of its own, so that the build does not wait for the lock of the cargo that runs this test.
     let (folder, target) = (root().join("tests/guests"), root().join("target/guests"));
     let wasi = WASI_GUESTS.map(|name| format!("guest-{name}"));
     let each = |option| wasi.iter().flat_map(move |name| [option, name.as_str()]);
@@ -132,7 +134,7 @@ fn cargo<'a>(folder: &Path, target: &Path, arguments: impl IntoIterator<Item = &
     run(command, "the guests");
 }
 
-/// Adds the target where rustup manages the compiler and has not installed it with the toolchain file.
+/// Adds the target if rustup manages the compiler and has not installed the target from the toolchain file.
 fn ensure_target(triple: &str) {
     let mut rustc = clean(Command::new("rustc"));
     rustc.args(["--print", "target-libdir", "--target", triple]).current_dir(root());
@@ -146,7 +148,7 @@ fn ensure_target(triple: &str) {
     run(rustup, &format!("the target {triple}"));
 }
 
-/// Without what the outer cargo, or a clippy, sets for its own build.
+/// Removes the environment variables that the outer cargo, or clippy, sets for its own build.
 fn clean(mut command: Command) -> Command {
     for (name, _) in std::env::vars_os() {
         let leaks = name.to_str().is_some_and(|name| {
@@ -164,5 +166,5 @@ fn clean(mut command: Command) -> Command {
 
 fn run(mut command: Command, what: &str) {
     let output = command.output().unwrap_or_else(|error| panic!("{:?} cannot be run: {error}", command.get_program()));
-    assert!(output.status.success(), "{what} cannot be had:\n{}", String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{what} cannot be built or installed:\n{}", String::from_utf8_lossy(&output.stderr));
 }

@@ -20,7 +20,7 @@ pub(crate) const ERAS: [Era; 2] = [Era::Legacy, Era::Modern];
 /// The name of the broker's question in an `InputRequiredResult`.
 pub(crate) const QUESTION: &str = "portcullis-approval";
 
-/// A running `portcullis` with its streams. Dropped, it is killed.
+/// A running `portcullis` with its streams. It is killed when this is dropped.
 pub(crate) struct Running {
     child: Child,
     stdin: Option<ChildStdin>,
@@ -43,40 +43,40 @@ impl Running {
 
     pub(crate) fn write(&mut self, line: &str) {
         let stdin = self.stdin.as_mut().unwrap();
-        // A broker that was killed does not read; what it answered is what counts.
+        // A broker that was killed does not read; only what it answered counts.
         let _ = writeln!(stdin, "{line}");
     }
 
-    /// Waits for a line on standard error that holds the text.
+    /// Waits for a line on standard error that contains the text, and returns it.
     pub(crate) fn says(&self, text: &str) -> String {
         loop {
             let line = self.err.recv_timeout(DEADLINE);
-            let line = line.unwrap_or_else(|_| panic!("{text:?} is not said"));
+            let line = line.unwrap_or_else(|_| panic!("{text:?} did not appear on standard error"));
             if line.contains(text) {
                 return line;
             }
         }
     }
 
-    /// Closes its input.
+    /// Closes the standard input of the broker.
     pub(crate) fn hang_up(&mut self) {
         drop(self.stdin.take());
     }
 
-    /// Waits for the end, after closing its input. Gives the exit code and what was still to be read of standard error.
+    /// Closes the standard input and waits for the end. Returns the exit code and the unread rest of standard error.
     pub(crate) fn end(mut self) -> (Option<i32>, String) {
         drop(self.stdin.take());
         self.ended()
     }
 
-    /// The same after a signal.
+    /// Sends a signal and waits for the end. Returns the same as [`end`](Self::end).
     pub(crate) fn end_by(mut self, number: Signal) -> (Option<i32>, String) {
         self.signal(number);
         self.ended()
     }
 
     pub(crate) fn ended(&mut self) -> (Option<i32>, String) {
-        // Its output ends when it does.
+        // Its output ends when the process does.
         loop {
             match self.out.recv_timeout(DEADLINE) {
                 Ok(_) => {}
@@ -120,18 +120,18 @@ pub(crate) struct Agent {
 }
 
 impl Agent {
-    /// `portcullis serve --stdio`, and an agent whose person can be asked.
+    /// Starts `portcullis serve --stdio` and an agent that supports elicitation.
     pub(crate) fn start(place: &Place, era: Era) -> Self {
         Self::of(place.command(&["serve", "--stdio"]), era, json!({ "elicitation": {} }))
     }
 
-    /// The same with a profile.
+    /// Starts the same as [`start`](Self::start), with a profile.
     pub(crate) fn under(place: &Place, profile: &str, era: Era) -> Self {
         let command = place.command(&["serve", "--stdio", "--profile", profile]);
         Self::of(command, era, json!({ "elicitation": {} }))
     }
 
-    /// An agent that cannot ask anybody.
+    /// Starts an agent that does not support elicitation.
     pub(crate) fn alone(place: &Place, era: Era) -> Self {
         Self::of(place.command(&["serve", "--stdio"]), era, json!({}))
     }
@@ -153,7 +153,7 @@ impl Agent {
         agent
     }
 
-    /// Sends a request and gives its id.
+    /// Sends a request and returns its id.
     pub(crate) fn send(&mut self, method: &str, mut params: Value) -> u64 {
         self.sign(&mut params);
         if method == "tools/call" {
@@ -162,13 +162,13 @@ impl Agent {
         self.send_raw(method, &params.to_string())
     }
 
-    /// Says something that is not answered.
+    /// Sends a notification.
     pub(crate) fn notify(&mut self, method: &str, mut params: Value) {
         self.sign(&mut params);
         self.running.write(&json!({ "jsonrpc": "2.0", "method": method, "params": params }).to_string());
     }
 
-    /// Puts in what a modern agent says of itself each time.
+    /// Adds the `_meta` with which a modern agent describes itself in each request.
     fn sign(&self, params: &mut Value) {
         if self.era == Era::Modern {
             let facts = meta(&self.capabilities);
@@ -187,16 +187,16 @@ impl Agent {
         self.send("tools/call", json!({ "name": tool, "arguments": arguments }))
     }
 
-    /// The next message of the broker. None once it has ended.
+    /// Returns the next message of the broker, or `None` once the broker has ended.
     pub(crate) fn next(&self) -> Option<Value> {
         match self.running.out.recv_timeout(DEADLINE) {
             Ok(line) => Some(serde_json::from_str(&line).unwrap()),
             Err(RecvTimeoutError::Disconnected) => None,
-            Err(RecvTimeoutError::Timeout) => panic!("the broker says nothing"),
+            Err(RecvTimeoutError::Timeout) => panic!("the broker sends nothing"),
         }
     }
 
-    /// The answer to a request; questions on the way are answered with `answer`.
+    /// Waits for the response to a request. Questions that come before it are answered with `answer`.
     pub(crate) fn answer(&mut self, id: u64, answer: Option<&str>) -> Value {
         self.try_answer(id, answer).expect("the broker ended")
     }
@@ -218,7 +218,7 @@ impl Agent {
         self.answer(id, None)
     }
 
-    /// The names of the tools, or the error.
+    /// Returns the names of the tools, or the error.
     pub(crate) fn list(&mut self) -> Value {
         let answer = self.request("tools/list", json!({}));
         match answer["result"]["tools"].as_array() {
@@ -227,7 +227,7 @@ impl Agent {
         }
     }
 
-    /// Calls, and gives the [`outcome`]. A question is answered as the era has it.
+    /// Calls a tool and returns the [`outcome`]. A question is answered in the way of the era.
     pub(crate) fn call(&mut self, tool: &str, arguments: &Value, answer: Option<&str>) -> Value {
         let id = self.send_call(tool, arguments);
         let first = self.answer(id, answer);
@@ -243,7 +243,8 @@ impl Agent {
         outcome(&self.request("tools/call", retry))
     }
 
-    /// Waits until the broker says that a call waits for a person at another terminal. Gives the question's id.
+    /// Waits until the broker reports that a call waits for a person at another terminal. Returns the id of the
+    /// question.
     pub(crate) fn question(&self) -> String {
         loop {
             let message = self.next().expect("the broker ended");
@@ -254,14 +255,14 @@ impl Agent {
         }
     }
 
-    /// Ends the broker as an agent that goes does: by closing its input.
+    /// Ends the broker as an agent that disconnects does: by closing its input.
     pub(crate) fn leave(self) {
         let (code, err) = self.running.end();
         assert_eq!(code, Some(0), "{err}");
     }
 }
 
-/// The `_meta` of a modern request.
+/// Returns the `_meta` of a modern request.
 pub(crate) fn meta(capabilities: &Value) -> Value {
     json!({
         "io.modelcontextprotocol/protocolVersion": "2026-07-28",
@@ -270,7 +271,7 @@ pub(crate) fn meta(capabilities: &Value) -> Value {
     })
 }
 
-/// What the person's form says.
+/// Returns the result of an elicitation in which a person gives this answer.
 pub(crate) fn elicited(answer: Option<&str>) -> Value {
     match answer {
         None => json!({ "action": "cancel" }),
@@ -279,7 +280,8 @@ pub(crate) fn elicited(answer: Option<&str>) -> Value {
     }
 }
 
-/// An answer in short: `ok`, `failed` (the tool's own error), `asked`, or the broker's `refused` code and message.
+/// Summarises a response: `ok`, `failed` (the tool's own error), `asked`, or the `refused` code and message of an
+/// error.
 pub(crate) fn outcome(answer: &Value) -> Value {
     let result = &answer["result"];
     if result["resultType"] == "input_required" {
@@ -295,7 +297,7 @@ pub(crate) fn outcome(answer: &Value) -> Value {
     json!({ "refused": code, "message": error["message"] })
 }
 
-/// The question's id, if the message says that a call waits for a person at another terminal.
+/// Returns the id of the question if the message reports that a call waits for a person at another terminal.
 pub(crate) fn question_in(message: &Value) -> Option<String> {
     let text = message["params"]["message"].as_str()?;
     Some(text.strip_prefix("waiting for a person: portcullis approvals approve ")?.to_owned())

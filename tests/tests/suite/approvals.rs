@@ -1,4 +1,4 @@
-//! Questions, who may answer them, and how far an answer reaches.
+//! Approvals: the questions, who may answer them, and what an answer covers.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ use crate::web::Server;
 
 const FILES: &str = "[sources.files]\ncommand = [\"@source@\", \"plain\"]\n@cell@\n";
 
-/// A sealed source, so that its tools are not grave; a person is asked all the same.
+/// A source that can neither write nor reach a network, so that its tools are not grave; the profile asks nevertheless.
 const CALC: &str = "[sources.calc]\ncomponent = \"builtin:calculator\"\n[profiles.default]\napprove = \"always\"\n\
                     [[approvals]]\nplugin = \"builtin:approval-memory\"\n";
 
@@ -76,7 +76,7 @@ fn a_question_that_expires_during_elicitation_denies_the_call_and_is_withdrawn()
     };
     assert_eq!(outcome(&answer)["refused"], "approval-expired");
     assert!(withdrawn);
-    // Too late.
+    // This answer is too late.
     agent.running.write(&json!({ "jsonrpc": "2.0", "id": asked["id"], "result": elicited(Some("once")) }).to_string());
     agent.leave();
     assert_eq!(place.records_of("call.intent"), Vec::<Value>::new());
@@ -121,7 +121,7 @@ fn an_approval_for_the_arguments_covers_one_more_call() {
         let mut agent = Agent::start(&place, era);
         assert_eq!(agent.call("calc__add", &sum(), Some("arguments")), json!({ "ok": "3" }));
         assert_eq!(agent.call("calc__add", &json!({ "a": 1, "b": 3 }), Some("refuse"))["refused"], "approval-refused");
-        // Not asked: the answer would be a no.
+        // The call is not asked about: the answer would refuse it.
         assert_eq!(agent.call("calc__add", &sum(), Some("refuse")), json!({ "ok": "3" }));
         assert_eq!(agent.call("calc__add", &sum(), Some("refuse"))["refused"], "approval-refused");
         agent.leave();
@@ -152,7 +152,8 @@ fn an_approval_for_the_session_covers_only_its_tool_in_that_session() {
     }
 }
 
-/// Two sessions of one broker; the source lists for each. `rug-pull` gives other descriptions the second time.
+/// Two sessions of one broker, for each of which the source lists its tools. `rug-pull` gives other descriptions the
+/// second time.
 #[test]
 fn a_grant_is_void_when_the_definition_changes() {
     for (mode, holds) in [("plain", true), ("rug-pull", false)] {
@@ -190,7 +191,7 @@ fn an_accepted_tool_runs_and_a_changed_one_asks_out_of_band_and_says_what_change
     assert_eq!(serde_json::from_str::<Value>(&shown.out).unwrap()["tools"].as_array().unwrap().len(), 1);
 
     let server = Server::start(&place);
-    // A session that can be asked has a process of its own; the first list of each is the one that was accepted.
+    // A session with elicitation has a source process of its own; the first list of each process is the accepted one.
     let mut first = server.door.session(&json!({ "elicitation": {} }));
     assert_eq!(first.call("files__add", &sum()), Some(json!({ "ok": "3" })), "accepted, so not asked");
 

@@ -1,8 +1,9 @@
-//! What a hostile source gets, by attack: from the user's own process, from a full cell, from a reduced one. The table in
-//! SECURITY.md is written from this (`UPDATE_GOLDEN=1`), and read back by it.
+//! What a hostile source gets, by attack: from the user's own process, from a full cell, from a reduced one. The table
+//! in SECURITY.md is written from this (`UPDATE_GOLDEN=1`), and read back by it.
 //!
-//! A probe that gets nothing outside of a cell proves nothing inside, so each is tried there first, as an ordinary user: started
-//! as root, everything here runs under a uid that nobody has. Nothing leaves the machine; bombs have an end of their own.
+//! A probe that gets nothing outside of a cell proves nothing inside, so each is tried there first, as an ordinary
+//! user: started as root, everything here runs under a uid that nobody has. Nothing leaves the machine; bombs have an
+//! end of their own.
 
 mod alone;
 mod drills;

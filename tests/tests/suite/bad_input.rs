@@ -41,8 +41,8 @@ fn run(case: &Path) -> Result<(), String> {
     golden(&case.join("error.txt"), &place.plain(&steady(&ran.err)))
 }
 
-/// Without the log's lines, which begin with the time, and without breaks in a message, whose places depend on how long the
-/// path of the folder is.
+/// Without the log's lines, which begin with the time, and without breaks in a message, whose places depend on how long
+/// the path of the folder is.
 fn steady(err: &str) -> String {
     let mut text = String::new();
     for line in err.lines().filter(|line| !line.starts_with("20")).map(str::trim_end) {

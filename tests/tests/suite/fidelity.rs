@@ -1,4 +1,5 @@
-//! What the broker does not rewrite passes byte for byte, both ways: random messages, as nobody's library would write them.
+//! What the broker does not rewrite passes byte for byte, both ways: random messages, as nobody's library would write
+//! them.
 
 use std::cell::RefCell;
 

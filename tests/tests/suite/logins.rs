@@ -1,4 +1,5 @@
-//! A remote source that wants a login, from the first refusal to a call with a token; and what such a source never sees.
+//! A remote source that wants a login, from the first refusal to a call with a token; and what such a source never
+//! sees.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};

@@ -1,7 +1,7 @@
-//! The broker as its users meet it: the real `portcullis`, real sources, real plugins, over its own front doors.
+//! Integration tests over the real `portcullis` binary, with real sources and plugins, over stdio and HTTP.
 //!
-//! What can be written as data stands in `tests/cases`; `UPDATE_GOLDEN=1` writes what was seen as what is expected. Everything
-//! waits for an event, and every wait has a deadline.
+//! Cases that can be written as data are in `tests/cases`; `UPDATE_GOLDEN=1` writes the observed results as the
+//! expected ones. Tests wait for events rather than for a time, and every wait has a deadline.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

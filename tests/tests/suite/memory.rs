@@ -10,8 +10,8 @@ use crate::agent::{Agent, ERAS, Era};
 use crate::place::Place;
 use crate::web::Server;
 
-/// Of the result. Of buffers this large, what is resident is what is held: the allocator gives each its own pages and gives
-/// them back.
+/// Of the result. Of buffers this large, what is resident is what is held: the allocator gives each its own pages and
+/// gives them back.
 const BYTES: usize = 33 << 20;
 
 /// What the rest of a broker takes meanwhile: buffers, threads, the ledger's pages.

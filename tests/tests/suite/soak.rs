@@ -1,7 +1,7 @@
 //! Many sessions before many sources that fail at random: nothing leaks, and every call has one outcome.
 //!
-//! A few seconds long. `PORTCULLIS_SOAK=600` lasts 600 seconds, with 200 sessions and 50 sources; `PORTCULLIS_SOAK_SEED` repeats a
-//! run, whose seed is printed.
+//! A few seconds long. `PORTCULLIS_SOAK=600` lasts 600 seconds, with 200 sessions and 50 sources;
+//! `PORTCULLIS_SOAK_SEED` repeats a run, whose seed is printed.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -38,7 +38,8 @@ const FAULTS: [&str; 14] = [
 /// Connections of a source for which it has a fault in store.
 const STORE: usize = 1000;
 
-/// Descriptors that may be open at one time and not at another: sockets of agents, of the ledger, a process that starts.
+/// Descriptors that may be open at one time and not at another: sockets of agents, of the ledger, a process that
+/// starts.
 const SLACK: usize = 16;
 
 struct Size {
@@ -74,7 +75,8 @@ fn under_random_faults_nothing_leaks_and_every_call_has_one_outcome() {
     }
     place.configure(&config);
     let server = Server::start(&place);
-    // Of some agents the connections are their own. Each is a cell: of more agents, a machine of 16 GiB could not hold them.
+    // Of some agents the connections are their own. Each is a cell: of more agents, a machine of 16 GiB could not hold
+    // them.
     let can = |n: usize| if n < 20 && n % 2 == 1 { json!({ "roots": {} }) } else { json!({}) };
     let sessions: Vec<_> = (0..size.sessions).map(|n| Mutex::new(server.door.session(&can(n)))).collect();
     let calls = AtomicUsize::new(0);

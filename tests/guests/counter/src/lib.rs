@@ -1,4 +1,4 @@
-//! A tool source. With `{"state": true}` each session counts its own calls; without, every call is the first.
+//! A tool source. With `{"state": true}` each session counts its own calls; without it, every call is the first.
 
 use std::cell::Cell;
 

@@ -1,4 +1,4 @@
-//! Takes memory until it is stopped.
+//! A policy that allocates memory until it is stopped.
 
 wit_bindgen::generate!({ path: "../../../wit", world: "policy-plugin" });
 

@@ -1,4 +1,4 @@
-//! A transform whose answers are not what they should be; the arguments say how.
+//! A transform that returns invalid answers; the arguments say of which kind.
 
 wit_bindgen::generate!({ path: "../../../wit", world: "transform-plugin" });
 
@@ -22,7 +22,7 @@ impl Guest for Lie {
             return Ok(Change::Replace("[1]".into()));
         }
         if says("huge") {
-            // In one allocation, so that it is the size of the answer that is met, not the limit on memory.
+            // In one allocation, so that it exceeds the limit on the size of an answer and not the limit on memory.
             let mut text = String::with_capacity((9 << 20) + 16);
             text.push_str("{\"a\":\"");
             text.extend(std::iter::repeat_n('x', 9 << 20));

@@ -1,4 +1,4 @@
-//! Never returns: from `configure` if the settings say so, else from `check`.
+//! A policy that never returns: from `configure` if the settings say so, otherwise from `check`.
 
 wit_bindgen::generate!({ path: "../../../wit", world: "policy-plugin" });
 

@@ -1,4 +1,4 @@
-//! Writes to the operator's log, which needs a grant.
+//! A policy that writes to the operator's log, which needs a grant.
 
 wit_bindgen::generate!({ path: "../../../wit", world: "policy-plugin" });
 

@@ -1,4 +1,4 @@
-//! Built against a contract that the broker no longer serves.
+//! A policy built against a contract that the broker no longer serves.
 
 wit_bindgen::generate!({ path: "wit", world: "policy-plugin" });
 

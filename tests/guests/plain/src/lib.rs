@@ -1,6 +1,6 @@
-//! A policy that behaves: it does what its settings say. `{"refuse": TEXT}` denies calls whose arguments hold the text,
-//! `{"ask": TEXT}` asks about them, `{"wrong": true}` is refused by `configure`, `{"hoard": "all"}` takes all the memory that
-//! there may be, and `{"hoard": "most"}` leaves some.
+//! A well-behaved policy that does what its settings say. `{"refuse": TEXT}` denies calls whose arguments contain the
+//! text, `{"ask": TEXT}` asks about them, `{"wrong": true}` is refused by `configure`, `{"hoard": "all"}` takes all the
+//! memory that is allowed, and `{"hoard": "most"}` leaves some.
 
 use std::arch::wasm32::{memory_grow, memory_size};
 use std::cell::RefCell;
@@ -51,7 +51,7 @@ impl Guest for Plain {
     }
 }
 
-/// The text of a member, without a JSON parser: settings of these tests hold no escapes.
+/// Returns the text of a member without a JSON parser: the settings of these tests hold no escapes.
 fn value<'a>(settings: &'a str, key: &str) -> Option<&'a str> {
     let after = settings.split_once(&format!("\"{key}\":\""))?.1;
     after.split_once('"').map(|(text, _)| text)

@@ -1,5 +1,5 @@
-//! A sink that writes each record as a line; a record that holds `split` is written with a line feed in it, and one that holds
-//! `fail` ends the batch with an error.
+//! A sink that writes each record as a line. A record that contains `split` is written with line feeds in it, and one
+//! that contains `fail` ends the batch with an error.
 
 wit_bindgen::generate!({ path: "../../../wit", world: "audit-plugin" });
 

@@ -1,4 +1,5 @@
-//! An approval plugin: uses the first earlier answer, refuses grave calls that say `rm`, puts everything else to a person.
+//! An approval plugin that uses the first earlier answer, refuses grave calls whose arguments contain `rm`, and asks a
+//! person about everything else.
 
 wit_bindgen::generate!({ path: "../../../wit", world: "approval-plugin" });
 

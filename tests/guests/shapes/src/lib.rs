@@ -1,4 +1,4 @@
-//! Somebody else's component: it knows nothing of Portcullis, and exports functions over all kinds of types.
+//! A third party's component: it knows nothing of Portcullis, and exports functions over all kinds of types.
 
 wit_bindgen::generate!({ path: "wit", world: "shapes" });
 

@@ -1,4 +1,4 @@
-//! Ends badly, in the way that the arguments name.
+//! A policy that fails in the way that the arguments name.
 
 wit_bindgen::generate!({ path: "../../../wit", world: "policy-plugin" });
 

@@ -1,4 +1,4 @@
-//! Reads the environment, which no policy may. Built for wasm32-wasip2.
+//! A policy that reads the environment, which no policy may do. Built for wasm32-wasip2.
 
 wit_bindgen::generate!({ path: "../../../wit", world: "policy-plugin" });
 

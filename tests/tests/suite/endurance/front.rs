@@ -195,8 +195,8 @@ fn large_bodies_wait_for_memory_and_small_ones_do_not() {
     until("there is room again", || Raw::open(door).announce(door, &own, 1 << 20).0 == "HTTP/1.1 100 Continue");
 }
 
-/// The largest message of the test of memory, in bytes; the budget that follows from it; and what the rest of a broker takes
-/// meanwhile.
+/// The largest message of the test of memory, in bytes; the budget that follows from it; and what the rest of a broker
+/// takes meanwhile.
 const LARGEST: usize = 8 << 20;
 const BUDGET: usize = 4 * LARGEST;
 const REST: usize = 24 << 20;
