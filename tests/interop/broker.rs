@@ -1,4 +1,4 @@
-//! A place with things to work on, and `portcullis` at work in it.
+//! A temporary folder with files to work on, and `portcullis` running in it.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,8 @@ use tokio::time::timeout;
 
 use crate::installed::{self, TOOLS};
 
-/// For anything in these tests: interpreters start slowly on a busy machine, and nothing here depends on how slowly.
+/// The timeout of every wait in these tests. Interpreters start slowly on a busy machine, and no test depends on how
+/// slowly.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A folder with `portcullis.toml`, `docs/hello.txt` and a git repository `repo/` with one commit.
@@ -22,7 +23,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// With all servers as sources, and `more` at the end of the configuration.
+    /// Creates a place with all servers as sources, and `more` at the end of the configuration.
     pub(crate) async fn new(more: &str) -> Self {
         let place = Self { dir: tempfile::Builder::new().prefix("portcullis-interop-").tempdir().unwrap() };
         for folder in ["docs", "home", "memory"] {
@@ -50,7 +51,7 @@ impl Place {
         place
     }
 
-    /// With this configuration and nothing else.
+    /// Creates a place with this configuration and nothing else.
     pub(crate) fn bare(configuration: &str) -> Self {
         let place = Self { dir: tempfile::Builder::new().prefix("portcullis-interop-").tempdir().unwrap() };
         std::fs::create_dir(place.path().join("home")).unwrap();
@@ -66,7 +67,8 @@ impl Place {
         self.path().join(name).into_os_string().into_string().unwrap()
     }
 
-    /// A program that works in this place, with a home of its own and one variable too many. Killed when dropped.
+    /// Returns a command that runs in this place, with a home folder of its own and a variable that no server may see.
+    /// The process is killed when it is dropped.
     pub(crate) fn command(&self, program: &Path) -> Command {
         let mut command = Command::new(program);
         command.current_dir(self.path()).env("HOME", self.path().join("home")).env("ONLY_FOR_THE_BROKER", "1");
@@ -74,23 +76,23 @@ impl Place {
         command
     }
 
-    /// `portcullis` with these arguments, in this place.
+    /// Returns a command that runs `portcullis` with these arguments in this place.
     pub(crate) fn portcullis(&self, arguments: &[&str]) -> Command {
         let mut command = self.command(&installed::portcullis());
-        // Named: what only lies in the folder would have to be trusted whenever a test changes it.
+        // The configuration is named: one that is found in the folder would need trust after every change by a test.
         let file = self.path().join("portcullis.toml");
-        // Whatever the umask of whoever runs the tests is.
+        // The mode must not depend on the umask under which the tests run.
         std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o644)).unwrap();
         command.arg("--config").arg(file).args(arguments);
         command
     }
 
-    /// Runs `portcullis` to its end and gives what it printed. Panics if it fails.
+    /// Runs `portcullis` to its end and returns what it printed. Panics if it fails.
     pub(crate) async fn run(&self, arguments: &[&str]) -> String {
         succeeded(output(self.portcullis(arguments)).await, arguments)
     }
 
-    /// Runs it with `--json`.
+    /// Runs `portcullis` with `--json` and returns the parsed output.
     pub(crate) async fn json(&self, arguments: &[&str]) -> Value {
         let text = self.run(&[arguments, &["--json"]].concat()).await;
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("{arguments:?} printed no JSON: {error}\n{text}"))
@@ -102,7 +104,7 @@ impl Place {
         let mut said = BufReader::new(child.stderr.take().unwrap()).lines();
         let url = timeout(PATIENCE, async {
             while let Some(line) = said.next_line().await.unwrap() {
-                assert!(!line.contains('\x1b'), "colours although nobody sees them: {line:?}");
+                assert!(!line.contains('\x1b'), "colours although this is not a terminal: {line:?}");
                 if let Some(url) = line.strip_prefix("serving ") {
                     return url.to_owned();
                 }
@@ -114,7 +116,7 @@ impl Place {
         Served { child, said, url, token }
     }
 
-    /// What must hold when all is done: every chain of the ledger is whole, and no process of this place is left.
+    /// Asserts that every chain of the ledger is complete and that no process of this place is left.
     pub(crate) async fn verify(&self, data_dir: Option<&str>) {
         let arguments: Vec<&str> =
             ["audit", "verify"].into_iter().chain(data_dir.iter().flat_map(|d| ["--data-dir", d])).collect();
@@ -123,7 +125,8 @@ impl Place {
         assert_eq!(self.processes(), Vec::<PathBuf>::new(), "left alive");
     }
 
-    /// What still runs with a folder of this place on its command line, in its environment or in its cell.
+    /// Returns the running processes with a path of this place on their command line, in their environment or in their
+    /// mounts.
     fn processes(&self) -> Vec<PathBuf> {
         let here = self.at("").into_bytes();
         let ours = |process: &PathBuf| {
@@ -165,19 +168,19 @@ impl Served {
     }
 }
 
-/// SIGTERM.
+/// Sends SIGTERM to a process.
 pub(crate) fn terminate(child: &Child) {
     let pid = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?)).expect("it still runs");
     kill_process(pid, Signal::TERM).unwrap();
 }
 
-/// Runs a program to its end.
+/// Runs a program to its end and returns its output.
 pub(crate) async fn output(mut command: impl std::borrow::BorrowMut<Command>) -> Output {
     let command = command.borrow_mut().stdout(Stdio::piped()).stderr(Stdio::piped());
     timeout(PATIENCE, command.output()).await.expect("it ends").unwrap()
 }
 
-/// Its standard output.
+/// Returns the standard output of a program that must have succeeded.
 pub(crate) fn succeeded(output: Output, what: &[&str]) -> String {
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{what:?} ended with {}:\n{said}", output.status);

@@ -1,4 +1,4 @@
-//! Real servers in their cells: fetched by `npx` and `uvx` from the registries, and kept to what they were granted.
+//! Real servers in their cells: fetched by `npx` and `uvx` from the registries, and confined to their grants.
 
 use std::path::Path;
 
@@ -22,7 +22,8 @@ const PYPI: [(&str, &str, usize); 4] = [
     ("time", "mcp-server-time==2026.10.19", 2),
 ];
 
-/// The configuration of all of them. `/` is what the file server itself allows: its cell decides.
+/// Returns the configuration of all of them. The file server itself is told to allow `/`, so that only its cell
+/// decides.
 fn configuration(place: &Path) -> String {
     let mut toml = String::new();
     let mut source = |name: &str, command: Vec<String>, more: &str| {
@@ -38,7 +39,7 @@ fn configuration(place: &Path) -> String {
     }
     for (name, package, _) in PYPI {
         let uvx = installed::python("uvx").display().to_string();
-        // The one server of these that is not kept up to date.
+        // The only one of these servers that is not kept up to date.
         let old = if name == "sqlite" { vec!["--with", "mcp<2"] } else { Vec::new() };
         let program = package.split_once("==").unwrap().0.to_owned();
         let mut command = vec![uvx, "--from".to_owned(), package.to_owned()];
@@ -84,7 +85,7 @@ async fn servers_of_npx_and_uvx_are_installed_in_one_cell_and_run_in_another() {
 #[tokio::test(flavor = "multi_thread")]
 async fn servers_that_are_started_directly_are_confined_to_their_grants() {
     let place = Place::new("[profiles.default]\napprove = \"never\"\n").await;
-    // As in the other configuration, the file server itself allows all.
+    // As in the other configuration, the file server itself allows everything.
     let toml = std::fs::read_to_string(place.at("portcullis.toml")).unwrap();
     let docs = format!(",{:?}]", place.at("docs"));
     assert!(toml.contains(&docs), "{toml}");
@@ -107,7 +108,7 @@ fn keep_a_key(place: &Place) {
     std::fs::write(place.at("home/.ssh/id_rsa"), "the key").unwrap();
 }
 
-/// What the servers do with `docs`, `repo` and `memory`, and do not do beside them.
+/// Checks that the servers can use `docs`, `repo` and `memory`, and nothing beside them.
 async fn keeps_to_what_is_granted(place: &Place) {
     let call =
         async |tool: &str, arguments: Value| output(place.portcullis(&["call", tool, &arguments.to_string()])).await;
@@ -117,7 +118,7 @@ async fn keeps_to_what_is_granted(place: &Place) {
     let written = call("files__write_file", json!({ "path": place.at("docs/new.txt"), "content": "new" })).await;
     assert!(written.status.success(), "{}", said(&written));
     assert_eq!(std::fs::read_to_string(place.at("docs/new.txt")).unwrap(), "new");
-    // Beside what is granted stand empty folders of the cell alone: nothing that is written there is anywhere else.
+    // Beside the granted folders there are only empty folders of the cell: what is written there appears nowhere else.
     for elsewhere in ["elsewhere.txt", "repo/file", "home/.ssh/authorized_keys", ".portcullis/token"] {
         let before = std::fs::read(place.at(elsewhere)).ok();
         let tried = call("files__write_file", json!({ "path": place.at(elsewhere), "content": "new" })).await;
@@ -135,7 +136,7 @@ async fn keeps_to_what_is_granted(place: &Place) {
     assert!(!said(&page).contains("Example Domain"), "{}", said(&page));
 }
 
-/// A registry that wants to know who asks. Everything that it hears is sent on.
+/// Starts a registry that requires credentials. Returns its port, and a channel with every request that it receives.
 fn locked_registry() -> (u16, std::sync::mpsc::Receiver<String>) {
     use std::io::{Read as _, Write as _};
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -187,7 +188,7 @@ async fn a_package_that_differs_from_its_pin_does_not_start() {
     let first = place.json(&["check"]).await;
     assert_eq!(source(&first, "time")["tools"], 2);
 
-    // Somebody takes the installed files away and expects other bytes of one dependency.
+    // The installed files are removed, and the lock expects other bytes of one dependency.
     std::fs::remove_dir_all(place.at(".portcullis/sources/time/packages")).unwrap();
     let again = place.json(&["check"]).await;
     assert_eq!(source(&again, "time")["tools"], 2, "the same bytes are installed again");
@@ -208,7 +209,7 @@ async fn a_package_that_differs_from_its_pin_does_not_start() {
     place.verify(None).await;
 }
 
-/// Rewrites the lock as if one dependency had been pinned with other bytes, its tree included.
+/// Rewrites the lock file as if one dependency, and the tree that it is part of, had been pinned with other bytes.
 fn other_bytes(place: &Place) {
     use portcullis::lockfile::Lock;
     use portcullis::lockfile::{ResolvedPackage, Unit};

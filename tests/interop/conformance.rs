@@ -1,5 +1,5 @@
-//! The official conformance suite, in front of the broker and behind it. Its exit code is what counts: a dead server
-//! still shows passes.
+//! The official conformance suite, in front of the broker and behind it. The tests check its exit code, because it also
+//! reports passes for a server that does not run.
 
 use std::process::Stdio;
 
@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use crate::broker::{PATIENCE, Place, output, terminate};
 use crate::installed;
 
-/// The suite sends no token, which a loopback listener may do without.
+/// The configuration of the broker. The suite sends no token, which a loopback listener can be configured not to need.
 pub(crate) const CONFIG: &str = r#"
 [serve]
 listen = "127.0.0.1:0"
@@ -31,7 +31,7 @@ async fn every_server_scenario_of_2026_07_28() {
     server_scenarios("modern", "2026-07-28").await;
 }
 
-/// Not among what the revision requires, and so not run by it.
+/// The scenarios of the tasks extension. The revision does not require them, so `--requirements` does not run them.
 const TASKS: [&str; 10] = [
     "tasks-lifecycle",
     "tasks-capability-negotiation",
@@ -40,7 +40,7 @@ const TASKS: [&str; 10] = [
     "tasks-mrtr-input",
     "tasks-request-headers",
     "tasks-dispatch-and-envelope",
-    // Skipped by the suite itself: nobody need send them.
+    // The suite itself skips these: sending them is optional.
     "tasks-status-notifications",
     "tasks-required-task-error",
     "tasks-mrtr-composition",
@@ -57,7 +57,7 @@ async fn server_scenarios(era: &str, revision: &str) {
     against(era, &["--requirements", revision]).await;
 }
 
-/// Runs scenarios for a server against the broker, which stands before the fixture and keeps its names.
+/// Runs server scenarios against the broker, which is in front of the fixture and keeps its tool names.
 async fn against(era: &str, scenarios: &[&str]) {
     let place = Place::bare(&fixture(era));
     let broker = serving(place.portcullis(&["serve"]), "serving ").await;
@@ -66,21 +66,21 @@ async fn against(era: &str, scenarios: &[&str]) {
     place.verify(None).await;
 }
 
-/// A server that runs. Dropping it kills it.
+/// A running server. Dropping this kills it.
 pub(crate) struct Serving {
     child: Child,
     pub(crate) url: String,
 }
 
 impl Serving {
-    /// Asks it to end, and waits until it has.
+    /// Sends SIGTERM to the server and waits until it has ended.
     pub(crate) async fn end(mut self) {
         terminate(&self.child);
         assert!(timeout(PATIENCE, self.child.wait()).await.expect("it ends").unwrap().success());
     }
 }
 
-/// Starts a server, and waits until it says where it is, in a line of its standard error after these words.
+/// Starts a server and waits for the line on standard error that has its URL after these words.
 pub(crate) async fn serving(mut command: Command, words: &str) -> Serving {
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let mut said = BufReader::new(child.stderr.take().unwrap()).lines();
@@ -97,7 +97,7 @@ pub(crate) async fn serving(mut command: Command, words: &str) -> Serving {
     Serving { child, url }
 }
 
-/// Runs scenarios for a server, whose checks are then in this folder of the place.
+/// Runs server scenarios. The results of their checks are written to this folder of the place.
 pub(crate) async fn suite(place: &Place, url: &str, results: &str, scenarios: &[&str]) {
     let mut suite = place.command(&installed::node());
     suite.arg(installed::conformance()).args(["server", "--url", url, "-o", results]).args(scenarios);
@@ -106,7 +106,7 @@ pub(crate) async fn suite(place: &Place, url: &str, results: &str, scenarios: &[
     assert!(ended.status.success(), "{report}\n{}", String::from_utf8_lossy(&ended.stderr));
 }
 
-/// All that each requirement set wants of a client, beside the logins of [`LOGINS`].
+/// The scenarios that each set of requirements has for a client, besides the logins of [`LOGINS`].
 const CLIENT: [(&str, &[&str]); 2] = [
     ("2025-11-25", &["initialize", "tools_call", "elicitation-sep1034-client-defaults", "sse-retry"]),
     (
@@ -123,7 +123,8 @@ const CLIENT: [(&str, &[&str]); 2] = [
     ),
 ];
 
-/// Logins that both revisions want, and those that came with 2026-07-28; each is `auth/NAME`.
+/// The login scenarios that both revisions require; each is `auth/NAME`. [`MODERN_LOGINS`] has those that 2026-07-28
+/// adds.
 const LOGINS: [&str; 14] = [
     "metadata-default",
     "metadata-var1",
@@ -177,7 +178,7 @@ async fn client_scenarios(wanted: [(&str, Vec<String>); 2]) {
             let mut suite = place.command(&installed::node());
             suite.arg(installed::conformance()).arg("client").arg("--command").arg(&agent);
             suite.args(["--scenario", scenario, "--spec-version", revision, "-o", "results"]);
-            // The agent before the broker is a legacy one, for whom a connection would begin with `initialize`.
+            // The agent in front of the broker is legacy, so without `era` a connection would begin with `initialize`.
             suite.env("SUITE_ERA", if revision < "2026-07-28" { "legacy" } else { "modern" });
             let ended = output(suite).await;
             let report = String::from_utf8_lossy(&ended.stdout);

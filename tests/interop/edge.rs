@@ -26,7 +26,7 @@ async fn an_edge_host_serves_only_code_that_was_compiled_ahead_of_time() {
         assert_eq!(answers[2]["result"]["structuredContent"], json!({ "result": 42 }));
         assert!(answers[3].to_string().contains("denied"), "{}", answers[3]);
 
-        // What is not what the configuration says, was not compiled, or would be a process, is refused.
+        // Code with another digest, code that was not compiled, and a source that would be a process are refused.
         let configuration = std::fs::read_to_string(place.path().join("portcullis.toml")).unwrap();
         let altered = std::fs::read(place.path().join("calculator.cwasm")).unwrap();
         std::fs::write(place.path().join("calculator.cwasm"), [&altered[..], b"\0"].concat()).unwrap();
@@ -45,7 +45,7 @@ async fn an_edge_host_serves_only_code_that_was_compiled_ahead_of_time() {
     }
 }
 
-/// One agent's whole conversation: what was answered, by id.
+/// Runs the whole conversation of one agent. Returns the responses by request id.
 async fn serve(place: &Place, host: &Path) -> Vec<Value> {
     let call = |name: &str| json!({ "name": name, "arguments": { "a": 20, "b": 22 } });
     let hello = json!({

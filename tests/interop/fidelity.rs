@@ -1,5 +1,5 @@
-//! What a server says of its tools and answers to calls is, byte for byte, the same through the broker as without one: in
-//! the era that the server prefers, since servers of both eras answer differently in each.
+//! A server's tool definitions and its answers to calls are byte for byte the same through the broker as without it.
+//! Each server is tested in the era that it prefers, because servers of both eras answer differently in each.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,7 +13,7 @@ use crate::installed;
 use crate::lines::{Era, Lines};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn everything() {
+async fn the_everything_server_answers_the_same_bytes_through_the_broker() {
     same(
         "everything",
         Era::Legacy,
@@ -24,7 +24,7 @@ async fn everything() {
             ("get-annotated-message", json!({ "messageType": "error", "includeImage": true })),
             ("get-resource-links", json!({ "count": 3 })),
             ("get-structured-content", json!({ "location": "New York" })),
-            // Errors are the server's own too.
+            // Errors also come from the server unchanged.
             ("echo", json!({})),
             ("get-sum", json!({ "a": "no number" })),
         ],
@@ -33,7 +33,7 @@ async fn everything() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn files() {
+async fn the_filesystem_server_answers_the_same_bytes_through_the_broker() {
     let docs = |place: &Place| place.at("docs");
     same_in("files", Era::Legacy, |place| {
         vec![
@@ -48,7 +48,7 @@ async fn files() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn memory() {
+async fn the_memory_server_answers_the_same_bytes_through_the_broker() {
     let entity = json!({ "name": "gate", "entityType": "thing", "observations": ["is shut", "ist zu"] });
     same(
         "memory",
@@ -59,7 +59,7 @@ async fn memory() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn git() {
+async fn the_git_server_answers_the_same_bytes_through_the_broker() {
     same_in("git", Era::Modern, |place| {
         vec![
             ("git_log", json!({ "repo_path": place.at("repo") })),
@@ -72,7 +72,7 @@ async fn git() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn time() {
+async fn the_time_server_answers_the_same_bytes_through_the_broker() {
     let noon = |from, to| json!({ "source_timezone": from, "time": "12:00", "target_timezone": to });
     same(
         "time",
@@ -86,7 +86,7 @@ async fn same(server: &str, era: Era, calls: &[(&str, Value)]) {
     same_in(server, era, |_| calls.to_vec()).await;
 }
 
-/// Makes the calls directly and through `portcullis wrap`, each in a place of its own that both times has the same name.
+/// Makes the calls directly and through `portcullis wrap`, in the same place, and compares the answers.
 async fn same_in<'a>(server: &str, era: Era, calls: impl Fn(&Place) -> Vec<(&'a str, Value)>) {
     let place = Place::new("").await;
     let calls = calls(&place);
@@ -110,7 +110,7 @@ async fn same_in<'a>(server: &str, era: Era, calls: impl Fn(&Place) -> Vec<(&'a 
     place.verify(Some(&data_dir)).await;
 }
 
-/// The definitions by name, and the answer to each call, as their bytes came.
+/// Returns the definitions by name and the answer to each call, as the bytes that were received.
 async fn answers(command: Command, era: Era, calls: &[(&str, Value)]) -> (BTreeMap<String, String>, Vec<String>) {
     let mut lines = Lines::start(command, era).await;
     let listed = lines.ask("tools/list", json!({})).await;

@@ -1,4 +1,4 @@
-//! Components of others' making: a server written with the protocol's own SDK, functions in JavaScript.
+//! Components by third parties: a server written with the official Rust SDK, and functions in JavaScript.
 
 use portcullis_test_support::rmcp_server;
 use serde_json::{Value, json};

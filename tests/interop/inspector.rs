@@ -82,7 +82,7 @@ struct Inspector<'a> {
 }
 
 impl Inspector<'_> {
-    /// Names of all tools; `--strict` fails on definitions that are not portable between clients.
+    /// Returns the names of all tools. `--strict` fails on definitions that are not portable between clients.
     async fn list(&self) -> Vec<String> {
         let listed = succeeded(self.run(&["--method", "tools/list", "--strict"]).await, &["tools/list"]);
         let listed: Value = serde_json::from_str(&listed).unwrap();

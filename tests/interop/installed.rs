@@ -1,9 +1,9 @@
-//! The servers that `setup.sh` has installed, and how each is started.
+//! The servers that `setup.sh` has installed, and the command that starts each.
 
 use std::path::{Path, PathBuf};
 
-/// The servers by the name that their source has in these tests, and how many tools each shows to a client that declares
-/// no capabilities.
+/// The servers by the name that their source has in these tests, and how many tools each shows to a client that
+/// declares no capabilities.
 pub(crate) const TOOLS: [(&str, usize); 8] = [
     ("everything", 13),
     ("fetch", 1),
@@ -15,13 +15,14 @@ pub(crate) const TOOLS: [(&str, usize); 8] = [
     ("time", 2),
 ];
 
-/// Whether a server shows as many tools as it should. `everything` has one more for each thing that it could ask the client.
+/// Reports whether a server shows as many tools as it should. `everything` has one more for each capability of the
+/// client that it can use.
 pub(crate) fn shows(server: &str, tools: usize) -> bool {
     let asks = if server == "everything" { 3 } else { 0 };
     TOOLS.iter().any(|(name, least)| *name == server && (*least..=least + asks).contains(&tools))
 }
 
-/// Program and arguments of a server. `place` holds `docs/`, a folder, and `repo/`, a git repository.
+/// Returns the program and arguments of a server. `place` holds the folder `docs/` and the git repository `repo/`.
 pub(crate) fn command(server: &str, place: &Path) -> Vec<String> {
     let npm = |name: &str| node_modules().join(format!("@modelcontextprotocol/server-{name}/dist/index.js"));
     let words: Vec<PathBuf> = match server {
@@ -38,8 +39,8 @@ pub(crate) fn command(server: &str, place: &Path) -> Vec<String> {
     words.into_iter().map(|word| word.into_os_string().into_string().unwrap()).collect()
 }
 
-/// What the server's cell opens, as options of `wrap`: only what its work is about. `everything` gets a host that is none, so
-/// that its calls are risky.
+/// Returns the grants of the server's cell as options of `wrap`: only what its work needs. `everything` gets a host
+/// that does not exist, so that its calls are risky.
 pub(crate) fn cell(server: &str, place: &Path) -> Vec<[String; 2]> {
     let write = |name: &str| vec![["--write".to_owned(), place.join(name).display().to_string()]];
     match server {
@@ -51,57 +52,58 @@ pub(crate) fn cell(server: &str, place: &Path) -> Vec<[String; 2]> {
     }
 }
 
-/// A program of the virtual environment.
+/// Returns a program of the virtual environment.
 pub(crate) fn python(name: &str) -> PathBuf {
     root().join("python/bin").join(name)
 }
 
-/// A program of the official Python SDK's environment, which has the SDK's server for the conformance suite.
+/// Returns a program of the official Python SDK's environment, which has the SDK's server for the conformance suite.
 pub(crate) fn sdk(name: &str) -> PathBuf {
     root().join("sdk/bin").join(name)
 }
 
-/// The Node.js that came with the servers, or the machine's own where there is none for its kind.
+/// Returns the Node.js that was installed with the servers, or the machine's own if there is none for its platform.
 pub(crate) fn node() -> PathBuf {
     let own = node_modules().join(".bin/node");
     if own.exists() { own } else { "node".into() }
 }
 
-/// Debian's registry. None where neither the machine has it nor `setup.sh` could unpack it.
+/// Returns Debian's registry, or `None` if the machine does not have it and `setup.sh` could not unpack it.
 pub(crate) fn registry() -> Option<PathBuf> {
     let own = root().join("debian/usr/bin/docker-registry");
     [own, "/usr/bin/docker-registry".into()].into_iter().find(|program| program.is_file())
 }
 
-/// The component of `examples/tool-in-LANGUAGE`.
+/// Returns the component of `examples/tool-in-LANGUAGE`.
 pub(crate) fn tool(language: &str) -> PathBuf {
     root().join("examples").join(format!("tool-in-{language}")).join("words.wasm")
 }
 
-/// The functions of `tests/interop/text`.
+/// Returns the component of `tests/interop/text`.
 pub(crate) fn text_component() -> PathBuf {
     root().join("text.wasm")
 }
 
-/// The MCP Inspector, a script for [`node`].
+/// Returns the MCP Inspector, a script for [`node`].
 pub(crate) fn inspector() -> PathBuf {
     node_modules().join(".bin/mcp-inspector")
 }
 
-/// The conformance suite, a script for [`node`].
+/// Returns the conformance suite, a script for [`node`].
 pub(crate) fn conformance() -> PathBuf {
     node_modules().join(".bin/conformance")
 }
 
-/// The other side of the conformance suite: `conformance-fixture`, the server that it wants to find, or
-/// `conformance-agent`. `cargo build --examples --features portcullis-tests/interop` makes them.
+/// Returns a counterpart of the conformance suite: `conformance-fixture`, the server that it expects, or
+/// `conformance-agent`, the client. `cargo build --examples --features portcullis-tests/interop` builds them.
 pub(crate) fn example(name: &str) -> PathBuf {
     let program = profile_folder().join("examples").join(name);
     assert!(program.is_file(), "{} is missing; run `just interop`", program.display());
     program
 }
 
-/// The program under test, of the profile of this test. `cargo test` and `cargo build` in the workspace's root make it.
+/// Returns the program under test, in the profile of this test. `cargo test` and `cargo build` in the workspace's root
+/// build it.
 pub(crate) fn portcullis() -> PathBuf {
     let program = profile_folder().join("portcullis");
     assert!(program.is_file(), "{} is missing; run `cargo build -p portcullis-cli` first", program.display());
@@ -118,7 +120,7 @@ fn root() -> PathBuf {
     root
 }
 
-/// `target/PROFILE`, of `target/PROFILE/deps/TEST`.
+/// Returns the folder `target/PROFILE` of the test program `target/PROFILE/deps/TEST`.
 fn profile_folder() -> PathBuf {
     std::env::current_exe().unwrap().ancestors().nth(2).unwrap().to_owned()
 }

@@ -1,4 +1,4 @@
-//! The same tool in three languages, built as the examples say, and called.
+//! The same tool in three languages, built as the READMEs of the examples say, and called.
 
 use std::path::PathBuf;
 

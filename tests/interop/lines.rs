@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 use crate::broker::PATIENCE;
 
-/// Which of the protocol's two shapes is spoken.
+/// The era that the client speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Era {
     Legacy,
@@ -27,7 +27,7 @@ pub(crate) struct Lines {
     next: u64,
 }
 
-/// An answer as its bytes came.
+/// A response whose result or error is kept as the bytes that were received.
 #[derive(Deserialize)]
 struct Answer {
     id: Option<u64>,
@@ -54,7 +54,7 @@ impl Lines {
         lines
     }
 
-    /// The bytes of the `result`, or of the `error`.
+    /// Sends a request. Returns the bytes of the `result` or of the `error`.
     pub(crate) async fn ask(&mut self, method: &str, mut params: Value) -> String {
         if self.era == Era::Modern {
             params["_meta"] = json!({
@@ -79,7 +79,7 @@ impl Lines {
         answer.result.or(answer.error).expect("an answer has a result or an error").get().to_owned()
     }
 
-    /// Ends its input, as a client that leaves does, and waits for its end.
+    /// Closes the input of the server, as a client that disconnects does, and waits for its end.
     pub(crate) async fn end(mut self) {
         drop(self.input);
         timeout(PATIENCE, self.child.wait()).await.expect("it ends with its input").unwrap();

@@ -1,4 +1,4 @@
-//! Risky tools ask until a person accepts them: the way a new user goes, with a server they did not write.
+//! Risky tools ask until a person accepts them, as a new user experiences it with a third party's server.
 
 use crate::broker::{Place, output};
 use crate::inspector::approve;

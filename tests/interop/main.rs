@@ -1,6 +1,8 @@
-//! Real servers behind the real program, driven by real clients: what others wrote and cannot be bent to fit.
+//! Real servers behind the real program, driven by real clients: software of others, which cannot be adapted to the
+//! broker.
 //!
-//! `tests/interop/setup.sh` installs them; `cargo test -p portcullis-tests --features interop --test interop` runs this.
+//! `tests/interop/setup.sh` installs them; `cargo test -p portcullis-tests --features interop --test interop` runs
+//! this.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -1,5 +1,5 @@
-//! The official conformance suite before the server that the official Python SDK has for it: what passes there passes
-//! through the broker, check by check, over HTTP and over stdio.
+//! The official conformance suite against the server that the official Python SDK has for it: every check that passes
+//! directly also passes through the broker, over HTTP and over stdio.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,15 +11,16 @@ use crate::broker::Place;
 use crate::conformance::{CONFIG, Serving, serving, suite};
 use crate::installed;
 
-/// The server without a transport of its own.
+/// The Python code that runs the server over stdio.
 const OVER_STDIO: &str = "from mcp_everything_server.server import mcp; mcp.run('stdio')";
 
-/// A check that passes direct and not through the broker.
+/// A check that passes directly and not through the broker.
 struct Exception {
     scenario: &'static str,
     check: &'static str,
-    /// What comes of it instead.
+    /// The status that it has through the broker.
     becomes: &'static str,
+    /// The reason.
     why: &'static str,
 }
 
@@ -37,8 +38,8 @@ const OLD: [Exception; 2] = [
     exception("server-sse-polling", "server-sse-disconnect-resume", "INFO", UNBROKEN),
 ];
 
-/// Of the tasks extension, which the SDK does not have and the revision does not require: the tools are in no catalog,
-/// and the suite takes the SDK's result of an error for an answer of theirs.
+/// The reason for the tasks extension, which the SDK does not have and the revision does not require: its tools are in
+/// no catalog, and the suite takes the error result of the SDK for an answer of the tools.
 const NO_SUCH_TOOL: &str = "a tool that no source lists is an error of the protocol, as the specification has it";
 
 const NEW: [Exception; 5] = [
@@ -81,7 +82,7 @@ async fn passes_through(revision: &str, exceptions: &[Exception]) {
     }
 }
 
-/// The server of the SDK, in a place of its own. It ends when this is dropped.
+/// The server of the SDK in a place of its own. It is killed when this is dropped.
 struct Server {
     place: Place,
     serving: Serving,
@@ -96,7 +97,7 @@ async fn server() -> Server {
     Server { place, serving }
 }
 
-/// What came of each check, by scenario and name; some are made several times.
+/// The statuses of each check, by scenario and name. Some checks are made several times.
 type Checks = BTreeMap<(String, String), Vec<String>>;
 
 async fn checks(place: &Place, url: &str, revision: &str) -> Checks {
@@ -105,7 +106,7 @@ async fn checks(place: &Place, url: &str, revision: &str) -> Checks {
     for folder in fs::read_dir(place.path().join("results")).unwrap() {
         let folder = folder.unwrap();
         let name = folder.file_name().into_string().unwrap();
-        // As in `server-ping-2026-07-28T12-00-00-000Z`.
+        // The name is like `server-ping-2026-07-28T12-00-00-000Z`.
         let scenario = name.strip_prefix("server-").and_then(|name| name.rsplitn(7, '-').last()).unwrap().to_owned();
         for check in read(&folder.path().join("checks.json")) {
             let text = |key: &str| check[key].as_str().unwrap().to_owned();
@@ -141,9 +142,9 @@ fn compare(direct: &Checks, through: &Checks, exceptions: &[Exception], what: &s
     for one in exceptions {
         let key = (one.scenario.to_owned(), one.check.to_owned());
         if passed(direct.get(&key)) == 0 {
-            wrong.push(format!("{} {}: an exception that is none", one.scenario, one.check));
+            wrong.push(format!("{} {}: an exception that does not pass directly", one.scenario, one.check));
         }
     }
-    println!("{what}: of {} checks that pass direct, {} pass through", sums[0], sums[1]);
+    println!("{what}: of {} checks that pass directly, {} pass through the broker", sums[0], sums[1]);
     assert!(wrong.is_empty(), "{what}:\n{}", wrong.join("\n"));
 }

@@ -1,4 +1,4 @@
-//! A component in Debian's own registry, behind `oci://`.
+//! A component in a registry, named by `oci://`. The registry is Debian's docker-registry.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -20,7 +20,7 @@ const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 async fn a_component_of_a_registry_is_pinned_and_called_and_then_needs_no_registry() {
     let Some(program) = installed::registry() else {
         eprintln!(
-            "SKIPPED, AND NOTHING IS PROVED: there is no docker-registry, and tests/interop/setup.sh found none to unpack"
+            "SKIPPED, AND NOTHING IS TESTED: there is no docker-registry, and tests/interop/setup.sh found none to unpack"
         );
         return;
     };
@@ -35,7 +35,7 @@ async fn a_component_of_a_registry_is_pinned_and_called_and_then_needs_no_regist
     assert_eq!((&accepted[0]["before"], &accepted[0]["now"]), (&Value::Null, &json!(first)));
     greets(&place).await;
 
-    // The tag moves, and what was accepted stays.
+    // The tag moves, and the accepted component stays in use.
     let second = push(&address, &std::fs::read(guest("counter")).unwrap()).await;
     greets(&place).await;
     registry.kill().await.unwrap();
@@ -44,7 +44,7 @@ async fn a_component_of_a_registry_is_pinned_and_called_and_then_needs_no_regist
     std::fs::write(place.path().join("portcullis.toml"), &pinned).unwrap();
     greets(&place).await;
 
-    // What was never fetched needs the registry.
+    // A component that was never fetched needs the registry.
     std::fs::write(place.path().join("portcullis.toml"), pinned.replace(&first.to_string(), &second.to_string()))
         .unwrap();
     let refused = output(place.portcullis(&["tools"])).await;
@@ -56,10 +56,10 @@ async fn greets(place: &Place) {
     assert!(said.contains("hello you"), "{said}");
 }
 
-/// The registry, and where it listens.
+/// Starts the registry and returns its address.
 async fn start(program: &Path, folder: &Path) -> (Child, String) {
     let storage = json!({ "filesystem": { "rootdirectory": folder.join("storage") } });
-    // YAML takes JSON.
+    // JSON is valid YAML.
     let config = json!({ "version": 0.1, "storage": storage, "http": { "addr": "127.0.0.1:0" } });
     std::fs::write(folder.join("config.yml"), config.to_string()).unwrap();
     let mut command = Command::new(program);
@@ -82,7 +82,7 @@ async fn start(program: &Path, folder: &Path) -> (Child, String) {
     (registry, address)
 }
 
-/// Puts a component under the tag `1` as tools do, and gives the digest of its manifest.
+/// Pushes a component with the tag `1`, as registry tools do, and returns the digest of its manifest.
 async fn push(address: &str, component: &[u8]) -> Digest {
     let base = format!("http://{address}/v2/team/shapes");
     let client = reqwest::Client::builder().no_proxy().build().unwrap();
@@ -90,7 +90,7 @@ async fn push(address: &str, component: &[u8]) -> Digest {
     for (kind, bytes) in [("application/vnd.wasm.config.v0+json", &b"{}"[..]), ("application/wasm", component)] {
         let digest = Digest::of(bytes);
         let begun = client.post(format!("{base}/blobs/uploads/")).send().await.unwrap();
-        // It has a query already.
+        // The location already has a query.
         let to = format!("{}&digest={digest}", begun.headers()[LOCATION].to_str().unwrap());
         let put = client.put(to).body(bytes.to_vec());
         assert_eq!(put.send().await.unwrap().status(), 201);

@@ -27,7 +27,7 @@ approve = "never"
 "#;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn over_http_in_both_eras() {
+async fn an_rmcp_client_works_over_http_in_both_eras() {
     let place = Place::new(CONFIG).await;
     let served = place.serve().await;
     for era in [Era::Legacy, Era::Modern] {
@@ -40,7 +40,7 @@ async fn over_http_in_both_eras() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn over_stdio_in_both_eras() {
+async fn an_rmcp_client_works_over_stdio_in_both_eras() {
     let place = Place::new(CONFIG).await;
     for era in [Era::Legacy, Era::Modern] {
         let mut command = place.portcullis(&["serve", "--stdio"]);
@@ -54,9 +54,9 @@ async fn over_stdio_in_both_eras() {
     place.verify(None).await;
 }
 
-/// What a client's configuration holds after the one-word change: names stay, and a person is asked.
+/// Uses the command that a client's configuration has for a wrapped server.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_wrapped_server() {
+async fn a_wrapped_server_keeps_its_tool_names_and_asks_a_person() {
     let place = Place::new("").await;
     let data_dir = place.at("data");
     let mut command = place.portcullis(&["wrap", "--data-dir", &data_dir, "--env", "GREETING=hi"]);
@@ -77,7 +77,7 @@ async fn a_wrapped_server() {
     place.verify(Some(&data_dir)).await;
 }
 
-/// Every server answers, the rules hold, questions reach the person at the client.
+/// Checks that every server answers, that the rules hold, and that questions reach the person at the client.
 async fn works(client: &Client, place: &Place) {
     let tools = client.list_all_tools().await.unwrap();
     for (server, _) in TOOLS {
@@ -95,7 +95,7 @@ async fn works(client: &Client, place: &Place) {
     let result = call(client, "time__convert_time", noon).await.unwrap();
     assert!(text(&result).contains("+5.75h"), "{result:?}");
 
-    // A server sees what the broker made for it, and nothing of what the broker itself was started with.
+    // A server sees only the environment that the broker made for it, and nothing of the broker's own.
     let result = call(client, "everything__get-env", json!({})).await.unwrap();
     let seen: BTreeMap<String, String> = serde_json::from_str(&text(&result)).unwrap();
     assert_eq!(seen.keys().collect::<Vec<_>>(), ["HOME", "LANG", "PATH", "TMPDIR"]);
@@ -128,7 +128,7 @@ impl Era {
     }
 }
 
-/// Says yes to sums and no to everything else.
+/// A client whose person approves sums and refuses everything else.
 #[derive(Debug, Clone)]
 struct Person;
 
@@ -163,7 +163,7 @@ async fn over_stdio(child: &mut Child, era: Era) -> Client {
     timeout(PATIENCE, Person.serve_with_lifecycle(streams, era.lifecycle())).await.expect("it connects").unwrap()
 }
 
-/// The result, or the error's text.
+/// Calls a tool. Returns the result, or the text of the error.
 async fn call(client: &Client, tool: &'static str, arguments: Value) -> Result<CallToolResult, String> {
     let params = CallToolRequestParams::new(tool).with_arguments(arguments.as_object().unwrap().clone());
     let answer = timeout(PATIENCE, client.call_tool(params)).await.unwrap_or_else(|_| panic!("no answer of {tool}"));

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Installs the real servers and the real client that `tests/interop` drives, into target/interop and nowhere else:
-#   target/interop/node     npm packages, with a Node.js of their own (the Inspector wants 22)
+# Installs the real servers and clients that `tests/interop` uses, into target/interop and nowhere else:
+#   target/interop/node     npm packages, with a Node.js of their own (the Inspector needs version 22)
 #   target/interop/python   a virtual environment
-#   target/interop/old      another, for the one server that wants the protocol's older library
-#   target/interop/sdk      another, with the official Python SDK and the server of its source package for the conformance suite
+#   target/interop/old      another one, for the one server that needs the older version of the protocol's library
+#   target/interop/sdk      another one, with the official Python SDK and its server for the conformance suite
 #   target/interop/examples the components of examples/tool-in-javascript and -python
-#   target/interop/text.wasm  functions of nobody's contract, in JavaScript
-#   target/interop/debian   Debian's docker-registry, unpacked and not installed; left out where there is no apt-get
+#   target/interop/text.wasm  a component in JavaScript with functions of its own
+#   target/interop/debian   Debian's docker-registry, unpacked and not installed; left out if there is no apt-get
 # Needs npm (any version that understands the lock file) and python3 with venv. Does nothing when nothing has changed.
 set -euo pipefail
 
@@ -36,7 +36,7 @@ venv() {
 venv python requirements.txt
 venv old requirements-old.txt
 venv sdk requirements-sdk.txt
-# The SDK's own server for the conformance suite is in no wheel, but in the SDK's source package.
+# The SDK's server for the conformance suite is only in the SDK's source package, not in a wheel.
 "$into/sdk/bin/pip" download --quiet --disable-pip-version-check --no-deps --no-binary mcp \
     --dest "$into/sdk" -r "$here/requirements-sdk.txt"
 tar --extract --file "$into/sdk/"mcp-*.tar.gz --directory "$into/sdk" --strip-components 1 --wildcards '*/examples/servers/everything-server'
@@ -57,7 +57,7 @@ if [[ ! -x /usr/bin/docker-registry ]]; then
     echo "interop: docker-registry"
     mkdir -p "$into/debian"
     (cd "$into/debian" && apt-get download docker-registry && dpkg --extract docker-registry_*.deb . && rm docker-registry_*.deb) ||
-        echo "interop: there is no docker-registry to be had: what is behind oci:// is NOT tested against a real registry" >&2
+        echo "interop: docker-registry is not available: oci:// is NOT tested against a real registry" >&2
 fi
 
 echo "$wanted" >"$into/installed"

@@ -1,5 +1,5 @@
-//! In front of a server with its own names, the broker is not to be noticed: a client with everything sees, byte for
-//! byte, what it sees without. The one exception is meant: a question to a person says which source asks.
+//! In front of one server whose names are kept, the broker must not be noticeable: a client with all capabilities sees
+//! byte for byte what it sees without it. The one exception is intended: a question to a person names the source.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use crate::broker::{PATIENCE, Place, output, succeeded};
 use crate::installed;
 
-/// What a client asks in turn.
+/// Returns the requests of a client, in order.
 fn requests(server: &str, place: &Place) -> Vec<(&'static str, Value)> {
     let tool = |name: &str, arguments: Value| ("tools/call", json!({ "name": name, "arguments": arguments }));
     if server == "files" {
@@ -89,9 +89,9 @@ async fn same(server: &str) {
     place.verify(None).await;
 }
 
-/// All that the server says, in its order.
+/// Runs a conversation and returns all messages of the server, in order.
 async fn conversation(command: Command, server: &str, place: &Place) -> Vec<String> {
-    // Roots would move the files server elsewhere, at a time of its own.
+    // Roots would make the filesystem server change its folders at an unpredictable time.
     let capabilities = match server {
         "files" => json!({}),
         _ => json!({ "roots": {}, "sampling": {}, "elicitation": {} }),
@@ -104,7 +104,7 @@ async fn conversation(command: Command, server: &str, place: &Place) -> Vec<Stri
         while !client.hear(id, &mut seen).await {}
     }
     if server == "everything" {
-        seen.push("-> cancelled half way".to_owned());
+        seen.push("-> cancelled halfway".to_owned());
         let params = json!({
             "name": "trigger-long-running-operation", "arguments": { "duration": 2, "steps": 4 },
             "_meta": { "progressToken": 7 },
@@ -116,7 +116,7 @@ async fn conversation(command: Command, server: &str, place: &Place) -> Vec<Stri
         }
         let cancelled = json!({ "requestId": id, "reason": "enough" });
         client.say(&json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": cancelled })).await;
-        // It is not answered, and what comes after it is.
+        // The cancelled call is not answered, and the request after it is.
         let mut rest = Vec::new();
         let next = client.send("ping", &json!({})).await;
         while !client.hear(next, &mut rest).await {}
@@ -154,7 +154,7 @@ impl Client {
         let id = client.send("initialize", &params).await;
         while !client.hear(id, &mut Vec::new()).await {}
         client.say(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" })).await;
-        // Tools that depend on what the client can do come a moment after that.
+        // Tools that depend on the capabilities of the client are registered a moment later.
         let wanted = ["get-roots-list", "trigger-sampling-request", "trigger-elicitation-request"];
         let patience = timeout(PATIENCE, async {
             loop {
@@ -184,13 +184,13 @@ impl Client {
         self.input.flush().await.unwrap();
     }
 
-    /// Takes one message, and answers it if it is a question. True if it is the answer to the request.
+    /// Receives one message, and answers it if it is a request. Returns true if it is the response to the request `id`.
     async fn hear(&mut self, id: u64, seen: &mut Vec<String>) -> bool {
         let line = timeout(PATIENCE, self.output.next_line()).await.expect("it says something").unwrap();
         let message: Message = serde_json::from_str(&line.expect("it answers before it ends")).unwrap();
         let bytes = |part: &Option<Box<RawValue>>| part.as_ref().map_or("", |part| part.get()).to_owned();
         match (&message.method, &message.id) {
-            // When these come depends on how fast a server starts, and how fast it is told its roots.
+            // The time of these depends on how fast the server starts and gets its roots.
             (Some(method), None) if method.ends_with("/list_changed") => false,
             (Some(_), None) if bytes(&message.params).contains("Roots updated") => false,
             (Some(method), None) => {
@@ -198,7 +198,7 @@ impl Client {
                 false
             }
             (Some(method), Some(question)) => {
-                // Roots are asked for by the connection, not for a request.
+                // Roots are requested once for the connection, and not for a request.
                 if method != "roots/list" {
                     seen.push(format!("<- {method} {}", unnamed(&bytes(&message.params))));
                 }
@@ -231,7 +231,7 @@ fn answer(method: &str) -> Value {
     }
 }
 
-/// The parameters of a question without the name of who asks it.
+/// Returns the parameters of a question without the name of the source that asks.
 fn unnamed(params: &str) -> String {
     params.replace("Source `plain` asks: ", "")
 }

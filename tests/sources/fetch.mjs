@@ -1,4 +1,4 @@
-// An MCP server with one tool, which fetches a URL as any program does: without a word about proxies.
+// An MCP server with one tool, which fetches a URL as any program does: without configuring a proxy.
 import { createInterface } from "node:readline";
 
 const say = (id, answer) => console.log(JSON.stringify({ jsonrpc: "2.0", id, ...answer }));

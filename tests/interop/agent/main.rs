@@ -1,6 +1,7 @@
-//! The broker's upstream side as the conformance suite's client: an agent that calls every tool of the suite's server by way
-//! of `portcullis serve --stdio`, and a person who logs in with `portcullis login` where the broker says so. The suite starts
-//! this with the server's URL, and `SUITE_ERA` says which era that speaks; the exit code says whether all was answered.
+//! Makes the broker's upstream side a client of the conformance suite: an agent calls every tool of the suite's server
+//! through `portcullis serve --stdio`, and a person logs in with `portcullis login` when the broker asks for it. The
+//! suite starts this program with the URL of its server, and `SUITE_ERA` names the era of that server. The exit code
+//! says whether every request was answered.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -45,10 +46,10 @@ fn main() {
     }
 }
 
-/// Where the suite expects the document to be that describes its client. Nobody fetches it.
+/// The URL at which the suite expects the metadata document of its client. The document is never fetched.
 const CLIENT_METADATA: &str = "https://conformance-test.local/client-metadata.json";
 
-/// How often the person logs in: the first time, and once more for a further scope or another server.
+/// The number of logins at most: the first one, and one more for a further scope or another server.
 const MAX_LOGINS: u32 = 2;
 
 fn portcullis(place: &Path, arguments: &[&str]) -> Child {
@@ -66,7 +67,7 @@ fn portcullis(place: &Path, arguments: &[&str]) -> Child {
     command.spawn().unwrap()
 }
 
-/// One session of the agent. What the broker said, if it wants something.
+/// Runs one session of the agent. Returns an error with the broker's message if the broker requires something.
 fn session(place: &Path, scenario: &str, context: &Value) -> Result<(), String> {
     let mut broker = portcullis(place, &["serve", "--stdio"]);
     let (out, lines) = (broker.stdin.take().unwrap(), BufReader::new(broker.stdout.take().unwrap()));
@@ -75,7 +76,7 @@ fn session(place: &Path, scenario: &str, context: &Value) -> Result<(), String> 
     ran
 }
 
-/// A person whose browser goes where it is sent.
+/// Runs `portcullis login` with a person whose browser follows every redirect.
 fn login(place: &Path) {
     let mut login = portcullis(place, &["login", "suite"]);
     let mut said = String::new();
@@ -93,7 +94,7 @@ fn login(place: &Path) {
     assert!(login.wait().unwrap().success(), "{said}");
 }
 
-/// Asks for a page of this machine, and gives where it leads.
+/// Fetches a page of this machine and returns the location that it redirects to.
 fn get(address: &str) -> Option<String> {
     let (host, path) = address.strip_prefix("http://").unwrap().split_once('/').unwrap();
     let mut stream = TcpStream::connect(host).unwrap();
@@ -122,7 +123,7 @@ impl Agent {
         let listed = self.request("tools/list", &json!({}));
         let tools = listed["result"]["tools"].as_array().ok_or_else(|| listed.to_string())?.clone();
         let wanted = context["toolCalls"].as_array().cloned().unwrap_or_else(|| tools.iter().map(call_of).collect());
-        // There the list is all that the server has.
+        // In that scenario the server has only the list.
         let listed_only = scenario == "json-schema-ref-no-deref";
         for call in wanted.into_iter().filter(|_| !listed_only) {
             let answer = self.request("tools/call", &call);
@@ -140,7 +141,7 @@ impl Agent {
         Ok(())
     }
 
-    /// Sends a request and gives its answer; what is asked on the way is answered.
+    /// Sends a request and returns its response. Requests of the server that come before it are answered.
     fn request(&mut self, method: &str, params: &Value) -> Value {
         self.last += 1;
         let id = self.last;
@@ -166,7 +167,7 @@ impl Agent {
     }
 }
 
-/// A call with a value for each argument.
+/// Returns the parameters of a call with a value for each argument.
 fn call_of(tool: &Value) -> Value {
     let properties = tool["inputSchema"]["properties"].as_object().cloned().unwrap_or_default();
     let value = |schema: &Value| match schema["type"].as_str() {
@@ -181,7 +182,7 @@ fn call_of(tool: &Value) -> Value {
     json!({ "name": tool["name"], "arguments": arguments })
 }
 
-/// What an agent with a willing person and a model says.
+/// Returns the result that an agent with a consenting person and a model sends.
 fn answer(method: &str, params: &Value) -> Value {
     match method {
         "elicitation/create" => {

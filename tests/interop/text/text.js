@@ -1,4 +1,4 @@
-// A component of nobody's contract but its own.
+// A component with functions of its own: it implements no world of Portcullis.
 
 const words = (text) => text.split(/\s+/).filter(Boolean);
 

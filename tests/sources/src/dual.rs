@@ -1,5 +1,5 @@
-//! A source of both eras, as today's SDKs build them: the first request of a process decides which era it speaks, it refuses the
-//! other from then on, and what its tools do beside answering exists in the legacy era alone.
+//! A source of both eras, as today's SDKs build them: the first request of a process decides which era it speaks, and
+//! from then on it refuses the other. Its tools ask questions and log only in the legacy era.
 
 use std::io::BufRead as _;
 use std::process::exit;
@@ -8,18 +8,18 @@ use serde_json::{Value, json};
 
 use crate::{line, send};
 
-/// Which era this process speaks.
+/// The era that this process speaks.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Era {
     Legacy,
     Modern,
 }
 
-/// What each era lists: the same tools, with other bytes and other words.
+/// The tool lists of the two eras: the same tools, with different bytes and descriptions.
 const LEGACY_TOOLS: &str = r#"{ "tools":[{"inputSchema":{"properties":{},"type":"object"},"name":"elicit","description":"asks"},{"name":"log","inputSchema":{"type":"object"}},{"name":"which","inputSchema":{"type":"object"}},{"name":"gone","inputSchema":{"type":"object"}}] ,"vendor":1.0,"_meta":{"vendor.example/a":1.50}}"#;
 const MODERN_TOOLS: &str = r#"{"tools":[{"name":"elicit","description":"asks by its result","inputSchema":{"type":"object","properties":{}}},{"name":"log","inputSchema":{"type":"object"}},{"name":"which","inputSchema":{"type":"object"}},{"name":"gone","inputSchema":{"type":"object"}}],"resultType":"complete","ttlMs":0,"cacheScope":"private","vendor":2.0,"_meta":{"vendor.example/a":2.50}}"#;
 
-/// Serves standard input and output. `variant` is `quiet` for a source without log messages, and else empty.
+/// Serves over standard input and output. `variant` is `quiet` for a source without log messages, and otherwise empty.
 pub(crate) fn run(variant: &str) -> ! {
     let mut era = None;
     let mut asked = None;

@@ -1,7 +1,8 @@
 //! A source that fails as a script says, over stdio, streamable HTTP or HTTP with SSE.
 //!
-//! The script is a file. Each connection takes its first line; the last line holds for all that follow. A line is words, each
-//! a fault, or `well`. Without a script all is well. The tool is `echo`.
+//! The script is a file. Each connection takes its first line; the last line holds for all connections that follow. A
+//! line consists of words, each of which is a fault, or `well`. Without a script there are no faults. The tool is
+//! `echo`.
 
 mod web;
 
@@ -14,40 +15,41 @@ use serde_json::{Value, json};
 
 pub(crate) use web::serve;
 
-/// Of a list without end, after the first one: soon enough for a page, and too late for the whole.
+/// The delay of each page of an endless list after the first: short enough for the timeout of a page, and too long for
+/// that of the whole list.
 const SLOW_PAGE: Duration = Duration::from_secs(16);
 
-/// How often a source that waits for a file looks for it.
+/// The interval at which a source that waits for a file looks for it.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// What one connection does wrong.
+/// The faults of one connection.
 pub(crate) struct Faults {
     words: String,
-    /// The script, beside which stands what some faults wait for.
+    /// The path of the script. The files that some faults wait for are beside it.
     script: String,
     lists: usize,
-    /// The request by which the other side listens for changes.
+    /// The id of the request by which the other side subscribed to changes.
     listener: Option<Value>,
 }
 
-/// What becomes of a message.
+/// The reaction to a message.
 pub(crate) enum Reaction {
-    /// These messages, in this order.
+    /// Sends these messages, in this order.
     Say(Vec<Value>),
-    /// The message, a byte at a time.
+    /// Sends the message one byte at a time.
     Drip(Value),
-    /// The first half of the message; then the connection ends.
+    /// Sends the first half of the message and ends the connection.
     Half(Value),
-    /// Nothing.
+    /// Sends nothing.
     Silence,
-    /// The end of the process.
+    /// Ends the process.
     Exit,
-    /// An HTTP status.
+    /// Answers with an HTTP status.
     Status(u16),
 }
 
 impl Faults {
-    /// Those of the next connection.
+    /// Takes the faults of the next connection from the script.
     pub(crate) fn next(script: &str) -> Self {
         Self { words: take(script).unwrap_or_default(), script: script.to_owned(), lists: 0, listener: None }
     }
@@ -179,13 +181,13 @@ impl Faults {
         Reaction::Say(said)
     }
 
-    /// The `_meta` of what is said on the stream for changes.
+    /// Returns the `_meta` of messages on the stream for changes.
     fn subscription(&self) -> Value {
         self.listener.as_ref().map_or(json!({}), |id| json!({ "io.modelcontextprotocol/subscriptionId": id }))
     }
 }
 
-/// Takes the first line, which stays if it is the last. One at a time, as whoever takes a line writes the rest back.
+/// Takes the first line of the script; the last line stays. The file is locked, because the rest is written back.
 fn take(script: &str) -> std::io::Result<String> {
     let mut file = File::options().read(true).write(true).open(script)?;
     file.lock()?;
@@ -198,7 +200,7 @@ fn take(script: &str) -> std::io::Result<String> {
     Ok(first.to_owned())
 }
 
-/// Over standard input and output.
+/// Serves over standard input and output.
 pub(crate) fn pipe(script: &str) -> ! {
     let mut faults = Faults::next(script);
     if faults.has("exit-at-start") {
@@ -208,7 +210,7 @@ pub(crate) fn pipe(script: &str) -> ! {
     for line in std::io::stdin().lock().lines().map_while(Result::ok) {
         let Ok(message) = serde_json::from_str::<Value>(&line) else { continue };
         let mut out = std::io::stdout().lock();
-        // Nobody reads any more: the input ends, too.
+        // A failed write means that the reader is gone; then the input ends, too.
         let _ = match faults.hear(&message) {
             Reaction::Say(all) => all.iter().try_for_each(|said| writeln!(out, "{said}")).and_then(|()| out.flush()),
             Reaction::Drip(said) => drip(&mut out, format!("{said}\n").as_bytes()),

@@ -1,4 +1,5 @@
-//! A source that has everything: prompts, resources, subscriptions, completion; and that asks.
+//! A source with every feature: prompts, resources, subscriptions, completion, tasks and logging; it also asks the
+//! agent.
 
 use serde_json::{Value, json};
 
@@ -6,18 +7,18 @@ use crate::send;
 
 #[derive(Default)]
 pub(crate) struct Full {
-    /// The requests of the agent that wait for what this source has asked, by the id of the question. Null is one that is never
-    /// answered.
+    /// The ids of the questions of this source, each with the id of the call that waits for its answer, or null for a
+    /// call that is never answered.
     waiting: Vec<(Value, Value)>,
-    /// How often a page had to be opened first.
+    /// The number of calls of the tool `page`; every second one succeeds.
     pages: usize,
     tasks: Vec<String>,
-    /// What was asked for last.
+    /// The log level that was set last.
     level: String,
 }
 
 impl Full {
-    /// Takes a message. True if it was one for this source.
+    /// Handles a message. Returns false if the plain server has to handle it.
     pub(crate) fn hear(&mut self, message: &Value) -> bool {
         let id = message.get("id").cloned().unwrap_or_default();
         let params = message.get("params").cloned().unwrap_or_default();
@@ -43,7 +44,8 @@ impl Full {
                 json!({ "tools": tools })
             }
             "tools/call" if params.get("task").is_some() => {
-                // A process has the same number in each cell, and no two begin at the same time.
+                // The id is a time: processes in different cells have the same pid, but no two calls begin at the same
+                // time.
                 self.tasks
                     .push(format!("task-{}", std::time::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_nanos())));
                 json!({ "task": { "taskId": self.tasks.last(), "status": "working" } })
@@ -121,7 +123,7 @@ impl Full {
         self.waiting.push((id, if tool == "linger" { Value::Null } else { call }));
     }
 
-    /// Gives the answer to a question as the answer to the call that it was asked for.
+    /// Passes the answer to a question on as the response to the call for which it was asked.
     fn answered(&mut self, message: &Value) -> bool {
         let id = message.get("id").cloned().unwrap_or_default();
         let Some((_, call)) = self.waiting.iter().find(|(question, _)| *question == id) else { return false };
@@ -136,12 +138,12 @@ impl Full {
     }
 }
 
-/// Refuses until a page was opened, and says at once that it was.
+/// Refuses the call because a page must be opened first, and reports at once that the page was opened.
 fn page(call: &Value, number: usize) {
     let page = json!({
         "mode": "url", "elicitationId": format!("page {number}"), "url": "https://pages.example/1", "message": "Sign in",
     });
-    // With a spelling that no parser keeps.
+    // The number has a spelling that no parser keeps.
     let data = format!(r#"{{ "elicitations":[{page}],"vendor":1.0e2}}"#);
     crate::line(&format!(
         r#"{{"jsonrpc":"2.0","id":{call},"error":{{"code":-32042,"message":"sign in first","data":{data}}}}}"#
@@ -150,7 +152,7 @@ fn page(call: &Value, number: usize) {
     send(&json!({ "jsonrpc": "2.0", "method": "notifications/elicitation/complete", "params": id }));
 }
 
-/// Says something in every way there is beside an answer.
+/// Sends every kind of notification that can accompany an answer.
 fn say(params: &Value) {
     let mail = "to ann@example.com";
     let token = params.pointer("/_meta/progressToken");

@@ -1,11 +1,11 @@
-//! A source that gives back the bytes of whatever it is asked, and shows definitions with all that there can be.
+//! A source that returns the bytes of every request, and lists definitions with every member that there can be.
 
 use std::io::BufRead as _;
 use std::process::exit;
 
 use crate::line;
 
-/// With spellings that no parser keeps, and with members that no revision knows.
+/// The lists, with spellings that no parser keeps and with members that no revision knows.
 const LISTS: [(&str, &str); 4] = [
     (
         "tools/list",
@@ -25,12 +25,13 @@ const LISTS: [(&str, &str); 4] = [
     ),
 ];
 
-/// Answers until there is no more input: a request with its own parameters, as a result or, where the method says so, as the
-/// data of an error; a notification with another. `vendor/heard` tells which notifications there were.
+/// Serves until its input ends. A request is answered with its own parameters, as a result or, if its method says so,
+/// as the data of an error; a notification is answered with another one. `vendor/heard` returns the notifications so
+/// far.
 pub(crate) fn run() -> ! {
     let mut heard = Vec::new();
     for text in std::io::stdin().lock().lines().map_while(Result::ok) {
-        // Not parsed, because no parser keeps it as it is.
+        // The text is not parsed, because no parser keeps it as it is.
         let (head, params) = match text.split_once("\"params\":") {
             Some((head, rest)) => (head, rest.strip_suffix('}').unwrap_or(rest)),
             None => (&*text, "null"),

@@ -1,4 +1,4 @@
-//! That a test stands beside the binary makes `cargo test` build it, for those who start it.
+//! A test of the binary, because of which `cargo test` builds it; other tests start it.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests")]
 
 use std::process::Command;

@@ -166,5 +166,5 @@ fn clean(mut command: Command) -> Command {
 
 fn run(mut command: Command, what: &str) {
     let output = command.output().unwrap_or_else(|error| panic!("{:?} cannot be run: {error}", command.get_program()));
-    assert!(output.status.success(), "{what} cannot be built or installed:\n{}", String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{what} was not built:\n{}", String::from_utf8_lossy(&output.stderr));
 }

@@ -1,5 +1,5 @@
-//! `tests/cases/bad-input/NAME`: each gets one clear error (`error.txt`) and leaves nothing behind. `arguments.txt` is the
-//! command, one argument a line; without it, it is `serve --stdio`.
+//! `tests/cases/bad-input/NAME`: each gets one clear error (`error.txt`) and leaves nothing behind. `arguments.txt` is
+//! the command, one argument a line; without it, it is `serve --stdio`.
 
 use std::fs;
 use std::path::Path;

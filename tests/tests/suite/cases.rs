@@ -1,6 +1,6 @@
-//! `tests/cases/calls/NAME`: a configuration, what an agent does (`request.json`), and what comes of it (`verdict.json`), for
-//! the agent and in the ledger. Each case is run in both eras, which must not differ. `absent.txt` names what must
-//! stand in no file of the data folder.
+//! `tests/cases/calls/NAME`: a configuration, what an agent does (`request.json`), and what comes of it
+//! (`verdict.json`), for the agent and in the ledger. Each case is run in both eras, which must not differ.
+//! `absent.txt` names what must stand in no file of the data folder.
 //!
 //! A request is `{"list": true}`, or `{"tool": …, "arguments": …}` with `"answer"` where a person is asked: a scope,
 //! `refuse` or `decline`. `"raw"` stands for arguments as text, `"profile"` for another broker under that profile.

@@ -1,4 +1,4 @@
-//! The same over HTTP: POST with sessions, or the stream and the POSTs of 2024-11-05.
+//! The faulty source over HTTP: POST with sessions, or the stream and the POSTs of 2024-11-05.
 
 use std::collections::HashMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -18,7 +18,7 @@ struct Server {
 
 struct Session {
     faults: Faults,
-    /// Where a client of 2024-11-05 is answered.
+    /// The stream on which a client of 2024-11-05 gets its responses.
     stream: Option<TcpStream>,
 }
 
@@ -29,7 +29,7 @@ struct Asked {
     body: String,
 }
 
-/// Serves at a port of this machine, 0 for any, and says which on standard output.
+/// Serves at a port of this machine, or at any free port if it is 0, and prints the port to standard output.
 pub(crate) fn serve(port: &str, script: &str) -> ! {
     let listener = match TcpListener::bind(format!("127.0.0.1:{port}")) {
         Ok(listener) => listener,
@@ -44,7 +44,7 @@ pub(crate) fn serve(port: &str, script: &str) -> ! {
         let server = Arc::clone(&server);
         std::thread::spawn(move || {
             if let Some(asked) = read(&stream) {
-                // Whoever asked may be gone.
+                // The client may have gone.
                 let _ = server.answer(&asked, stream);
             }
         });
@@ -120,7 +120,7 @@ impl Server {
             }
             Reaction::Silence => {
                 let mut rest = Vec::new();
-                // Until the client goes.
+                // Waits until the client closes the connection.
                 out.read_to_end(&mut rest).map(drop)
             }
             Reaction::Exit => exit(5),

@@ -1,4 +1,4 @@
-//! The attacks by number, what they need to know, and what they got.
+//! The attacks by number, their arguments and their results.
 
 use std::io;
 use std::path::PathBuf;
@@ -71,7 +71,8 @@ pub(crate) const ATTACKS: &[Attack] = &[
     attack(45, files::configurations),
 ];
 
-/// What the attacks are told of the machine: where there is something to get. An ordinary thief would have to search.
+/// The arguments of an attack: they say where on the machine there is something to steal, for which a real attacker
+/// would have to search.
 pub(crate) struct Bait<'a> {
     pub(crate) id: &'a Value,
     arguments: &'a Value,
@@ -98,24 +99,25 @@ impl<'a> Bait<'a> {
         self.arguments.get(key).and_then(Value::as_u64).unwrap_or_default()
     }
 
-    /// Whether anything may leave the machine: nothing may, so that is tried in a cell only.
+    /// Reports whether the program runs in a cell. Attacks that could send something off the machine are tried only
+    /// there.
     pub(crate) fn caged(&self) -> bool {
         self.arguments.get("caged").and_then(Value::as_bool).unwrap_or_default()
     }
 
-    /// Whether it has a network at all.
+    /// Reports whether the cell has a network.
     pub(crate) fn connected(&self) -> bool {
         self.arguments.get("network").and_then(Value::as_bool).unwrap_or_default()
     }
 
-    /// Whether the bytes hold what only the bait holds.
+    /// Reports whether the bytes contain the canary, a text that only the bait contains.
     pub(crate) fn is_in(&self, bytes: &[u8]) -> bool {
         let canary = self.text("canary").as_bytes();
         !canary.is_empty() && bytes.windows(canary.len()).any(|window| window == canary)
     }
 }
 
-/// One thing that was tried, and what came of it.
+/// One attempt of an attack and its result.
 pub(crate) struct Probe {
     what: String,
     leak: bool,
@@ -127,7 +129,7 @@ impl Probe {
         Self { what: what.into(), leak, saw: saw.into() }
     }
 
-    /// A thing that must not succeed.
+    /// Creates a probe for an attempt that must not succeed.
     pub(crate) fn of<T>(what: impl Into<String>, tried: io::Result<T>) -> Self {
         match tried {
             Ok(_) => Self::new(what, true, "it works"),
@@ -135,7 +137,7 @@ impl Probe {
         }
     }
 
-    /// A thing that must end at some limit: how much was had, and how much would be a leak.
+    /// Creates a probe for something that must end at a limit: how much was obtained, and how much would be a leak.
     pub(crate) fn limit(what: impl Into<String>, had: u64, leak: u64, end: &str) -> Self {
         Self::new(what, had >= leak, format!("{had}, then {end}"))
     }

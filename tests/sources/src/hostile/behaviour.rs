@@ -1,4 +1,4 @@
-//! Attacks on whoever talks to it.
+//! Attacks by behaviour, on the program that talks to this source.
 
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,17 +9,17 @@ use crate::attack::{Bait, Probe};
 use crate::raw::{call, ignore};
 use crate::say;
 
-/// Whether it stays when everything says that it is over.
+/// Whether the program keeps running after its input or output has ended.
 static STAYS: AtomicBool = AtomicBool::new(false);
 
-/// Where the program goes when its input or output has ended.
+/// Runs after the input or output of the program has ended; blocks for ever if the program is to stay.
 pub(crate) fn after_the_end() {
     while STAYS.load(Ordering::Relaxed) {
         std::thread::park();
     }
 }
 
-/// Lives for ever, whatever it is told. The next argument is what it is found by.
+/// Lives for ever and ignores signals. The next argument is the mark by which it is found.
 pub(crate) fn daemon() -> ! {
     for signal in [libc::SIGTERM, libc::SIGHUP, libc::SIGINT, libc::SIGPIPE] {
         ignore(signal);
@@ -30,16 +30,15 @@ pub(crate) fn daemon() -> ! {
     }
 }
 
-/// Starts three daemons, each from a child that ends, in sessions of their own.
+/// Starts three daemons, in sessions of their own.
 pub(crate) fn daemons(bait: &Bait<'_>) -> Vec<Probe> {
     let own = std::env::current_exe().unwrap_or_default();
     let started = (0..3).filter(|_| {
-        // A shell of the system, if there is one here, makes it a grandchild; a child is as good.
         let mut command = Command::new(&own);
         command.args(["daemon", bait.text("mark")]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         command.spawn().is_ok()
     });
-    // Whether they outlive the broker, only somebody outside can say.
+    // Only an observer outside can tell whether they outlive the broker.
     vec![Probe::new("daemons", false, format!("{} started", started.count()))]
 }
 
@@ -60,7 +59,8 @@ pub(crate) fn flood(_: &Bait<'_>) -> Vec<Probe> {
     }
 }
 
-/// Garbage, then an answer that was not asked for, then nesting that no parser should follow, then its own answer twice.
+/// Sends garbage, an unsolicited response with nesting that no parser should follow, two more unsolicited responses,
+/// and its own response twice.
 pub(crate) fn nonsense(bait: &Bait<'_>) -> Vec<Probe> {
     say(b"\x00\xff\xfe garbage \x1b[2J\n{\"jsonrpc\":\"2.0\"\n[]\n\n");
     say(format!("{{\"jsonrpc\":\"2.0\",\"id\":9999999,\"result\":{}}}\n", "[".repeat(100_000)).as_bytes());

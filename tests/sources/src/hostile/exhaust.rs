@@ -1,4 +1,5 @@
-//! Taking more than its share. Each bomb has an end of its own, a few times beyond the limit of the cell that it is tried in.
+//! Attacks that use up resources. Each stops by itself at a small multiple of the limit of the cell in which it is
+//! tried.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
@@ -31,7 +32,7 @@ pub(crate) fn forks(bait: &Bait<'_>) -> Vec<Probe> {
     vec![Probe::limit("processes", children.len() as u64, most, &end)]
 }
 
-/// How long memory is held, for somebody to notice: whoever keeps a cell looks several times meanwhile.
+/// The time for which memory is held. The broker measures the memory of a cell several times in it.
 const HELD: Duration = Duration::from_secs(5);
 
 pub(crate) fn memory(bait: &Bait<'_>) -> Vec<Probe> {
@@ -42,7 +43,7 @@ pub(crate) fn memory(bait: &Bait<'_>) -> Vec<Probe> {
         _ => return vec![Probe::of("of many processes", many(most, "whole"))],
     }
     let mapped = |flags: i32| move || each(most, || take_memory(8 * MEBIBYTE, flags));
-    // In files of 64 MiB, so that it is no limit of a single file that is met.
+    // In files of 64 MiB, so that no limit on a single file is reached.
     let file = || {
         let chunk = vec![1; 8 * MEBIBYTE];
         let mut newest = 0;
@@ -64,7 +65,7 @@ pub(crate) fn memory(bait: &Bait<'_>) -> Vec<Probe> {
     ]
 }
 
-/// Twice what it may have, in steps of 8 MiB.
+/// Takes twice the allowed memory, in steps of 8 MiB.
 fn each(most: u64, take: impl Fn() -> io::Result<i64>) -> io::Result<i64> {
     (0..2 * most / 8).try_for_each(|_| take().map(drop))?;
     Ok(0)
@@ -75,7 +76,7 @@ fn zeros(most: u64) -> io::Result<i64> {
     each(most, || map(8 * MEBIBYTE, libc::MAP_SHARED, zero.as_raw_fd()))
 }
 
-/// Pages that are written once and then only read: the limit of a process does not count them.
+/// Takes pages that are written once and then only read: the limit of a process does not count them.
 fn read_only(most: u64) -> io::Result<i64> {
     each(most, || {
         let start = take_memory(8 * MEBIBYTE, libc::MAP_PRIVATE)?;
@@ -86,12 +87,12 @@ fn read_only(most: u64) -> io::Result<i64> {
     Ok(0)
 }
 
-/// Memory of processes whose first thread has ended: of such a one the kernel says at first sight that it has none.
+/// Takes memory in processes whose first thread has ended: for such a process `/proc/PID` shows no memory.
 pub(crate) fn hidden(bait: &Bait<'_>) -> Vec<Probe> {
     vec![Probe::of("of processes without a first thread", many(bait.number("memory"), "headless"))]
 }
 
-/// Four processes, none of which has more than it may.
+/// Starts four processes, none of which alone exceeds the limit.
 fn many(most: u64, how: &str) -> io::Result<i64> {
     let half = usize::try_from(most).unwrap_or_default() * MEBIBYTE / 2;
     let start = || {
@@ -108,7 +109,7 @@ fn many(most: u64, how: &str) -> io::Result<i64> {
     Ok(0)
 }
 
-/// A child that ends with what it is held by.
+/// A child process that is killed when this is dropped.
 struct Ended(Child);
 
 impl Drop for Ended {
@@ -118,7 +119,8 @@ impl Drop for Ended {
     }
 }
 
-/// One of them: takes, says so, and waits for its end, in its first thread or in another that the first leaves alone.
+/// Runs as one of these processes: takes memory, reports it, and waits to be killed, in its first thread or in another
+/// one after the first has ended.
 pub(crate) fn hoarder() -> ! {
     let bytes = std::env::args().nth(2).and_then(|bytes| bytes.parse().ok()).unwrap_or_default();
     if take_memory(bytes, libc::MAP_PRIVATE).is_err() {
@@ -131,7 +133,7 @@ pub(crate) fn hoarder() -> ! {
             }
             say_taken()
         });
-        // Ends this thread and no other.
+        // Ends only this thread.
         let _ = call(libc::SYS_exit, [0_i32.into()]);
     }
     say_taken()
@@ -144,7 +146,7 @@ fn say_taken() -> ! {
     }
 }
 
-/// Whether the first thread of this process has not ended yet.
+/// Reports whether the first thread of this process is still running.
 fn first_thread_lives() -> bool {
     let status = fs::read_to_string(format!("/proc/{}/status", std::process::id())).unwrap_or_default();
     status.lines().any(|line| line.starts_with("State:") && !line.contains("zombie"))
@@ -164,7 +166,7 @@ pub(crate) fn descriptors(bait: &Bait<'_>) -> Vec<Probe> {
     };
     let files = Probe::limit("descriptors", open.len() as u64, most, &end);
     drop(open);
-    // The user's quota is 128 of them on most machines, shared by all programs.
+    // The user's quota is 128 inotify instances on most machines, shared by all programs.
     let (mut watches, most) = (Vec::new(), 64);
     let end = loop {
         match call(libc::SYS_inotify_init1, [libc::O_CLOEXEC.into()]) {
@@ -182,7 +184,7 @@ pub(crate) fn descriptors(bait: &Bait<'_>) -> Vec<Probe> {
 }
 
 pub(crate) fn disk(bait: &Bait<'_>) -> Vec<Probe> {
-    // Files over the limit of size are an error, not the end.
+    // A file over the size limit must cause an error and not end the program.
     crate::raw::ignore(libc::SIGXFSZ);
     let most = bait.number("tmp");
     let variable = |name: &str| std::env::var(name).unwrap_or_else(|_| "/tmp".to_owned());
@@ -194,7 +196,7 @@ pub(crate) fn disk(bait: &Bait<'_>) -> Vec<Probe> {
 fn fill(what: &str, folder: &Path, most: u64) -> Probe {
     let mut made = Vec::new();
     let chunk = vec![1; MEBIBYTE];
-    // In files of 8 MiB, so that it is the folder's limit that is met.
+    // In files of 8 MiB, so that only the limit of the folder is reached.
     let end = loop {
         let path = folder.join(format!("filling-{}", made.len() / 8));
         let written = File::options().append(true).create(true).open(&path).and_then(|mut file| file.write_all(&chunk));
@@ -213,7 +215,7 @@ fn fill(what: &str, folder: &Path, most: u64) -> Probe {
     Probe::limit(format!("MiB in {what}"), made.len() as u64, most, &end)
 }
 
-/// Spins for a while, and answers then.
+/// Spins for a while and then answers.
 pub(crate) fn spin(bait: &Bait<'_>) -> Vec<Probe> {
     let begun = Instant::now();
     let lasts = Duration::from_millis(bait.number("spin"));

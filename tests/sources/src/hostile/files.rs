@@ -1,4 +1,4 @@
-//! Files, and memory that has names.
+//! Attacks on files and on named shared memory.
 
 use std::ffi::CString;
 use std::fs::{self, File};
@@ -34,18 +34,18 @@ pub(crate) fn secrets(bait: &Bait<'_>) -> Vec<Probe> {
     probes
 }
 
-/// By a link that somebody else put into a folder that it is given.
+/// Reads through a symbolic link that is part of a granted path.
 pub(crate) fn through_a_link(bait: &Bait<'_>) -> Vec<Probe> {
     vec![Probe::of("a secret behind a link", read(bait.path("link").join("id_rsa")))]
 }
 
-/// Lists a folder. What lies on the way to something that is given is no leak.
+/// Lists a folder. Seeing only the entries that lead to granted paths is not a leak.
 fn list(folder: &Path) -> io::Result<u8> {
     let mut names = fs::read_dir(folder)?.flatten().map(|entry| entry.file_name());
     if names.any(|name| name == "portcullis.toml") { Ok(0) } else { Err(io::Error::other("only what is given")) }
 }
 
-/// A path without the part that is another one each time.
+/// Returns a path without the part that differs in every run.
 fn shown(bait: &Bait<'_>, path: &str) -> String {
     format!("`{}`", path.strip_prefix(bait.text("folder")).map_or(path, |rest| rest.trim_start_matches('/')))
 }
@@ -70,7 +70,7 @@ pub(crate) fn programs(_: &Bait<'_>) -> Vec<Probe> {
     let beside = own.with_file_name("was-here");
     let mut probes = vec![Probe::of("beside its own program", append(&beside))];
     probes.push(Probe::of("its own program", File::options().append(true).open(&own)));
-    // Whoever could make it takes it away again.
+    // Removed again if it could be created.
     let _ = fs::remove_file(beside);
     for path in ["/usr/bin/was-here", "/usr/lib/was-here", "/etc/was-here"] {
         probes.push(Probe::of(format!("`{path}`"), append(path)));
@@ -110,13 +110,14 @@ pub(crate) fn caches(bait: &Bait<'_>) -> Vec<Probe> {
     bait.texts("caches").map(|path| Probe::of(shown(bait, path), append(Path::new(path).join("poison")))).collect()
 }
 
-/// What brokers find by its name, at the top of a folder that it may write. What could be done is undone, but for the last.
+/// Attacks the configuration and the data folder of a broker at the top of a writable folder, where brokers find them
+/// by name. Every change but the last is undone.
 pub(crate) fn configurations(bait: &Bait<'_>) -> Vec<Probe> {
     let out = bait.path("out");
     let (file, data) = (out.join("portcullis.toml"), out.join(".portcullis"));
     let (beside, aside) = (out.join("beside"), out.join("aside"));
     let replaced = |path: &Path| {
-        // A file takes the place of another, and a folder that of one: exchanged, as the old one is not empty.
+        // Exchanged and not renamed, because the old folder is not empty.
         if path.is_dir() { fs::create_dir_all(&beside) } else { fs::write(&beside, "# was here\n") }?;
         let [old, new] = [path, &*beside].map(|path| CString::new(path.as_os_str().as_bytes()).unwrap_or_default());
         let here = Word::from(libc::AT_FDCWD);
@@ -138,7 +139,7 @@ pub(crate) fn configurations(bait: &Bait<'_>) -> Vec<Probe> {
     ]
 }
 
-/// What `plant` makes, and [`shared`] looks for.
+/// Returns the name of the queue that [`plant`] creates and [`shared`] looks for.
 fn queue(bait_name: &str) -> CString {
     CString::new(bait_name).unwrap_or_default()
 }
@@ -155,7 +156,7 @@ pub(crate) fn shared(bait: &Bait<'_>) -> Vec<Probe> {
     ]
 }
 
-/// Makes shared memory and a queue under the names given, says so, and takes them away at the end of its input.
+/// Creates shared memory and a queue under the given names, reports it, and removes them when its input ends.
 pub(crate) fn plant() -> ! {
     let mut words = std::env::args().skip(2);
     let (name, key) =

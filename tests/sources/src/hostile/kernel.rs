@@ -1,4 +1,4 @@
-//! Interfaces of the kernel that no tool source needs.
+//! Attacks on interfaces of the kernel that no tool source needs.
 
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -8,7 +8,7 @@ use crate::attack::{Bait, Probe};
 use crate::raw::call_32;
 use crate::raw::{Word, call, in_child};
 
-/// A system call that is tried in a child.
+/// Tries a system call in a child process.
 macro_rules! tried {
     ($what:expr, $number:ident $(, $word:expr)*) => {
         Probe::of($what, in_child(|| call(libc::$number, [$(Word::from($word)),*])))
@@ -28,7 +28,7 @@ pub(crate) fn terminal(_: &Bait<'_>) -> Vec<Probe> {
 pub(crate) fn user_namespaces(_: &Bait<'_>) -> Vec<Probe> {
     let flags = libc::CLONE_NEWUSER | libc::SIGCHLD;
     let mut arguments = [0_u64; 8];
-    // A flag and the signal at the end, in the places of `struct clone_args`.
+    // `CLONE_NEWUSER` and the exit signal `SIGCHLD`, at their places in `struct clone_args`.
     let [first, _, _, _, signal, ..] = &mut arguments;
     (*first, *signal) = (0x1000_0000, 17);
     vec![
@@ -38,7 +38,7 @@ pub(crate) fn user_namespaces(_: &Bait<'_>) -> Vec<Probe> {
     ]
 }
 
-/// The child of a child ends at once.
+/// Ends a grandchild at once.
 fn ended(pid: i64) -> io::Result<i64> {
     if pid == 0 {
         std::process::exit(0);
@@ -76,7 +76,7 @@ pub(crate) fn mounts(_: &Bait<'_>) -> Vec<Probe> {
         tried!("a device", SYS_mknodat, libc::AT_FDCWD, c"/tmp/device", 0o60_600_i32, 0x700_i32),
         tried!("open_by_handle_at", SYS_open_by_handle_at, libc::AT_FDCWD, 0, 0),
     ];
-    // Its own are no gain; those of the first process are, unless that is its own, too.
+    // Entering its own namespaces gains nothing; entering those of process 1 does, unless they are its own, too.
     for space in ["mnt", "net", "pid", "user"] {
         probes.push(Probe::of(format!("the {space} namespace of process 1"), in_child(|| enter(space))));
     }
@@ -84,7 +84,7 @@ pub(crate) fn mounts(_: &Bait<'_>) -> Vec<Probe> {
 }
 
 pub(crate) fn interfaces(_: &Bait<'_>) -> Vec<Probe> {
-    // Counts the own instructions in user space: what most machines allow to everybody.
+    // Counts its own instructions in user space, which most machines allow every user.
     let mut event = [0_u64; 16];
     let [kind, config, .., last] = &mut event;
     (*kind, *config, *last) = (1 | 128 << 32, 0, 0);
@@ -109,7 +109,7 @@ pub(crate) fn interfaces(_: &Bait<'_>) -> Vec<Probe> {
     ]
 }
 
-/// One instruction that lets all pass.
+/// Attaches a packet filter with one instruction that lets everything pass.
 fn packet_filter() -> io::Result<i64> {
     let (pair, _other) = std::os::unix::net::UnixStream::pair()?;
     let mut program = [0x0000_0006_u64 | 0xffff_u64 << 32];
@@ -119,7 +119,7 @@ fn packet_filter() -> io::Result<i64> {
     call(libc::SYS_setsockopt, [std::os::fd::AsRawFd::as_raw_fd(&pair).into(), level, name, value, size])
 }
 
-/// `getpid` on 32-bit machines.
+/// The number of `getpid` on 32-bit machines.
 #[cfg(target_arch = "x86_64")]
 const GETPID_32: i32 = 20;
 
@@ -143,14 +143,15 @@ pub(crate) fn keys(_: &Bait<'_>) -> Vec<Probe> {
 }
 
 pub(crate) fn privileges(_: &Bait<'_>) -> Vec<Probe> {
-    // Asked of the kernel: `/proc/self/status` is not everywhere.
+    // The kernel is asked by a system call, because `/proc/self/status` is not available everywhere.
     let ask = |option: i32, what: u32| {
         call(libc::SYS_prctl, [option.into(), what.into(), 0_i32.into(), 0_i32.into(), 0_i32.into()])
     };
     let filtered = ask(libc::PR_GET_SECCOMP, 0);
     let locked = ask(libc::PR_GET_NO_NEW_PRIVS, 0);
     let reachable = (0..64).filter(|capability| matches!(ask(libc::PR_CAPBSET_READ, *capability), Ok(1))).count();
-    // Version 3 of the header, for this process; effective, permitted and inheritable, twice 32 bits.
+    // The header has version 3 and means this process; the sets are effective, permitted and inheritable, twice 32 bits
+    // each.
     let (mut header, mut sets) = ([0x2008_0522_u32, 0], [0_u32; 6]);
     let got = call(libc::SYS_capget, [Word::from(&mut header), Word::from(&mut sets)]);
     vec![
@@ -166,7 +167,7 @@ pub(crate) fn privileges(_: &Bait<'_>) -> Vec<Probe> {
 pub(crate) fn settings(_: &Bait<'_>) -> Vec<Probe> {
     let write = |path: &str, text: &str| File::options().write(true).open(path)?.write_all(text.as_bytes());
     let mut probes = Vec::new();
-    // Nothing that would change the machine if it worked: each is set to what harms nobody, or only opened.
+    // Nothing that would harm the machine if it worked: each setting gets a harmless value, or is only opened.
     for path in [
         "/proc/sys/kernel/core_pattern",
         "/proc/sysrq-trigger",

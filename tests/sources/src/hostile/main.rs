@@ -1,11 +1,12 @@
-//! A hostile source: an MCP server with one tool for each attack of SECURITY.md. A tool tries all it can and answers with what
-//! it got. Where an attack is not a thing to try but a way to behave, the tool behaves so.
+//! A hostile source: an MCP server with one tool for each attack of SECURITY.md. A tool tries all it can and answers
+//! with what it obtained. If an attack is a way to behave rather than something to try, the tool behaves that way.
 //!
-//! `plant` makes what the attacks look for on the machine, and stays until its input ends; `metadata` has the service of a
-//! cloud beside it, which is `answer`; `daemon` is what outlives its parent if it can, `hoarder` what takes memory.
+//! The first argument can select another role: `plant` creates what the attacks look for on the machine, and stays
+//! until its input ends; `metadata` is the same server with the metadata service of a cloud beside it, which is
+//! `answer`; `daemon` outlives its parent if it can; `hoarder` takes memory.
 #![expect(
     clippy::disallowed_methods,
-    reason = "a hostile source looks at all that it was given, and starts what it can"
+    reason = "a hostile source reads everything that it inherits, and starts whatever it can"
 )]
 
 mod attack;
@@ -77,7 +78,7 @@ fn respond(id: &Value, mut answer: Value) {
     say(format!("{answer}\n").as_bytes());
 }
 
-/// Writes to whoever listens; ends where nobody does, unless it is told to live on.
+/// Writes to standard output. Ends the program if nothing reads it any more, unless an attack is to stay.
 fn say(bytes: &[u8]) {
     let mut out = std::io::stdout().lock();
     if out.write_all(bytes).and_then(|()| out.flush()).is_err() {

@@ -1,4 +1,4 @@
-//! Sockets. Outside of a cell nothing here leaves the machine.
+//! Attacks with sockets. Outside a cell, nothing here leaves the machine.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs as _, UdpSocket};
@@ -11,7 +11,8 @@ use std::time::Duration;
 use crate::attack::{Bait, Probe};
 use crate::raw::{call, in_child, sleeping_child};
 
-/// How long an answer is waited for. What is on this machine answers at once, if it is not too busy; what is refused says so.
+/// The timeout for an answer. A service on this machine answers at once unless the machine is too busy; a refusal comes
+/// at once.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 pub(crate) fn unix(bait: &Bait<'_>) -> Vec<Probe> {
@@ -66,7 +67,7 @@ pub(crate) fn dns(bait: &Bait<'_>) -> Vec<Probe> {
     probes
 }
 
-/// Asks for an address. That there is no such name is an error, too.
+/// Asks a DNS server for the address of a name. A name that does not exist is an error, too.
 fn ask(server: &str, name: &str) -> io::Result<()> {
     let server: SocketAddr = server.parse().map_err(io::Error::other)?;
     let socket = UdpSocket::bind(if server.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" })?;
@@ -117,21 +118,21 @@ pub(crate) fn forge(bait: &Bait<'_>) -> Vec<Probe> {
     probes
 }
 
-/// Whether a server answers with anything but a refusal.
+/// Succeeds if a server answers the request with anything but a refusal.
 fn answered(mut stream: TcpStream, request: &str) -> io::Result<()> {
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.write_all(request.as_bytes())?;
     let mut answer = [0; 64];
     let size = stream.read(&mut answer)?;
     let answer = String::from_utf8_lossy(answer.get(..size).unwrap_or_default()).into_owned();
-    // The alert is that of TLS.
+    // 0x15 begins a TLS alert.
     match answer.starts_with("HTTP/1.1 4") || answer.starts_with('\u{15}') || answer.is_empty() {
         true => Err(io::Error::other(format!("refused: {:?}", answer.lines().next().unwrap_or_default()))),
         false => Ok(()),
     }
 }
 
-/// Sends a ClientHello with this server name; an answer that is a handshake is a leak.
+/// Sends a ClientHello with this server name. Succeeds, which is a leak, if the answer is a handshake record.
 fn shake_hands(mut stream: TcpStream, name: &str) -> io::Result<()> {
     let byte = |length: usize| length.to_le_bytes()[0];
     let short = |length: usize| [length.to_le_bytes()[1], length.to_le_bytes()[0]];
@@ -175,7 +176,7 @@ pub(crate) fn families(bait: &Bait<'_>) -> Vec<Probe> {
     ] {
         let made = call(libc::SYS_socket, [family.into(), (kind | libc::SOCK_CLOEXEC).into(), protocol.into()]);
         if let Ok(socket) = made {
-            // What is only tried is closed again.
+            // The socket was only a trial and is closed again.
             let _ = call(libc::SYS_close, [i32::try_from(socket).unwrap_or(-1).into()]);
         }
         probes.push(Probe::of(what, made));
@@ -183,7 +184,8 @@ pub(crate) fn families(bait: &Bait<'_>) -> Vec<Probe> {
     probes
 }
 
-/// Unix sockets of every kind that a number could name: single ones, and pairs of which an end could be connected anew.
+/// Creates Unix sockets of every kind that a number could name: single ones, and pairs of which one end could be
+/// connected again.
 pub(crate) fn unix_kinds(bait: &Bait<'_>) -> Vec<Probe> {
     let pair = |kind: i32| {
         let mut ends = [-1_i32; 2];
@@ -209,7 +211,7 @@ pub(crate) fn unix_kinds(bait: &Bait<'_>) -> Vec<Probe> {
     probes
 }
 
-/// Opens a tunnel and keeps it, also beyond the call, and in a child beyond its own end.
+/// Opens a tunnel and keeps it open after the call, and in a child after its own end.
 pub(crate) fn tunnel(bait: &Bait<'_>) -> Vec<Probe> {
     let opened = connect(bait.text("tunnel")).and_then(|mut stream| {
         stream.write_all(b"hello from the cell\n")?;
@@ -220,7 +222,7 @@ pub(crate) fn tunnel(bait: &Bait<'_>) -> Vec<Probe> {
     vec![Probe::of("a tunnel", opened)]
 }
 
-/// Many connections, each of a process that says its word and is gone before anybody can look at it.
+/// Makes many connections, each in a process that sends one byte and ends before it can be looked at.
 pub(crate) fn race(bait: &Bait<'_>) -> Vec<Probe> {
     let say = || {
         connect(bait.text("tunnel"))?.write_all(b"x")?;
@@ -230,10 +232,10 @@ pub(crate) fn race(bait: &Bait<'_>) -> Vec<Probe> {
     vec![Probe::new("connections", false, format!("{said} made"))]
 }
 
-/// Where a cloud would answer for the machine's credentials.
+/// The address at which a cloud serves the credentials of the machine.
 const METADATA: &str = "169.254.169.254:80";
 
-/// Starts the service of a cloud, in a network where nobody else is, and lets it answer until this process ends.
+/// Starts the metadata service of a cloud, in a network namespace of its own, until this process ends.
 pub(crate) fn metadata_service() {
     let started = TcpListener::bind(METADATA).and_then(|listener| {
         Command::new(std::env::current_exe()?).arg("answer").stdin(OwnedFd::from(listener)).spawn()
@@ -244,7 +246,7 @@ pub(crate) fn metadata_service() {
     }
 }
 
-/// The service, listening on its standard input.
+/// Runs the metadata service, whose listening socket is its standard input.
 pub(crate) fn answer() -> ! {
     let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
     if let Ok(listener) = std::io::stdin().as_fd().try_clone_to_owned().map(TcpListener::from) {
@@ -261,7 +263,7 @@ fn connect(to: &str) -> io::Result<TcpStream> {
     TcpStream::connect_timeout(&address, PATIENCE)
 }
 
-/// Reads what the bait says to everybody.
+/// Reads from a stream. Succeeds if it has the canary.
 fn heard(bait: &Bait<'_>, stream: impl Read) -> io::Result<()> {
     let mut bytes = Vec::new();
     stream.take(256).read_to_end(&mut bytes)?;

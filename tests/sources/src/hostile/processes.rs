@@ -1,4 +1,4 @@
-//! Other processes, and what this one got from them.
+//! Attacks on other processes, and on what this one inherited.
 
 use std::fs::{self, File};
 use std::io;
@@ -6,7 +6,7 @@ use std::io;
 use crate::attack::{Bait, Probe};
 use crate::raw::{Word, call, in_child};
 
-/// What the broker itself gives every source.
+/// The variables that the broker itself gives every source.
 const GIVEN: [&str; 4] = ["PATH", "HOME", "LANG", "TMPDIR"];
 
 pub(crate) fn environment(bait: &Bait<'_>) -> Vec<Probe> {
@@ -28,7 +28,7 @@ pub(crate) fn environments(bait: &Bait<'_>) -> Vec<Probe> {
     ]
 }
 
-/// All processes that can be seen but this one.
+/// Returns all visible processes except this one.
 fn others() -> impl Iterator<Item = u32> {
     let names =
         fs::read_dir("/proc").into_iter().flatten().flatten().filter_map(|entry| entry.file_name().into_string().ok());
@@ -45,7 +45,8 @@ pub(crate) fn descriptors(_: &Bait<'_>) -> Vec<Probe> {
     vec![Probe::new("a descriptor above 2", !more.is_empty(), format!("{more:?}"))]
 }
 
-/// The process that started this one, one of the same user, and the first of the machine or the cell.
+/// Returns the targets: the process that started this one, another one of the same user, and process 1 of the machine
+/// or the cell.
 fn targets(bait: &Bait<'_>) -> Vec<(&'static str, i32)> {
     let parent = std::os::unix::process::parent_id();
     let number = |pid: u64| i32::try_from(pid).unwrap_or(i32::MAX);
@@ -62,7 +63,7 @@ pub(crate) fn trace(bait: &Bait<'_>) -> Vec<Probe> {
     probes
 }
 
-/// Reads a mapped page of another process, by its own map where that can be read.
+/// Reads a mapped page of another process, at an address from its own memory map.
 fn read_memory(pid: i32) -> io::Result<i64> {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps"))?;
     let start = maps.split('-').next().and_then(|start| usize::from_str_radix(start, 16).ok()).unwrap_or(0x40_0000);
@@ -100,7 +101,7 @@ pub(crate) fn walk(bait: &Bait<'_>) -> Vec<Probe> {
 }
 
 pub(crate) fn signal(bait: &Bait<'_>) -> Vec<Probe> {
-    // One that does no harm, sent in earnest.
+    // A signal that does no harm, and is really sent.
     let signal = |pid: i32| call(libc::SYS_kill, [pid.into(), libc::SIGCONT.into()]);
     let whom = [("the user's process", bait.number("decoy")), ("the broker", bait.number("broker"))];
     let known = whom.into_iter().filter(|(_, pid)| *pid > 0);

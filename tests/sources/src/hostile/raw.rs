@@ -1,4 +1,4 @@
-//! System calls as they are, for what no safe library offers because nobody in their right mind does it.
+//! Raw system calls, for what no safe library offers because no reasonable program needs it.
 #![expect(unsafe_code, reason = "a hostile program makes the system calls that safe libraries do not")]
 
 use std::ffi::{CStr, c_long};
@@ -38,19 +38,21 @@ impl<T> From<&mut T> for Word {
     }
 }
 
-/// Makes a system call of up to six arguments. Pointers are valid for the call, and no kernel interface that is tried here keeps
-/// one.
+/// Makes a system call with up to six arguments. Pointers are valid for the call, and no kernel interface that is tried
+/// here keeps one.
 pub(crate) fn call<const N: usize>(number: c_long, words: [Word; N]) -> io::Result<i64> {
     let at = |index: usize| words.get(index).map_or(0, |word| word.0);
-    // SAFETY: every pointer among the words was made of a reference that outlives this call, to as many bytes as the callers'
-    // sizes say. Calls that replace or duplicate the process are made in a child that ends at once (`in_child`).
+    // SAFETY: every pointer among the words was made of a reference that outlives this call, to as many bytes as the
+    // callers' sizes say. Calls that replace or duplicate the process are made in a child that ends at once
+    // (`in_child`).
     let done = unsafe { libc::syscall(number, at(0), at(1), at(2), at(3), at(4), at(5)) };
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(done) }
 }
 
-/// Does something in a child, which a filter may kill and whose namespaces and privileges are its own.
+/// Runs something in a child process, which a filter may kill and whose namespaces and privileges are its own.
 pub(crate) fn in_child(what: impl FnOnce() -> io::Result<i64>) -> io::Result<i64> {
-    // SAFETY: this program has one thread, so the child is a whole copy of it. It ends by `_exit`, which runs nothing of ours.
+    // SAFETY: this program has one thread, so the child is a complete copy of it. It ends by `_exit`, which runs no
+    // exit handlers.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
         0 => {
@@ -73,7 +75,7 @@ pub(crate) fn in_child(what: impl FnOnce() -> io::Result<i64>) -> io::Result<i64
     }
 }
 
-/// Starts a child that sleeps until it is killed, and gives its number.
+/// Starts a child process that sleeps until it is killed, and returns its pid.
 pub(crate) fn sleeping_child() -> io::Result<i32> {
     // SAFETY: as in `in_child`; the child only sleeps.
     match unsafe { libc::fork() } {
@@ -86,7 +88,7 @@ pub(crate) fn sleeping_child() -> io::Result<i32> {
     }
 }
 
-/// Ignores a signal from here on.
+/// Ignores a signal from now on.
 pub(crate) fn ignore(signal: i32) {
     // SAFETY: installs no handler.
     unsafe { libc::signal(signal, libc::SIG_IGN) };
@@ -97,7 +99,7 @@ pub(crate) fn take_memory(bytes: usize, flags: i32) -> io::Result<i64> {
     map(bytes, flags | libc::MAP_ANONYMOUS, -1)
 }
 
-/// The same by way of an open file.
+/// Maps memory of an open file, or anonymous memory for the file -1, and writes to each page of it.
 pub(crate) fn map(bytes: usize, flags: i32, file: i32) -> io::Result<i64> {
     let (none, protection) = (Word::from(0_usize), libc::PROT_READ | libc::PROT_WRITE);
     let start = call(libc::SYS_mmap, [none, bytes.into(), protection.into(), flags.into(), file.into(), none])?;
@@ -105,7 +107,7 @@ pub(crate) fn map(bytes: usize, flags: i32, file: i32) -> io::Result<i64> {
     Ok(start)
 }
 
-/// A segment of System V that goes with the process.
+/// Takes a System V segment, which is removed when the process ends.
 pub(crate) fn segment(bytes: usize) -> io::Result<i64> {
     let made = call(libc::SYS_shmget, [libc::IPC_PRIVATE.into(), bytes.into(), 0o600_i32.into()])?;
     let made = Word::from(i32::try_from(made).unwrap_or(-1));
@@ -120,7 +122,8 @@ pub(crate) fn segment(bytes: usize) -> io::Result<i64> {
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn call_32(number: i32) -> io::Result<i64> {
     let done: i32;
-    // SAFETY: the kernel takes the number and gives the result in one register and clobbers no other; no memory is passed.
+    // SAFETY: the kernel takes the number and gives the result in one register and clobbers no other; no memory is
+    // passed.
     unsafe {
         std::arch::asm!("int 0x80", inlateout("eax") number => done, lateout("r8") _, lateout("r9") _, lateout("r10") _, lateout("r11") _)
     };
