@@ -1,9 +1,9 @@
-//! What a hostile source gets, by attack: from the user's own process, from a full cell, from a reduced one. The table
-//! in SECURITY.md is written from this (`UPDATE_GOLDEN=1`), and read back by it.
+//! What each attack of a hostile source obtains: as a process of the user, in a full cell, and in a reduced one. This
+//! test writes the table in SECURITY.md (`UPDATE_GOLDEN=1`), and otherwise compares its results with it.
 //!
-//! A probe that gets nothing outside of a cell proves nothing inside, so each is tried there first, as an ordinary
-//! user: started as root, everything here runs under a uid that nobody has. Nothing leaves the machine; bombs have an
-//! end of their own.
+//! A probe that obtains nothing without a cell proves nothing inside one. Each is therefore tried without a cell first,
+//! as an ordinary user: if the tests run as root, everything here runs under a uid that no user has. Nothing leaves the
+//! machine, and attacks that use up resources stop by themselves.
 
 mod alone;
 mod drills;
@@ -21,7 +21,7 @@ use crate::place::Ran;
 use ground::Ground;
 use table::{Row, Rows};
 
-/// How a hostile program runs.
+/// The confinement under which a hostile program runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Tier {
     Uncaged,
@@ -29,13 +29,14 @@ enum Tier {
     Reduced,
 }
 
-/// Attacks that are tried by a tool and answered with what it got; the others are in `drills`, and uncaged in `alone`.
+/// The attacks that a tool tries and answers with what it obtained. The others are in `drills`, and without a cell in
+/// `alone`.
 const TRIED: [u8; 35] = [
     1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32,
     39, 41, 44, 45,
 ];
 
-/// The attacks use up what a machine has once, such as watches of files.
+/// Held while the attacks run, because they use up what the machine has only once, such as inotify watches.
 static ALONE: Mutex<()> = Mutex::new(());
 
 #[test]
@@ -58,7 +59,7 @@ fn every_attack_has_the_results_that_the_table_in_security_md_lists() {
     rows.compare();
 }
 
-/// Why no cell of this tier can be had here.
+/// Returns the reason why this machine has no cell of this tier, or `None` if it has one.
 fn refusal(tier: Tier) -> Option<String> {
     let ground = Ground::new(tier);
     let Ran { code, err, .. } = ground.run(&["tools"]);
@@ -68,7 +69,7 @@ fn refusal(tier: Tier) -> Option<String> {
 fn tried(tier: Tier, rows: &mut Rows) {
     let ground = Ground::new(tier);
     let mut agent = agent(&ground);
-    // Beside what 45 is about no reduced cell starts.
+    // A reduced cell does not start with the configuration that attack 45 is about in its folder.
     for number in TRIED.into_iter().filter(|number| tier != Tier::Reduced || *number != 45) {
         let probes = attack(&mut agent, &ground, number);
         rows.add(Row { number, tier, probes });
@@ -79,7 +80,7 @@ fn tried(tier: Tier, rows: &mut Rows) {
         ground.assert_untouched();
     }
     if tier == Tier::Full {
-        // Every attempt to get out by name is in the ledger, and so are forged names.
+        // The ledger has every attempt to get out by name, and every forged name.
         let refused = ground.records("egress.refused");
         for (via, host) in [
             ("dns", "c2VjcmV0.exfiltration.test"),
@@ -93,7 +94,7 @@ fn tried(tier: Tier, rows: &mut Rows) {
     }
 }
 
-/// An agent of the hostile program itself, or of the broker before it.
+/// Starts an agent of the hostile program itself, or of the broker in front of it.
 fn agent(ground: &Ground) -> Agent {
     match ground.tier {
         Tier::Uncaged => Agent::of(ground.uncaged(), Era::Legacy, json!({})),
@@ -101,7 +102,7 @@ fn agent(ground: &Ground) -> Agent {
     }
 }
 
-/// What each probe of an attack got: its name, whether it leaks, what it saw.
+/// Runs an attack. Returns its probes: the name, whether it leaks, and what it saw.
 fn attack(agent: &mut Agent, ground: &Ground, number: u8) -> Vec<(String, bool, String)> {
     let name = tool(ground.tier, number);
     let bait = ground.bait(agent.running.pid());
@@ -117,12 +118,12 @@ fn tool(tier: Tier, number: u8) -> String {
     format!("{prefix}a{number:02}")
 }
 
-/// Past whatever collects the output of tests that pass.
+/// Writes to standard error directly, because the test harness does not show what passing tests print.
 fn say_loudly(text: &str) {
     let _ = writeln!(std::io::stderr(), "\n*** {text}\n");
 }
 
-/// As an ordinary user, if this is root.
+/// Returns the command, run as an ordinary user if this is root.
 fn ordinary(command: &Command) -> Command {
     let mut ordinary = match rustix::process::geteuid().is_root() {
         true => {

@@ -1,5 +1,5 @@
-//! `tests/cases/bad-input/NAME`: each gets one clear error (`error.txt`) and leaves nothing behind. `arguments.txt` is
-//! the command, one argument a line; without it, it is `serve --stdio`.
+//! The cases of `tests/cases/bad-input/NAME`: each causes one clear error (`error.txt`) and leaves nothing behind.
+//! `arguments.txt` is the command, one argument per line; without that file it is `serve --stdio`.
 
 use std::fs;
 use std::path::Path;
@@ -18,7 +18,7 @@ fn every_bad_input_gets_one_clear_error_and_leaves_nothing_behind() {
     cases.retain(|case| case.to_string_lossy().ends_with(&only));
     cases.sort();
     assert!(!cases.is_empty());
-    // Side by side, because a silent source takes its time.
+    // In parallel, because a silent source takes until its timeout.
     let failed: Vec<String> = std::thread::scope(|scope| {
         let started: Vec<_> = cases.iter().map(|case| scope.spawn(|| run(case).err())).collect();
         started.into_iter().filter_map(|thread| thread.join().unwrap()).collect()
@@ -41,8 +41,8 @@ fn run(case: &Path) -> Result<(), String> {
     golden(&case.join("error.txt"), &place.plain(&steady(&ran.err)))
 }
 
-/// Without the log's lines, which begin with the time, and without breaks in a message, whose places depend on how long
-/// the path of the folder is.
+/// Removes log lines, which begin with the time, and line breaks within messages, whose positions depend on the length
+/// of the folder's path.
 fn steady(err: &str) -> String {
     let mut text = String::new();
     for line in err.lines().filter(|line| !line.starts_with("20")).map(str::trim_end) {
@@ -55,7 +55,7 @@ fn steady(err: &str) -> String {
     format!("{}\n", text.trim_start_matches('\n'))
 }
 
-/// What fails only when an agent asks for tools is told to the agent, and the broker ends well.
+/// A failure that happens only when an agent asks for tools is reported to the agent, and the broker ends normally.
 #[test]
 fn a_required_source_that_fails_ends_the_run_and_no_tool_is_served() {
     for (mode, part) in [("exit-now", "database"), ("garbage", "I am"), ("endless-line", "line")] {

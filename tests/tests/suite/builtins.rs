@@ -1,4 +1,4 @@
-//! The sources that ship in the binary, as an agent meets them.
+//! The builtin sources, as an agent uses them.
 
 use std::io::{Read as _, Write as _};
 
@@ -91,7 +91,7 @@ fn stored_facts_survive_a_killed_broker_and_are_listed_as_resources() {
     other.leave();
 }
 
-/// Serves a page, and redirects to wherever the path says.
+/// Starts a web server with one page, which redirects to the target that the path names. Returns its port.
 fn web() -> u16 {
     let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = server.local_addr().unwrap().port();

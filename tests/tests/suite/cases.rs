@@ -1,10 +1,10 @@
-//! `tests/cases/calls/NAME`: a configuration, what an agent does (`request.json`), and what comes of it
-//! (`verdict.json`), for the agent and in the ledger. Each case is run in both eras, which must not differ.
-//! `absent.txt` names what must stand in no file of the data folder.
+//! The cases of `tests/cases/calls/NAME`: a configuration, the requests of an agent (`request.json`), and their
+//! outcomes for the agent and in the ledger (`verdict.json`). Each case is run in both eras, whose results must not
+//! differ. `absent.txt` lists texts that must not appear in any file of the data folder.
 //!
-//! A request is `{"list": true}`, or `{"tool": …, "arguments": …}` with `"answer"` where a person is asked: a scope,
-//! `refuse` or `decline`. `"raw"` stands for arguments as text, `"profile"` for another broker under that profile.
-//! Placeholders are numbered as they appear: `[[email:#1]]`.
+//! A request is `{"list": true}`, or `{"tool": …, "arguments": …}` with the `"answer"` of the person who is asked: a
+//! scope, `refuse` or `decline`. `"raw"` has the arguments as text, and `"profile"` names the profile of another
+//! broker. Placeholders are numbered in the order in which they appear: `[[email:#1]]`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -38,7 +38,7 @@ fn run(case: &Path) -> Result<(), String> {
     golden(&case.join("verdict.json"), &format!("{legacy:#}\n"))
 }
 
-/// Compares with the file, or writes it where `UPDATE_GOLDEN` is set.
+/// Compares the text with the file, or writes the file if `UPDATE_GOLDEN` is set.
 pub(crate) fn golden(file: &Path, seen: &str) -> Result<(), String> {
     if std::env::var_os("UPDATE_GOLDEN").is_some() {
         fs::write(file, seen).unwrap();
@@ -84,7 +84,7 @@ fn call(agent: &mut Agent, request: &Value, era: Era, names: &Names) -> Value {
     agent.call(tool, &arguments, request["answer"].as_str())
 }
 
-/// What the ledger says of a call, in a line; None for records about something else.
+/// Returns one line about a ledger record of a call, or `None` for a record about something else.
 fn line(record: &Value, names: &Names) -> Option<String> {
     let (kind, body) = (record["kind"].as_str().unwrap(), &record["body"]);
     let known = ["call.", "tool.", "grant.", "plugin.", "list."];
@@ -116,7 +116,7 @@ fn line(record: &Value, names: &Names) -> Option<String> {
     Some(names.known(&line))
 }
 
-/// A verdict, and of the plugin's own words what the ledger keeps: their hash is another one in each ledger.
+/// Returns a verdict without the hash of the plugin's text, which differs in each ledger.
 fn said(verdict: &Value) -> Value {
     match verdict["ask"].get("body").or(verdict["ask"].get("shape")) {
         Some(kept) => json!({ "ask": kept }),
@@ -124,7 +124,7 @@ fn said(verdict: &Value) -> Value {
     }
 }
 
-/// Placeholders by the order in which they appeared, since each is random.
+/// The placeholders in the order in which they appeared, as each is random.
 #[derive(Default)]
 struct Names(Vec<(String, String)>);
 
@@ -155,7 +155,7 @@ impl Names {
     }
 }
 
-/// A guest that no test runs proves nothing.
+/// A guest that no test runs would test nothing.
 #[test]
 fn every_guest_is_used() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));

@@ -1,4 +1,4 @@
-//! Cells from the configuration to the source, and what people are told of them.
+//! Cells, from the configuration to the source, and how they are reported.
 
 use serde_json::{Value, json};
 

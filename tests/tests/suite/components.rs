@@ -1,4 +1,4 @@
-//! Components as sources: somebody else's servers and functions, by path.
+//! Components as sources: servers and functions of third parties, named by path.
 
 use std::io::Write as _;
 use std::process::Command;

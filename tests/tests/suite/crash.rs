@@ -13,7 +13,8 @@ use crate::web::Server;
 
 const CLIENTS: u64 = 8;
 
-/// How many calls are answered before the kill: enough that it comes in the middle of several group commits.
+/// The number of calls that are answered before the kill: enough that it happens in the middle of several group
+/// commits.
 const ANSWERED: usize = 200;
 
 #[test]
@@ -71,14 +72,14 @@ fn a_killed_broker_loses_no_call_that_it_answered() {
             calls.get(number).unwrap_or_else(|| panic!("call {number} was answered and is not recorded"));
         assert!(*outcome == json!("ok") || outcome.is_null(), "call {number} was answered, and reads {outcome}");
     }
-    // Whatever has an intent and no end reads unknown.
+    // Every call with an intent and no outcome is shown as unknown.
     for (call, _) in calls.values().filter(|(_, outcome)| outcome.is_null()) {
         assert_eq!(place.state_of(call), "unknown");
     }
     let stuck = place.records_of("call.intent").into_iter().find(|intent| intent["body"]["tool"] == "slow__gate");
     assert_eq!(place.state_of(&stuck.unwrap()["call"]), "unknown");
 
-    // A new broker works beside what is left of the old one, whose chain it seals.
+    // A new broker works with the ledger of the old one, whose chain it seals.
     let mut agent = Agent::start(&place, Era::Modern);
     assert_eq!(agent.call("files__add", &json!({ "a": 1, "b": 2 }), None), json!({ "ok": "3" }));
     agent.leave();
@@ -86,7 +87,7 @@ fn a_killed_broker_loses_no_call_that_it_answered() {
     assert_eq!(place.processes(), Vec::<String>::new());
 }
 
-/// By the number in their arguments: each intent's call, and the outcome, null if there is none.
+/// Returns calls by the number in their arguments: the id of each call with an intent, and its outcome or null.
 pub(crate) fn calls(place: &Place) -> BTreeMap<u64, (Value, Value)> {
     let records = place.records();
     let ends: BTreeMap<String, Value> = records

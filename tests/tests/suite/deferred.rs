@@ -1,4 +1,4 @@
-//! Tools that an agent searches for instead of being told them all.
+//! Deferred tools, which an agent searches for instead of listing them all.
 
 use serde_json::{Value, json};
 

@@ -1,7 +1,8 @@
-//! The broker under what never answers, never leaves and never ends: nobody else is hurt by it.
+//! The broker with sources that never answer, agents that never disconnect, and floods that never end: other callers
+//! are not affected.
 //!
-//! Each test is a few seconds long. `PORTCULLIS_SOAK=600` makes them as large as the promise they hold: thousands of
-//! abandoned sessions, a flood without a pause.
+//! Each test takes a few seconds. `PORTCULLIS_SOAK=600` makes them as large as the promise that they test: thousands of
+//! abandoned sessions, and floods of 100,000 requests.
 
 mod front;
 mod ledger;

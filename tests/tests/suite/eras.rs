@@ -1,4 +1,4 @@
-//! Sources that speak both eras, or one: an agent gets of them what it has direct.
+//! Sources that speak both eras, or one: an agent gets the same from them as without the broker.
 
 use std::process::Command;
 
@@ -62,7 +62,7 @@ fn a_legacy_agent_gets_the_tool_list_of_a_source_of_both_eras_byte_for_byte() {
     }
 }
 
-/// What the tool `which` says: the era that its process speaks, and which process that is.
+/// Returns the answer of the tool `which`: the era that its process speaks, and an id of the process.
 fn which(answer: &Value) -> (String, String) {
     let text = answer["result"]["content"][0]["text"].as_str().unwrap_or_else(|| panic!("{answer}"));
     let (era, process) = text.split_once(' ').unwrap();
@@ -81,8 +81,8 @@ fn a_connection_to_a_source_uses_the_era_of_its_agent() {
         };
         let (first, one, two, second) = (which(&modern()), which(&legacy()), which(&legacy()), which(&modern()));
         assert_eq!((&*first.0, &*one.0, &*two.0), ("modern", "legacy", "legacy"), "{variant}");
-        assert_eq!(first, second, "agents of the newest era share");
-        assert_eq!(one != two, own, "what keeps nothing for each client is shared: {variant}");
+        assert_eq!(first, second, "modern agents share a connection");
+        assert_eq!(one != two, own, "a source that keeps no state for each client is shared: {variant}");
     }
 }
 
@@ -97,7 +97,7 @@ fn the_configured_era_of_a_source_overrides_the_era_of_its_agents() {
     }
 }
 
-/// `portcullis wrap` before one fake source, and what an agent that negotiates sends it.
+/// Starts `portcullis wrap` in front of one fake source, with an agent that negotiates the era.
 fn wrapped(place: &Place, mode: &str) -> Agent {
     let source = program("portcullis-test-source").display().to_string();
     let wrap = ["wrap", "--approve", "never", "--data-dir", "data", "--", &source, mode];

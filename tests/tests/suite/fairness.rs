@@ -1,4 +1,4 @@
-//! Nobody's calls stand in the way of somebody else's, and no profile spends more than it may.
+//! Calls of one caller do not block those of another, and no profile exceeds its budget.
 
 use serde_json::{Value, json};
 
@@ -10,7 +10,7 @@ fn echo(agent: &mut Agent, source: &str, text: &str) -> Value {
     agent.call(&format!("{source}__echo"), &json!({ "text": text }), None)
 }
 
-/// Sends one call more than fit to a source that never answers; gives those that stay.
+/// Sends one call too many to a source that never answers. Returns the ids of those that were not refused.
 fn flood(agent: &mut Agent) -> Vec<u64> {
     let mut sent: Vec<u64> = (0..3).map(|n| agent.send_call("a__echo", &json!({ "n": n }))).collect();
     let refused = agent.next().unwrap();
@@ -38,7 +38,7 @@ fn calls_to_a_hanging_source_are_limited_and_do_not_block_other_sources() {
         let ended = place.records_of("tool.completed");
         ended.iter().filter(|record| record["body"]["source"] == "a").count() == 3
     });
-    // Who went away has left their places.
+    // The cancelled calls have freed their places.
     flood(&mut agent);
     agent.leave();
     place.assert_nothing_left();
@@ -62,7 +62,7 @@ fn a_spent_budget_denies_calls_before_the_intent_and_says_when_calls_are_possibl
         assert_eq!(refused["refused"], "budget-spent", "{of}: {refused}");
         let message = refused["message"].as_str().unwrap();
         assert!(message.starts_with(&format!("the profile's `budget` of {of} is spent; a call is possible again in ")));
-        assert_eq!(agent.list()["tools"].as_array().unwrap().len(), 2, "to look costs nothing");
+        assert_eq!(agent.list()["tools"].as_array().unwrap().len(), 2, "listing tools costs nothing");
         agent.leave();
         assert_eq!(place.records_of("call.intent").len(), 2, "{of}");
         let denied = place.records_of("call.denied");

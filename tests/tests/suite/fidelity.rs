@@ -1,5 +1,5 @@
-//! What the broker does not rewrite passes byte for byte, both ways: random messages, as nobody's library would write
-//! them.
+//! What the broker does not rewrite passes byte for byte in both directions. The messages are random, and written as no
+//! JSON library would write them.
 
 use std::cell::RefCell;
 
@@ -119,7 +119,7 @@ fn icons_titles_and_meta_pass_unchanged_in_both_eras() {
             let listed = line(method, json!({}));
             assert!(listed.contains(&format!("[{definition}]")), "{era:?}: {listed}");
         }
-        // Of what a caller says of its request reaches the source what the configuration lists.
+        // Of the caller's `_meta`, only the keys that the configuration lists reach the source.
         let called = line("tools/call", json!({ "name": "far__mirror", "_meta": { "vendor.example/f": "\u{e9}" } }));
         assert!(called.contains(r#""_meta":{"vendor.example/e":5.50}"#), "{era:?}: {called}");
         assert!(called.contains("{\"vendor.example/f\":\"\u{e9}\""), "{era:?}: {called}");
@@ -137,7 +137,7 @@ fn scalar() -> impl Strategy<Value = String> {
         Just("null".to_owned()),
         Just("true".to_owned()),
         "-?(0|[1-9][0-9]{0,30})(\\.[0-9]{1,20})?([eE][+-]?[0-9]{1,3})?",
-        // Escapes that say the same in other words, and text of any script.
+        // Strings with different escapes for the same character, and text of any script.
         "\"([a-z\u{e9}\u{65e5}\u{1f600} ]|\\\\u00[ef][0-9a-f]|\\\\/|\\\\n|\\\\\\\\|\\\\\")*\"",
     ]
 }
@@ -153,7 +153,7 @@ fn object() -> impl Strategy<Value = String> {
     members(value())
 }
 
-/// An object whose keys are all different, whatever a reader makes of their case.
+/// Returns objects whose keys all differ, even if a parser ignores their case.
 fn members(value: impl Strategy<Value = String>) -> impl Strategy<Value = String> {
     (prop::collection::vec(value, 0..4), space()).prop_map(|(values, space)| {
         let members: Vec<_> =

@@ -1,4 +1,4 @@
-//! Groups: sources that stand in for each other.
+//! Groups: sources that can replace each other.
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ use crate::place::{Place, signal, until};
 pub(crate) const NEVER: &str = "[profiles.default]\napprove = \"never\"\n";
 const GROUP: &str = "[groups.search]\nsources = [\"a\", \"b\"]\n";
 
-/// Sources `a` and `b`, each of which does what its script says.
+/// Returns the configuration of the sources `a` and `b`, each of which follows its script.
 pub(crate) fn members(more: &str) -> String {
     let member = |name: &str| {
         format!("[sources.{name}]\ncommand = [\"@source@\", \"faulty\", \"@dir@/open/{name}\"]\n@cell@\n{more}\n")
@@ -37,7 +37,7 @@ fn echoed() -> Value {
     json!({ "ok": r#"{"n":1}"# })
 }
 
-/// Which member was called, and at which attempt, call by call.
+/// Returns for each call the member that was called and the number of the attempt.
 fn attempts(place: &Place) -> Value {
     let intents = place.records_of("call.intent");
     intents.iter().map(|record| json!([record["body"]["source"], record["body"]["attempt"]])).collect()
@@ -57,7 +57,7 @@ fn kill(place: &Place, source: &str) {
     }
 }
 
-/// Waits until no member has a process, as all rest.
+/// Waits until all members are idle, so that none has a process.
 fn all_rest(place: &Place) {
     until("all rest", || ["a", "b"].iter().all(|source| state(place, source) == "idle"));
 }
@@ -201,7 +201,7 @@ fn a_retry_with_an_answer_goes_to_the_member_that_asked() {
     assert_eq!(first["result"]["resultType"], "input_required", "{first}");
     write(&place, "a", "modern asks");
     until("a is back", || {
-        // Nobody but a call wants a connection of a modern agent's that listens to nothing.
+        // Without a subscription, only a request of a modern agent makes its source connect.
         agent.list();
         state(&place, "a") == "ready"
     });

@@ -1,4 +1,4 @@
-//! Sources that fail in every way there is, over every transport: what becomes of the call, and of the next one.
+//! Sources that fail in every way, over every transport: the outcome of the call, and of the next one.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -14,19 +14,19 @@ use crate::place::{Place, signal, until};
 
 const NEVER: &str = "[profiles.default]\napprove = \"never\"\n";
 
-/// A source in its cell that does what its script says.
+/// Returns the configuration of a source in its cell that follows its script.
 fn local(more: &str) -> String {
     format!("[sources.files]\ncommand = [\"@source@\", \"faulty\", \"@dir@/open/script\"]\n@cell@\n{more}\n{NEVER}")
 }
 
-/// A server on this machine that does what its script says. Dropped, it is killed.
+/// A server on this machine that follows its script. It is killed when this is dropped.
 struct Remote {
     child: Child,
     port: u16,
 }
 
 impl Remote {
-    /// At any port, or at one where another was.
+    /// Starts the server at a port that an earlier one had, or at any free port for 0.
     fn start(place: &Place, port: u16) -> Self {
         let mut command = Command::new(program("portcullis-test-source"));
         command.args(["faulty-http", &port.to_string()]).arg(place.path("open/script"));
@@ -57,7 +57,7 @@ fn script(place: &Place, lines: &str) {
     write(place, "script", lines);
 }
 
-/// Puts a script in the place of another, of which a source may be taking a line.
+/// Replaces a script atomically, because a source may be reading it.
 pub(crate) fn write(place: &Place, name: &str, lines: &str) {
     let next = place.path(&format!("open/next-{name}"));
     fs::write(&next, lines).unwrap();
@@ -72,7 +72,7 @@ fn echo(agent: &mut Agent) -> Value {
     }
 }
 
-/// What becomes of a call to a source with this fault, and of the next one once the source is well.
+/// Faults, each with the error code of a call to a source that has it, or `None` if the call succeeds.
 const FAULTS: &[(&str, Option<&str>)] = &[
     ("drip", None),
     ("wrong-id", None),
@@ -134,7 +134,8 @@ fn every_fault_over_http_has_its_outcome_and_the_next_call_works() {
                 drop(remote);
                 remote = Remote::start(&place, port);
             }
-            // A fault of the server's that ends no connection lasts.
+            // A fault of the server lasts as long as the connection, so the next call works only if the fault has ended
+            // it.
             if !matches!(*fault, "unavailable" | "redirect" | "half") || transport == "sse" {
                 assert_eq!(echo(&mut agent), json!({ "ok": 1 }), "after {what}");
             }
@@ -180,7 +181,8 @@ fn a_subscribed_agent_gets_notifications_again_after_its_source_crashed() {
     agent.send("subscriptions/listen", json!({ "notifications": { "toolsListChanged": true } }));
     assert_eq!(agent.next().unwrap()["method"], "notifications/subscriptions/acknowledged");
     assert_eq!(echo(&mut agent), "outcome-unknown");
-    // It comes back with the same tools, so that what is heard is what the source itself says, with each call.
+    // The source comes back with the same tools, so a notification can only come from the source, which sends one with
+    // each call.
     let mut heard = false;
     until("the source is heard", || {
         let id = agent.send_call("files__echo", &json!({ "n": 1 }));
@@ -203,7 +205,7 @@ fn a_source_in_a_crash_loop_is_given_up_and_does_not_affect_the_others() {
     let place = Place::new(&format!("{calc}{}", local("")));
     script(&place, "exit-in-call");
     let mut agent = Agent::alone(&place, Era::Modern);
-    // Each call waits for the connection that the one before has cost, until the attempts are spent.
+    // Each call waits for a new connection, as the one before has ended it, until the attempts are used up.
     for call in 1..=6 {
         assert_eq!(echo(&mut agent), "outcome-unknown", "call {call}");
     }
@@ -255,7 +257,7 @@ fn status_shows_the_state_of_sources_and_watch_shows_each_change() {
     };
     let health = |brokers: &Value| {
         let source = &brokers[0]["sources"][0];
-        assert_eq!(source["last_ping"], Value::Null, "nobody asks over stdio");
+        assert_eq!(source["last_ping"], Value::Null, "no ping is sent over stdio");
         json!([source["state"], source["connected"], source["tools_available"], source["error_count"]])
     };
     let first = next();
@@ -265,7 +267,7 @@ fn status_shows_the_state_of_sources_and_watch_shows_each_change() {
     assert_eq!(said.code, Some(0), "{}", said.out);
     assert!(said.out.contains("files  command  ready  1 tools"), "{}", said.out);
 
-    // With a source that stays away, nobody has to look twice.
+    // The source stays down, so that the test cannot miss its state.
     script(&place, "exit-at-start");
     for process in place.processes().iter().filter(|process| process.contains("faulty")) {
         signal(process.split(' ').next().unwrap().parse().unwrap(), Signal::KILL);
@@ -277,7 +279,8 @@ fn status_shows_the_state_of_sources_and_watch_shows_each_change() {
     agent.leave();
 }
 
-/// The answer to a request during which the agent is told that its tools have changed, in whichever order.
+/// Waits for the response to a request and for the notification that the tools have changed, in either order. Returns
+/// the response.
 fn answered_and_told(agent: &Agent, id: u64) -> Value {
     let (mut answer, mut told) = (None, false);
     loop {
@@ -302,7 +305,7 @@ fn a_list_change_of_a_live_source_reaches_its_session_and_removed_tools_are_refu
         // The source says that its tools have changed, and then answers.
         let id = agent.send_call("files__echo", &json!({ "n": 1 }));
         let answer = if follows { answered_and_told(&agent, id) } else { agent.answer(id, None) };
-        assert_eq!(outcome(&answer)["ok"], r#"{"n":1}"#, "what is under way goes on");
+        assert_eq!(outcome(&answer)["ok"], r#"{"n":1}"#, "the call in flight goes on");
         let seen = if follows { "files__number-2" } else { "files__number-1" };
         assert_eq!(agent.list(), json!({ "tools": ["files__echo", seen] }));
         if follows {
@@ -344,7 +347,7 @@ fn a_flood_of_list_changes_is_passed_on_once_a_second() {
     let begun = Instant::now();
     let id = agent.send_call("files__echo", &json!({ "n": 1 }));
     let (mut told, mut answered) = (0, false);
-    // The last change comes at the end of its second, most often after the answer.
+    // The last change is passed on at the end of its second, usually after the response.
     while told < 2 || !answered {
         let message = agent.next().unwrap();
         answered |= message["id"] == id;

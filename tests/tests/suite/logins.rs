@@ -1,5 +1,5 @@
-//! A remote source that wants a login, from the first refusal to a call with a token; and what such a source never
-//! sees.
+//! A remote source that requires a login, from the first refusal to a call with a token; and what such a source never
+//! gets.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -14,7 +14,8 @@ use crate::web::Server;
 
 const OPEN: &str = "[profiles.default]\napprove = \"never\"\n";
 
-/// A web server that keeps what it was sent, and answers as it is told to: with a status line and headers, and a body.
+/// A web server that keeps the requests it gets. A function returns each answer: the status line with headers, and the
+/// body.
 struct Remote {
     port: u16,
     seen: Arc<Mutex<Vec<String>>>,
@@ -34,7 +35,7 @@ impl Remote {
                     let (head, body) = answer(&request, port);
                     kept.lock().unwrap().push(request);
                     let length = body.len();
-                    // Whoever asked may be gone.
+                    // The client may have gone.
                     let _ = write!(
                         &stream,
                         "HTTP/1.1 {head}\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\
@@ -56,7 +57,7 @@ impl Remote {
     }
 }
 
-/// Head and body of a request. None if the peer went away.
+/// Returns the head and body of a request, or `None` if the peer closed the connection.
 fn read(stream: &TcpStream) -> Option<String> {
     let mut reader = BufReader::new(stream);
     let mut text = String::new();
@@ -69,7 +70,7 @@ fn read(stream: &TcpStream) -> Option<String> {
     Some(text + &String::from_utf8(body).unwrap())
 }
 
-/// An MCP server of 2025-11-25 with the tool `t`.
+/// Answers as an MCP server of 2025-11-25 with the tool `t`.
 fn mcp(request: &str) -> (String, String) {
     let message: Value = serde_json::from_str(request.rsplit("\r\n\r\n").next().unwrap()).unwrap_or_default();
     let result = match message["method"].as_str().unwrap_or_default() {
@@ -93,7 +94,7 @@ fn ok(body: &Value) -> (String, String) {
     ("200 OK".to_owned(), body.to_string())
 }
 
-/// An MCP server that trusts the authorization server beside it.
+/// Answers as an MCP server that requires a login, and as the authorization server that it trusts.
 fn wants_login(request: &str, port: u16) -> (String, String) {
     let base = format!("http://127.0.0.1:{port}");
     let path = request.split(' ').nth(1).unwrap();
@@ -126,7 +127,7 @@ fn wants_login(request: &str, port: u16) -> (String, String) {
     }
 }
 
-/// Goes to a page of this machine, and gives where it leads.
+/// Fetches a page of this machine and returns the location that it redirects to.
 fn browse(address: &str) -> Option<String> {
     let (host, path) = address.strip_prefix("http://").unwrap().split_once('/').unwrap();
     let mut stream = TcpStream::connect(host).unwrap();
@@ -147,7 +148,7 @@ fn a_login_makes_calls_possible_and_a_logout_revokes_its_tokens() {
     assert_eq!(refused.code, Some(1));
     assert!(refused.err.contains("needs login: run `portcullis login web`"), "{}", refused.err);
 
-    // It runs meanwhile, and needs no restart.
+    // The broker runs during the login and needs no restart.
     let mut server = Server::start(&place);
     let mut login = Running::start(place.command(&["login", "web"]));
     let address = login.says("http://127.0.0.1");

@@ -1,4 +1,4 @@
-//! A large result costs at most twice its size in memory, over both fronts and from both kinds of transport.
+//! The memory of the broker: a large result takes at most twice its size, over both fronts and both kinds of transport.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -10,11 +10,11 @@ use crate::agent::{Agent, ERAS, Era};
 use crate::place::Place;
 use crate::web::Server;
 
-/// Of the result. Of buffers this large, what is resident is what is held: the allocator gives each its own pages and
-/// gives them back.
+/// The size of the result in bytes. For buffers this large, the resident memory is the memory that is held: the
+/// allocator gives each buffer its own pages and returns them.
 const BYTES: usize = 33 << 20;
 
-/// What the rest of a broker takes meanwhile: buffers, threads, the ledger's pages.
+/// The memory in bytes that the rest of a broker takes meanwhile: buffers, threads, the ledger's pages.
 const REST: usize = 12 << 20;
 
 const CONFIG: &str = r#"
@@ -63,7 +63,7 @@ fn serve(stream: TcpStream, events: bool) -> Option<()> {
             Some("tools/call") => {
                 let bytes = request["params"]["arguments"]["bytes"].as_u64().unwrap_or(0);
                 let text = "x".repeat(usize::try_from(bytes).unwrap());
-                // Its URI is exposed under another name, so that the result is not passed on as it is.
+                // The URI in it is rewritten to the exposed one, so that the result is not passed on unchanged.
                 json!({ "content": [{ "type": "resource", "resource": { "uri": "mem://big", "text": text } }] })
             }
             _ => Value::Null,
@@ -83,7 +83,7 @@ fn serve(stream: TcpStream, events: bool) -> Option<()> {
     }
 }
 
-/// What a process takes now, and the most that it has taken since this was asked last, in bytes.
+/// Returns the resident memory of a process in bytes: now, and at its peak since the last call of this function.
 pub(crate) fn resident(pid: u32) -> (usize, usize) {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let field = |name: &str| {
@@ -95,7 +95,7 @@ pub(crate) fn resident(pid: u32) -> (usize, usize) {
     seen
 }
 
-/// The most that a process takes while `call` runs, beyond what it takes before.
+/// Returns by how many bytes the memory of a process grows at most while `call` runs.
 fn growth(pid: u32, call: impl FnOnce()) -> usize {
     let (before, _) = resident(pid);
     call();
@@ -135,7 +135,7 @@ fn a_large_result_takes_at_most_twice_its_size_in_memory() {
     }
 }
 
-/// Of one agent that is connected and does nothing.
+/// The memory in bytes that an idle session may take.
 const SESSION: usize = 64 << 10;
 
 #[test]
@@ -167,7 +167,7 @@ fn a_message_over_the_configured_limit_fails_with_its_size() {
         let said = answer["error"]["message"].as_str().unwrap_or_else(|| panic!("{answer}"));
         assert!(said.contains("10485") && said.contains("over the limit of 1048576 bytes"), "{tool}: {said}");
     }
-    // What the agent sends has the same limit.
+    // Messages of the agent have the same limit.
     let id = agent.send("tools/call", json!({ "name": "far__echo", "arguments": { "text": "x".repeat(1 << 20) } }));
     let refused = agent.next().unwrap();
     let said = refused["error"]["message"].as_str().unwrap();

@@ -1,4 +1,4 @@
-//! What an operator sees of a broker that runs, and what nobody else does.
+//! What an operator sees of a running broker, and others do not.
 
 use std::io::Write as _;
 
@@ -75,7 +75,7 @@ fn caller_context_reaches_only_the_sources_that_are_configured_for_it() {
 
 #[test]
 fn a_source_gets_the_traceparent_of_its_own_call() {
-    // Nobody listens there, which hinders no call.
+    // Nothing listens at this address, which does not affect calls.
     let place = Place::new(
         "telemetry.otlp = \"http://127.0.0.1:9\"\nprofiles.default.approve = \"never\"\n\
          [sources.new]\ncommand = [\"@source@\", \"modern\"]\ncontext = [\"traceparent\"]\n\
@@ -93,7 +93,7 @@ fn a_source_gets_the_traceparent_of_its_own_call() {
     let place_of_call = told("new", "01");
     let parts: Vec<_> = place_of_call.as_str().unwrap().split('-').collect();
     assert!(parts.len() == 4 && parts[1] == trace && parts[2] != span && parts[3] == "01", "{place_of_call}");
-    assert_eq!(told("new", "00"), format!("00-{trace}-{span}-00"), "what is not traced passes as it is");
+    assert_eq!(told("new", "00"), format!("00-{trace}-{span}-00"), "an unsampled context passes unchanged");
     assert_eq!(told("other", "01"), Value::Null);
 }
 
@@ -166,7 +166,7 @@ fn the_log_of_a_source_is_shown_with_control_characters_escaped() {
     assert_eq!((ran.code, ran.out.as_str()), (Some(0), ""), "{}", ran.err);
     assert!(ran.err.contains("has written nothing"), "{}", ran.err);
 
-    // What is written from now on, also into a new file.
+    // Lines that are written from now on are shown, also those in a new file.
     let following = Running::start(place.command(&["logs", "loud", "--follow", "--lines", "0"]));
     let log = place.data("logs/loud.log");
     let mut seen = String::new();
@@ -174,7 +174,7 @@ fn the_log_of_a_source_is_shown_with_control_characters_escaped() {
         if round == 1 {
             std::fs::rename(&log, place.data("logs/loud.log.1")).unwrap();
         }
-        // A follower that starts late has the line in what it leaves out: it is written until it is shown.
+        // A follower that starts late skips lines written before, so the line is written until it is shown.
         until("the line is shown", || {
             let mut file = std::fs::OpenOptions::new().create(true).append(true).open(&log).unwrap();
             writeln!(file, "2026-01-01T00:00:00Z {line}").unwrap();
@@ -192,7 +192,7 @@ fn payloads_appear_in_no_log_at_any_level() {
          [sources.new]\ncommand = [\"@source@\", \"modern\"]\ncontext = [\"user_context\"]\n",
     );
     let mut command = place.command(&["serve", "--listen", "127.0.0.1:0"]);
-    // Compilers log what they compile, and nothing of any call.
+    // The compiler crates are silenced: they log what they compile, and nothing of any call.
     command.env("PORTCULLIS_LOG", "trace,cranelift_codegen=off,cranelift_frontend=off,regalloc2=off");
     let server = Server::of(command, &place);
     let marked = "m4rked";
@@ -210,6 +210,6 @@ fn payloads_appear_in_no_log_at_any_level() {
     for file in files(&place.data("")) {
         let bytes = std::fs::read(&file).unwrap();
         let found = bytes.windows(marked.len()).any(|window| window == marked.as_bytes());
-        assert!(!found, "a payload stands in {}", file.display());
+        assert!(!found, "a payload is in {}", file.display());
     }
 }

@@ -1,4 +1,4 @@
-//! Tools whose names no client would take, or of which two have one: the others are served all the same.
+//! Tools whose names no client would accept, or whose names collide: the other tools are still served.
 
 use serde_json::{Value, json};
 
@@ -65,5 +65,5 @@ fn json_output_holds_no_invisible_or_control_characters() {
     assert_eq!(ran.code, Some(0), "{}", ran.err);
     assert!(!ran.out.contains(['\u{202e}', '\u{200b}', '\u{9b}']) && ran.out.contains("\\u202e"), "{:?}", ran.out);
     let result: Value = serde_json::from_str(&ran.out).unwrap();
-    assert!(result.to_string().contains(hidden), "it reads back as it was: {result}");
+    assert!(result.to_string().contains(hidden), "it parses to the same text: {result}");
 }

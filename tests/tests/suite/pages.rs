@@ -1,4 +1,4 @@
-//! Pages that a person has to open, from sources of either era to agents of either era.
+//! Pages that a person has to open (URL elicitation), from sources of either era to agents of either era.
 
 use serde_json::{Value, json};
 
@@ -70,7 +70,7 @@ fn a_modern_agent_is_asked_to_open_the_page_of_a_legacy_source_and_retries() {
     assert_eq!(answer["error"]["code"], -32042, "{answer}");
     modern.leave();
 
-    // Who cannot open pages is told what the source said.
+    // An agent that cannot open pages gets the error of the source.
     let mut modern = agent(&place, Era::Modern, &json!({}));
     let answer = modern.request("tools/call", json!({ "name": "far__page", "arguments": {} }));
     assert_eq!(answer["error"]["code"], -32042, "{answer}");
@@ -118,7 +118,7 @@ fn an_answer_sent_with_the_first_request_is_used_only_once_its_question_has_pass
     }
     modern.leave();
 
-    // A question that is refused has no answer.
+    // If the question is refused, the answer to it is not used.
     let mut modern = agent(&place, Era::Modern, &json!({}));
     let refused = modern.request("tools/call", call(json!({ "page": accept })));
     assert!(refused["error"].is_object(), "{refused}");

@@ -15,14 +15,14 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// Longer than anything takes on a slow machine; whoever waits so long waits for something that will not happen.
+/// The timeout of every wait. It is longer than anything takes on a slow machine.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(120);
 
 pub(crate) struct Place {
     dir: TempDir,
 }
 
-/// How a command ended.
+/// The exit code and output of a command that has ended.
 pub(crate) struct Ran {
     pub(crate) code: Option<i32>,
     pub(crate) out: String,
@@ -30,13 +30,14 @@ pub(crate) struct Ran {
 }
 
 impl Place {
-    /// `@source@` in the configuration is the program of fake sources, `@guest:NAME@` a plugin of `tests/guests`, `@outside@`
-    /// the one from outside the workspace, `@dir@` the folder itself, and `@cell@` one that shows its folder `open`.
+    /// Creates a place with a configuration. In it `@source@` is the program of fake sources, `@guest:NAME@` a plugin
+    /// of `tests/guests`, `@outside@` the policy from outside the workspace, `@dir@` the folder itself, and `@cell@` a
+    /// cell that may write the folder `open`.
     pub(crate) fn new(config: &str) -> Self {
         Self::beneath(&std::env::temp_dir(), config)
     }
 
-    /// The same in another folder.
+    /// Creates a place below this folder.
     pub(crate) fn beneath(folder: &Path, config: &str) -> Self {
         let place = Self { dir: tempfile::Builder::new().prefix("portcullis-suite-").tempdir_in(folder).unwrap() };
         for folder in ["home", "open"] {
@@ -54,7 +55,7 @@ impl Place {
     /// Trusts a configuration as the user of this place would after a look at it.
     pub(crate) fn trust(&self, file: &Path) {
         let text = fs::read_to_string(file).unwrap();
-        // One that cannot be read is refused for that.
+        // A configuration that cannot be parsed is refused for that reason anyway.
         if let Ok(config) = Config::parse(&text, file) {
             let data = DataFolder::at(&config.data_dir).map_or_else(|| DataFolder::make(&config.data_dir), Ok).unwrap();
             let trust = Trust::new(&self.state());
@@ -62,7 +63,7 @@ impl Place {
         }
     }
 
-    /// Writes the configuration, and leaves open whether it is trusted.
+    /// Writes the configuration without trusting it.
     pub(crate) fn write_configuration(&self, config: &str) -> PathBuf {
         let file = self.path("portcullis.toml");
         fs::write(&file, self.filled(config)).unwrap();
@@ -70,7 +71,7 @@ impl Place {
         file
     }
 
-    /// The state folder of the user of this place.
+    /// Returns the state folder of the user of this place.
     pub(crate) fn state(&self) -> PathBuf {
         self.path("home/.local/state/portcullis")
     }
@@ -99,7 +100,7 @@ impl Place {
         self.path(".portcullis").join(name)
     }
 
-    /// `portcullis` in this folder, with an environment of its own.
+    /// Returns a command that runs `portcullis` in this folder, with an environment of its own.
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(program("portcullis"));
         command.args(arguments);
@@ -107,18 +108,18 @@ impl Place {
         command
     }
 
-    /// The same for any program.
+    /// Sets the folder, the environment and the streams of a command for any program.
     pub(crate) fn settle(&self, command: &mut Command) {
         command.current_dir(self.dir.path()).env_clear().env("PATH", "/usr/bin:/bin").env("HOME", self.path("home"));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     }
 
-    /// Runs a command of `portcullis` to its end.
+    /// Runs `portcullis` with these arguments to its end.
     pub(crate) fn run(&self, arguments: &[&str]) -> Ran {
         finish(self.command(arguments))
     }
 
-    /// The ledger's records, oldest first.
+    /// Returns the ledger's records, oldest first.
     pub(crate) fn records(&self) -> Vec<Value> {
         let ran = self.run(&["audit", "tail", "-n", "1000000", "--json"]);
         assert_eq!(ran.code, Some(0), "{}", ran.err);
@@ -129,7 +130,7 @@ impl Place {
         self.records().into_iter().filter(|record| record["kind"] == kind).collect()
     }
 
-    /// How a call reads in the ledger: `done`, `unknown`, …
+    /// Returns the state of a call in the ledger: `done`, `unknown`, …
     pub(crate) fn state_of(&self, call: &Value) -> String {
         let ran = self.run(&["audit", "show", call.as_str().unwrap(), "--json"]);
         assert_eq!(ran.code, Some(0), "{}", ran.err);
@@ -137,18 +138,18 @@ impl Place {
         shown["row"]["state"].as_str().unwrap().to_owned()
     }
 
-    /// Every record is as it was written, and every broker ended its chain.
+    /// Asserts that every record is as it was written, and that every chain has its end.
     pub(crate) fn assert_good(&self) {
         let ran = self.run(&["audit", "verify"]);
         assert_eq!(ran.code, Some(0), "{}{}", ran.out, ran.err);
     }
 
-    /// Paths of this machine, out of a text that is compared.
+    /// Replaces paths of this machine in a text, so that it can be compared.
     pub(crate) fn plain(&self, text: &str) -> String {
         let mut text = text.replace(&self.dir.path().display().to_string(), "@dir@");
         let source = program("portcullis-test-source");
         text = text.replace(&source.display().to_string(), "@source@");
-        // Guests stand in target/guests/TRIPLE/release.
+        // Guests are in target/guests/TRIPLE/release.
         while let Some((before, rest)) = text.split_once("/target/guests/") {
             let start = before.rfind(|c: char| c.is_whitespace() || "\"'`".contains(c)).map_or(0, |at| at + 1);
             let (file, after) = rest.split_once(".wasm").unwrap();
@@ -158,7 +159,7 @@ impl Place {
         text
     }
 
-    /// No socket, no half-written file, no process; and what the ledger says is whole.
+    /// Asserts that no socket, half-written file or process is left, and that the ledger verifies.
     pub(crate) fn assert_nothing_left(&self) {
         for file in files(self.dir.path()) {
             let name = file.file_name().unwrap().to_string_lossy().into_owned();
@@ -172,12 +173,14 @@ impl Place {
         }
     }
 
-    /// Waits until no process of this folder is left. There is no event for the end of somebody else's child.
+    /// Waits until no process of this folder is left. It polls, because there is no event for the end of another
+    /// process' child.
     pub(crate) fn await_no_process(&self) {
         until("all processes are gone", || self.processes().is_empty());
     }
 
-    /// The processes that were started for this folder: it stands in their arguments, their environment or their cell.
+    /// Returns the processes that were started for this folder: it is in their arguments, their environment or their
+    /// mounts.
     pub(crate) fn processes(&self) -> Vec<String> {
         let needle = self.dir.path().display().to_string();
         let mut found = Vec::new();
@@ -198,7 +201,7 @@ impl Place {
     }
 }
 
-/// Every file below a folder, and everything else that is no folder.
+/// Returns everything below a folder that is not itself a folder.
 pub(crate) fn files(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
@@ -211,7 +214,7 @@ pub(crate) fn files(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Runs a command to its end, which must come in time.
+/// Runs a command to its end. Kills it and panics if it does not end in time.
 pub(crate) fn finish(mut command: Command) -> Ran {
     let child = command.spawn().unwrap();
     let pid = child.id();
@@ -229,15 +232,15 @@ pub(crate) fn finish(mut command: Command) -> Ran {
 }
 
 pub(crate) fn signal(pid: u32, signal: Signal) {
-    // It may have ended meanwhile.
+    // The process may have ended meanwhile.
     let _ = kill_process(Pid::from_raw(pid.cast_signed()).unwrap(), signal);
 }
 
-/// Polls for what has no event.
+/// Polls until a condition holds, for conditions without an event.
 pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !holds() {
-        assert!(begun.elapsed() < DEADLINE, "in vain: {what}");
+        assert!(begun.elapsed() < DEADLINE, "timed out waiting: {what}");
         std::thread::sleep(Duration::from_millis(20));
     }
 }

@@ -1,4 +1,4 @@
-//! Plugins that are not ours, dropped in by path.
+//! Plugins of third parties, named by path.
 
 use std::fs;
 
@@ -90,10 +90,10 @@ fn notifications_during_a_call_pass_the_plugins_too() {
         let deny =
             "[[policies]]\nplugin = \"builtin:rules\"\non = [\"result\"]\nsettings = { deny = [\"far__say\"] }\n";
         let withheld = said(&Place::new(&format!("{deny}{config}")), era);
-        assert_eq!(withheld.len(), 1, "a result that is withheld is not told in other words: {withheld:?}");
+        assert_eq!(withheld.len(), 1, "notifications of a withheld result are withheld, too: {withheld:?}");
         assert!(!withheld[0].to_string().contains("ann@example.com"));
 
-        // What is not of the protocol is denied by its own name.
+        // A notification that is not one of the protocol's is denied by its own method.
         let deny = deny.replace("\"far__say\"", "{ method = \"notifications/vendor\" }");
         let withheld = said(&Place::new(&format!("{deny}{config}")), era);
         assert_eq!(withheld.len(), 3, "{withheld:?}");
@@ -117,14 +117,14 @@ fn sinks_get_every_record_in_order() {
         let text = fs::read_to_string(&file).unwrap();
         let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         let got: Vec<_> = lines.iter().map(|line| (line["seq"].clone(), line["kind"].clone())).collect();
-        // The last record, the end of the chain, comes after the sinks were finished.
+        // The last record, the end of the chain, is written after the sinks have finished.
         assert_eq!(got[..], recorded[..got.len()], "{}", file.display());
         let missed = &recorded[got.len()..];
         assert!(missed.iter().all(|(_, kind)| kind == "broker.stopped"), "{}: {missed:?}", file.display());
     }
 }
 
-/// The plugin fails for one agent's call; the calls of the others go on.
+/// The plugin fails for some calls of one agent, and its other calls go on.
 #[test]
 fn a_plugin_that_fails_on_one_call_does_not_affect_other_calls() {
     let place = Place::new(&format!("{FILES}\n[[policies]]\nplugin = \"@guest:trap@\"\n"));

@@ -101,7 +101,7 @@ fn subscribers_get_resource_updates_in_both_eras() {
     let id = modern.send("subscriptions/listen", json!({ "notifications": wanted }));
     let first = modern.next().unwrap();
     assert_eq!(first["method"], "notifications/subscriptions/acknowledged");
-    assert_eq!(first["params"]["notifications"], json!({ "resourceSubscriptions": [uri] }), "what the source can tell");
+    assert_eq!(first["params"]["notifications"], json!({ "resourceSubscriptions": [uri] }), "what the source supports");
     let change = modern.next().unwrap();
     assert_eq!((&change["method"], &change["params"]["uri"]), (&json!("notifications/resources/updated"), &json!(uri)));
     for message in [&first, &change] {
@@ -125,7 +125,7 @@ fn a_question_of_a_source_reaches_the_agent_and_names_the_source() {
     assert_eq!(answer["result"]["content"][0]["text"], person.to_string());
     legacy.leave();
 
-    // A modern agent is asked by the result, and the call waits at the source meanwhile.
+    // A modern agent is asked by a result, and the call to the source waits meanwhile.
     let mut modern = agent(&place, Era::Modern);
     let asked = modern.request("tools/call", json!({ "name": "far__elicit", "arguments": {} }));
     assert_eq!(asked["result"]["resultType"], "input_required", "{asked}");
@@ -142,7 +142,7 @@ fn a_question_of_a_source_reaches_the_agent_and_names_the_source() {
     let answer = modern.request("tools/call", retry(json!({})));
     assert_eq!(answer["result"]["content"][0]["text"], person.to_string(), "{answer}");
     let again = modern.request("tools/call", retry(json!({})));
-    assert!(again["error"].is_object(), "a handle counts once: {again}");
+    assert!(again["error"].is_object(), "a request state is valid once: {again}");
     modern.leave();
 }
 
@@ -187,7 +187,7 @@ fn a_source_may_use_sampling_only_if_the_profile_allows_it() {
     assert_eq!(agent.answer(id, None)["result"]["content"][0]["text"], said.to_string());
     agent.leave();
 
-    // The same without a configuration file.
+    // `wrap` does the same without a configuration file.
     let source = program("portcullis-test-source").display().to_string();
     for sampling in [&["--sampling"][..], &[]] {
         let wrap = [&["wrap", "--approve", "never", "--data-dir", "data"], sampling, &["--", &source, "full"]].concat();
@@ -233,7 +233,7 @@ fn cancelling_a_call_withdraws_its_open_question() {
         let withdrawn = legacy.next().unwrap();
         assert_eq!(withdrawn["method"], "notifications/cancelled", "{withdrawn}");
         assert_eq!(withdrawn["params"]["requestId"], asked["id"]);
-        // What the person says now is too late, and the call stays unanswered.
+        // An answer of the person is too late now, and the call stays unanswered.
         let late = json!({ "jsonrpc": "2.0", "id": asked["id"], "result": { "action": "accept", "content": {} } });
         legacy.running.write(&late.to_string());
         let next = legacy.send("ping", json!({}));
@@ -285,7 +285,7 @@ fn a_task_status_reaches_the_source_whose_question_became_the_task() {
     legacy.leave();
     let told = place.records_of("call.intent");
     let told = told.iter().filter(|record| record["body"]["method"] == "notifications/tasks/status").count();
-    assert_eq!(told, 1, "what is about no question's task reaches nobody");
+    assert_eq!(told, 1, "the status of an unknown task reaches no source");
 }
 
 #[test]
@@ -307,7 +307,7 @@ fn progress_on_an_answer_reaches_the_source_that_asked() {
     legacy.leave();
     let told = place.records_of("call.intent");
     let told = told.iter().filter(|record| record["body"]["method"] == "notifications/progress").count();
-    assert_eq!(told, 1, "what is about no open question reaches nobody");
+    assert_eq!(told, 1, "progress with an unknown or expired token reaches no source");
 }
 
 #[test]
@@ -316,7 +316,7 @@ fn a_method_that_looks_like_one_of_the_protocol_reaches_no_source() {
         Place::new("[profiles.default]\napprove = \"never\"\n[sources.far]\ncommand = [\"@source@\", \"mirror\"]\n");
     for era in ERAS {
         let mut agent = agent(&place, era);
-        // The source answers whatever reaches it, and this by its own name.
+        // The source answers every method that reaches it; this one does.
         assert!(agent.request("vendor/do", json!({ "x": 1 }))["result"].is_object());
         for method in [
             "Tools/call",
@@ -339,5 +339,5 @@ fn a_method_that_looks_like_one_of_the_protocol_reaches_no_source() {
         }
         agent.leave();
     }
-    assert_eq!(place.records_of("call.intent").len(), 2, "what was the source's own, once in each era");
+    assert_eq!(place.records_of("call.intent").len(), 2, "only the source's own method, once in each era");
 }

@@ -1,4 +1,4 @@
-//! What a caged program reaches that was written without a thought of cells: Node's `fetch`, which knows no proxy.
+//! The network of a program in a cell that was not written for cells: Node's `fetch`, which does not support proxies.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::agent::{Agent, Era};
 use crate::place::Place;
 
-/// A web server on this machine that says hello.
+/// Starts a web server on this machine that answers `hello`, and returns its port.
 fn server() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -26,7 +26,7 @@ fn server() -> u16 {
 #[test]
 fn a_program_without_proxy_support_reaches_only_declared_hosts() {
     if Command::new("node").arg("--version").output().is_err() {
-        let _ = writeln!(std::io::stderr(), "\n*** no `node` here, so what it reaches from a cell is NOT TESTED\n");
+        let _ = writeln!(std::io::stderr(), "\n*** there is no `node` here, so its network in a cell is NOT TESTED\n");
         return;
     }
     let (declared, other) = (server(), server());

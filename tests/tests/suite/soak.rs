@@ -1,7 +1,7 @@
-//! Many sessions before many sources that fail at random: nothing leaks, and every call has one outcome.
+//! Many sessions with many sources that fail at random: nothing leaks, and every call has one outcome.
 //!
-//! A few seconds long. `PORTCULLIS_SOAK=600` lasts 600 seconds, with 200 sessions and 50 sources;
-//! `PORTCULLIS_SOAK_SEED` repeats a run, whose seed is printed.
+//! The test takes a few seconds. With `PORTCULLIS_SOAK=600` it takes 600 seconds, with 200 sessions and 50 sources;
+//! `PORTCULLIS_SOAK_SEED` repeats a run by the seed that it printed.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,7 +17,7 @@ use crate::healing::write;
 use crate::place::{Place, until};
 use crate::web::{Server, Session};
 
-/// What a source's connections do wrong, most often nothing.
+/// The faults from which those of a source's connections are drawn.
 const FAULTS: [&str; 14] = [
     "well",
     "well",
@@ -35,17 +35,17 @@ const FAULTS: [&str; 14] = [
     "late",
 ];
 
-/// Connections of a source for which it has a fault in store.
+/// The number of connections of a source for which faults are drawn.
 const STORE: usize = 1000;
 
-/// Descriptors that may be open at one time and not at another: sockets of agents, of the ledger, a process that
-/// starts.
+/// The number of descriptors that may be open at one time and not at another: sockets of agents, files of the ledger,
+/// a process that starts.
 const SLACK: usize = 16;
 
 struct Size {
     sessions: usize,
     sources: usize,
-    /// Of each of the two halves.
+    /// The duration of each of the two halves.
     lasts: Duration,
 }
 
@@ -75,8 +75,8 @@ fn under_random_faults_nothing_leaks_and_every_call_has_one_outcome() {
     }
     place.configure(&config);
     let server = Server::start(&place);
-    // Of some agents the connections are their own. Each is a cell: of more agents, a machine of 16 GiB could not hold
-    // them.
+    // Some agents have connections of their own, each of which needs a cell of its own. A machine with 16 GiB could not
+    // hold those of more agents.
     let can = |n: usize| if n < 20 && n % 2 == 1 { json!({ "roots": {} }) } else { json!({}) };
     let sessions: Vec<_> = (0..size.sessions).map(|n| Mutex::new(server.door.session(&can(n)))).collect();
     let calls = AtomicUsize::new(0);
@@ -98,7 +98,7 @@ fn under_random_faults_nothing_leaks_and_every_call_has_one_outcome() {
                 });
             }
         });
-        // All is well again, and everybody has what they need.
+        // Without faults again, every session can call every source.
         for source in 0..size.sources {
             write(&place, &source.to_string(), "well");
         }
@@ -138,10 +138,10 @@ fn under_random_faults_nothing_leaks_and_every_call_has_one_outcome() {
     println!("{calls} calls, of which {} reached a source", outcomes.len());
 }
 
-/// One call, which has an answer whatever becomes of it.
+/// Makes one call, which must be answered whatever its outcome is.
 fn call(session: &mut Session, source: usize, calls: &AtomicUsize) {
     calls.fetch_add(1, Ordering::Relaxed);
-    let seen: Value = session.call(&format!("s{source}__echo"), &json!({ "n": 1 })).expect("the broker lives");
+    let seen: Value = session.call(&format!("s{source}__echo"), &json!({ "n": 1 })).expect("the broker runs");
     assert!(seen["ok"].is_string() || !seen["refused"].is_null(), "{seen}");
 }
 

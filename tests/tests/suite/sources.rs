@@ -1,4 +1,4 @@
-//! Sources that fail, and brokers that end, while calls are open.
+//! Sources that fail, and brokers that end, while calls are in flight.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write as _;
@@ -19,7 +19,7 @@ fn files(mode: &str, more: &str) -> String {
     format!("[sources.files]\ncommand = [\"@source@\", \"{mode}\"]\n@cell@\n{more}\n{NEVER}")
 }
 
-/// A named pipe that holds a call of the tool `gate` open until it is written.
+/// Creates a named pipe that keeps a call of the tool `gate` in flight until it is written.
 pub(crate) fn gate(place: &Place) -> PathBuf {
     let path = place.path("open/gate");
     let mut command = Command::new("mkfifo");
@@ -42,7 +42,7 @@ fn a_source_that_crashes_during_a_call_leaves_an_unknown_outcome_and_is_restarte
         let lost = agent.call("files__exit", &json!({}), None);
         assert_eq!(lost["refused"], "outcome-unknown", "{lost}");
         let next = agent.call("files__add", &json!({ "a": 1, "b": 2 }), None);
-        assert_eq!(next, json!({ "ok": "3" }), "the next call starts it anew");
+        assert_eq!(next, json!({ "ok": "3" }), "the next call starts it again");
         agent.leave();
         let intents = place.records_of("call.intent");
         assert_eq!(place.state_of(&intents[0]["call"]), "unknown");
@@ -73,7 +73,7 @@ fn a_call_that_hangs_ends_at_its_timeout_and_does_not_delay_others() {
     assert_eq!(outcome(&agent.answer(quick, None)), json!({ "ok": "3" }));
     let hung = outcome(&agent.answer(hanging, None));
     assert_eq!(hung["refused"], "outcome-unknown", "{hung}");
-    // The source was told.
+    // The source got the cancellation.
     let cancelled = agent.call("files__cancelled", &json!({}), None);
     assert_ne!(cancelled, json!({ "ok": "[]" }), "{cancelled}");
     agent.leave();
@@ -154,7 +154,7 @@ fn sigterm_ends_a_broker_over_stdio_and_a_source_that_ignores_it() {
     place.assert_nothing_left();
 }
 
-/// The agent sees a process of its own; the ledger, the inbox and the status are of all.
+/// Each agent has a broker of its own; the ledger, the inbox and the status are shared.
 #[test]
 fn two_brokers_share_a_data_folder() {
     let place = Place::new("[sources.files]\ncommand = [\"@source@\", \"plain\"]\n@cell@\n");

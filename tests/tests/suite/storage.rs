@@ -1,4 +1,4 @@
-//! What the ledger is written to: a full disk, a locked database, a byte that was changed.
+//! The storage of the ledger: a full disk, a locked database, a changed byte.
 
 use std::fs;
 use std::process::Command;
@@ -14,7 +14,8 @@ use crate::place::{Place, finish};
 const FILES: &str = "[sources.files]\ncommand = [\"@source@\", \"plain\"]\n@cell@\n\
                      [profiles.default]\napprove = \"never\"\nrecord = \"full\"\n";
 
-/// `portcullis` that can write no file beyond so many KiB: what a full disk is to a file that grows.
+/// Returns a command that runs `portcullis` with a limit on the size of files, in KiB. For a file that grows, that is
+/// like a full disk.
 pub(crate) fn cramped(place: &Place, kib: u32, arguments: &str) -> Command {
     let mut command = Command::new("/bin/sh");
     let broker = program("portcullis");
@@ -27,7 +28,7 @@ pub(crate) fn cramped(place: &Place, kib: u32, arguments: &str) -> Command {
 #[test]
 fn calls_are_refused_when_the_disk_is_full_and_no_answered_call_is_lost() {
     let place = Place::new(FILES);
-    // So that what it keeps of compiled plugins and writes once is there.
+    // The first run writes the compiled plugins and everything else that is written only once.
     let mut agent = Agent::start(&place, Era::Modern);
     agent.list();
     agent.leave();
@@ -41,7 +42,7 @@ fn calls_are_refused_when_the_disk_is_full_and_no_answered_call_is_lost() {
             break seen;
         }
         answered.push(number as u64);
-        assert!(number < 10_000, "the limit holds nobody back");
+        assert!(number < 10_000, "the limit has no effect");
     };
     assert_eq!(refused["refused"], "ledger-unavailable", "after {} calls: {refused}", answered.len());
     let more = agent.call("files__add", &json!({ "a": 77_777, "b": 0, "padding": padding }), None);
@@ -51,7 +52,7 @@ fn calls_are_refused_when_the_disk_is_full_and_no_answered_call_is_lost() {
     assert!(!err.contains("panicked"), "{err}");
     assert_eq!(place.processes(), Vec::<String>::new());
 
-    // Space again.
+    // The limit is gone.
     let verified = place.run(&["audit", "verify"]);
     assert_ne!(verified.code, Some(1), "{}", verified.out);
     let recorded = calls(&place);
@@ -59,7 +60,7 @@ fn calls_are_refused_when_the_disk_is_full_and_no_answered_call_is_lost() {
         assert!(recorded.contains_key(number), "call {number} was answered and is not recorded");
     }
     let ran = recorded.keys().filter(|number| **number == 77_777).count();
-    assert_eq!(ran, 0, "what is not recorded does not run");
+    assert_eq!(ran, 0, "a call that is not recorded does not run");
     let mut agent = Agent::start(&place, Era::Modern);
     assert_eq!(agent.call("files__add", &json!({ "a": 1, "b": 2 }), None), json!({ "ok": "3" }));
     agent.leave();
@@ -68,13 +69,13 @@ fn calls_are_refused_when_the_disk_is_full_and_no_answered_call_is_lost() {
 
 #[test]
 fn a_disk_that_is_full_at_startup_is_reported() {
-    // Without a component: the limit holds for its memory, too, which is a file to the kernel.
+    // Without a component, because the limit also applies to its memory, which is a file to the kernel.
     let place = Place::new(FILES);
     let ran = finish(cramped(&place, 16, "serve --stdio"));
     assert_eq!((ran.code, &*ran.out), (Some(1), ""), "{}", ran.err);
     assert!(ran.err.contains("error: ") && ran.err.contains("ledger"), "{}", ran.err);
     assert_eq!(place.processes(), Vec::<String>::new());
-    // And with space again it starts.
+    // With space again, the broker starts.
     let mut agent = Agent::start(&place, Era::Modern);
     assert_eq!(agent.call("files__add", &json!({ "a": 1, "b": 2 }), None), json!({ "ok": "3" }));
     agent.leave();
@@ -99,7 +100,7 @@ fn a_locked_database_prevents_startup_and_calls_until_it_is_unlocked() {
     drop(other);
     assert_eq!(agent.call("files__add", &json!({ "a": 3, "b": 2 }), None), json!({ "ok": "5" }));
     agent.leave();
-    assert_eq!(place.records_of("ledger.gap").len(), 1, "what could not be written is said");
+    assert_eq!(place.records_of("ledger.gap").len(), 1, "the gap in the records is recorded");
     assert_eq!(place.records_of("call.intent").len(), 2);
     place.assert_nothing_left();
 }
@@ -118,7 +119,7 @@ fn verify_names_the_record_in_which_one_byte_was_changed() {
     let beside = fs::metadata(place.data("ledger.sqlite-wal")).map_or(0, |file| file.len());
     assert_eq!(beside, 0, "all of it is in the one file");
     let bytes = fs::read(&file).unwrap();
-    // In the arguments of the second call, wherever it stands.
+    // The position of the arguments of the second call.
     let at: Vec<_> =
         bytes.windows(8).enumerate().filter(|(_, window)| window == b"number 1").map(|(at, _)| at).collect();
     assert!(!at.is_empty());

@@ -1,4 +1,4 @@
-//! Several agents at once, of different eras, in front of the same sources: nothing of one reaches another.
+//! Several agents of different eras at once, with the same sources: nothing of one agent reaches another.
 
 use std::collections::BTreeSet;
 
@@ -26,7 +26,8 @@ fn progress_with_equal_tokens_reaches_only_the_agent_of_its_call() {
     let agents: Vec<_> = (1..=6)
         .map(|number| {
             let door = server.door.clone();
-            // An era each, and two ways to be a legacy agent: shared connections, and one of its own.
+            // Modern agents, and two kinds of legacy agents: with shared connections, and with a connection of their
+            // own.
             std::thread::spawn(move || {
                 let source = ["new", "old"][number % 2];
                 let arguments = json!({ "steps": number });
@@ -70,7 +71,7 @@ fn notifications_outside_a_call_reach_only_their_session() {
     assert_eq!(updated["method"], "notifications/resources/updated", "{updated}");
     let done = heard_by_two.next().unwrap();
     assert_eq!(done["method"], "notifications/elicitation/complete", "{done}");
-    // Each has heard nothing but its own: what comes next is again its own.
+    // Each has received only its own notifications: the next one is its own again.
     two.send("resources/subscribe", json!({ "uri": "portcullis://far/mem://a" })).unwrap().answer().unwrap();
     one.send_call("far__page", &json!({})).unwrap().answer().unwrap();
     assert_eq!(heard_by_one.next().unwrap()["method"], "notifications/elicitation/complete");
@@ -94,7 +95,7 @@ fn a_task_is_visible_only_to_the_session_that_created_it() {
         assert_eq!(foreign["error"]["code"], -32602, "{foreign}");
     }
     let listed = one.send("tasks/list", json!({})).unwrap().answer().unwrap();
-    assert_eq!(listed["result"]["tasks"], json!([{ "taskId": task }]), "and nothing of somebody else: {listed}");
+    assert_eq!(listed["result"]["tasks"], json!([{ "taskId": task }]), "and no task of another session: {listed}");
 }
 
 #[test]
@@ -111,7 +112,7 @@ fn a_modern_agent_finds_its_tasks_and_questions_again_with_other_capabilities() 
     assert_eq!(found["result"]["status"], "completed", "{found}");
     let ci = server.door.with_token("the-token-of-ci");
     let foreign = ci.modern_with(&tasks("sampling"), "tasks/get", json!({ "taskId": id })).unwrap();
-    assert_eq!(foreign["error"]["code"], -32602, "somebody else does not: {foreign}");
+    assert_eq!(foreign["error"]["code"], -32602, "another caller does not find it: {foreign}");
 
     let opens = |more: &str| json!({ "elicitation": { "url": {} }, more: {} });
     let asked = server.door.modern_with(&opens("roots"), "tools/call", call("new__page")).unwrap();
@@ -134,9 +135,9 @@ fn each_agent_gets_the_log_level_that_it_asked_for() {
         assert_eq!(
             session.call("far__level", &json!({})).unwrap(),
             json!({ "ok": level }),
-            "of a source that keeps it"
+            "a source that keeps the level"
         );
-        // A source that is told with each request.
+        // A source that gets the level with each request.
         let meta = session.call("new__meta", &json!({})).unwrap();
         let meta: Value = serde_json::from_str(meta["ok"].as_str().unwrap()).unwrap();
         assert_eq!(meta["io.modelcontextprotocol/logLevel"].as_str().unwrap_or_default(), level);
@@ -150,7 +151,7 @@ fn each_agent_gets_the_log_level_that_it_asked_for() {
         let meta: Value = serde_json::from_str(answer["result"]["content"][0]["text"].as_str().unwrap()).unwrap();
         assert_eq!(meta["io.modelcontextprotocol/logLevel"], level);
     }
-    // What is not wanted is not told, whatever a source says: here with the level `error`.
+    // Messages below the requested level are not passed on, whatever a source sends: here one with the level `error`.
     for (level, messages) in [("debug", 1), ("error", 1), ("critical", 0), ("", 0)] {
         let mut params = json!({ "name": "far__say", "arguments": {} });
         if !level.is_empty() {
@@ -192,7 +193,7 @@ fn request_ids_can_be_reused_and_are_never_confused() {
     let place = Place::new(CONFIG);
     let mut agent = Agent::of(place.command(&["serve", "--stdio"]), Era::Legacy, json!({}));
     agent.list();
-    // Strings and numbers that read alike are ids of their own, and each may be used again once it was answered.
+    // A string and a number that look alike are different ids, and each may be used again once it was answered.
     for round in 0..3 {
         let mut open = BTreeSet::new();
         for number in 0..60 {

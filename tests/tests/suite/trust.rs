@@ -1,4 +1,4 @@
-//! Which configurations count, and that nothing beside one is ever loaded as code.
+//! Which configurations are used, and that nothing beside one is ever loaded as code.
 
 use std::ffi::OsStr;
 use std::fs::{self, Permissions};
@@ -30,7 +30,7 @@ fn untrusted(config: &str) -> Place {
 #[track_caller]
 fn fails(ran: &Ran, parts: &[&str]) {
     assert_eq!((ran.code, &*ran.out), (Some(1), ""), "{}", ran.err);
-    // Messages are broken into lines.
+    // Messages are wrapped into lines.
     let said = ran.err.split_whitespace().filter(|word| *word != "│").collect::<Vec<_>>().join(" ");
     for part in parts {
         assert!(said.contains(part), "{part:?} is not in {said}");
@@ -42,9 +42,9 @@ fn works(ran: &Ran) {
     assert_eq!(ran.code, Some(0), "{}{}", ran.out, ran.err);
 }
 
-/// `portcullis tools` in a folder, on a terminal where somebody answers.
+/// Runs `portcullis tools` in a folder, on a terminal on which a person gives this answer.
 fn ask(place: &Place, folder: &Path, answer: &str) -> (Option<i32>, String) {
-    // The one program that everybody has who has a terminal, and that makes one.
+    // `script` is available nearly everywhere, and creates a terminal.
     let mut command = Command::new("script");
     let line = format!("{} tools", program("portcullis").display());
     command.args(["--quiet", "--return", "--command", &line, "/dev/null"]);
@@ -67,7 +67,7 @@ fn a_configuration_found_in_a_folder_is_used_only_as_it_was_trusted() {
     fails(&place.run(&["tools"]), &["is not trusted"]);
     works(&place.run(&["--config", "portcullis.toml", "tools"]));
 
-    // What was accepted meanwhile in its data folder would count, too.
+    // Trusting it would also trust what was accepted in its data folder meanwhile.
     let ways_out = ["is there already", "run `mv '", "on a terminal", "--config"];
     fails(&place.run(&["trust", "--yes"]), &ways_out);
     fails(&place.run(&["tools"]), &["is not trusted"]);
@@ -79,7 +79,7 @@ fn a_configuration_found_in_a_folder_is_used_only_as_it_was_trusted() {
     let listed: Value = serde_json::from_str(&place.run(&["trust", "--list", "--json"]).out).unwrap();
     assert_eq!(listed["trusted"][0]["state"], "as trusted", "{listed}");
 
-    // One byte more, which does nothing; then another source.
+    // One more byte, without any effect; then another source.
     place.write_configuration(&format!("{CALC}{FILES}#\n"));
     fails(&place.run(&["tools"]), &["is not what you trusted", "portcullis trust"]);
     assert!(place.run(&["trust", "--list"]).out.contains("changed"));
@@ -152,7 +152,7 @@ fn a_configuration_written_by_import_is_trusted_only_as_it_was_written() {
     };
     import(fs::File::create(place.path("portcullis.toml")).unwrap());
     works(&place.run(&["tools"]));
-    // What stood there before is not what was written.
+    // The file then begins with what was there before, and is not what `import` wrote.
     place.write_configuration(CALC);
     import(fs::File::options().append(true).open(place.path("portcullis.toml")).unwrap());
     fails(&place.run(&["tools"]), &["is not what you trusted"]);
@@ -174,7 +174,8 @@ fn nothing_beside_a_configuration_is_loaded_as_code() {
         names.sort();
         names
     };
-    // A key that somebody else knows, where brokers of old kept theirs: whatever bore its tag was loaded.
+    // A key that an attacker knows, where early versions kept their key: they loaded any code that was authenticated
+    // with it.
     let place = Place::new(CALC);
     let planted = place.data("cache");
     fs::create_dir_all(&planted).unwrap();
@@ -187,7 +188,7 @@ fn nothing_beside_a_configuration_is_loaded_as_code() {
     let own = place.state().join("compiled");
     assert_ne!(fs::read(own.join("key")).unwrap(), [7; 32]);
 
-    // One cache for all data folders of a user.
+    // All data folders of a user share one cache.
     let before = names(&own);
     assert!(before.len() > 1, "the key and what was compiled");
     let other = Place::new(CALC);
@@ -236,11 +237,11 @@ fn files_that_the_broker_loads_or_writes_may_not_be_in_a_folder_that_a_source_ma
         place.configure(&format!("{FILES}{more}"));
         fails(&place.run(&["check"]), &[what, "which source `files` may write"]);
     }
-    // Another name for the same folder.
+    // A symbolic link is another name for the same folder.
     symlink("open", place.path("linked")).unwrap();
     place.configure(&format!("{FILES}[[policies]]\nplugin = \"linked/policy.wasm\"\n"));
     fails(&place.run(&["check"]), &["which source `files` may write", "lock accept --components"]);
-    // Other bytes than those that were accepted are refused.
+    // Once accepted, it may be loaded: other bytes than the accepted ones would be refused.
     works(&place.run(&["lock", "accept", "--components"]));
     works(&place.run(&["check"]));
 }

@@ -1,4 +1,4 @@
-//! Methods and notifications that are not the protocol's: both ways, through the gate.
+//! Methods and notifications that are not the protocol's, in both directions, through the gate.
 
 use serde_json::{Value, json};
 
@@ -15,12 +15,12 @@ command = ["@source@", "mirror"]
 command = ["@source@", "mirror"]
 "#;
 
-/// With the name of the source that it is for.
+/// Returns parameters that name the source that they are for.
 fn to(source: &str) -> Value {
     json!({ "said": "by the agent", "_meta": { "portcullis/source": source } })
 }
 
-/// What a source says that it was told.
+/// Returns the notifications that a source has received.
 fn heard(agent: &mut Agent, source: &str) -> Value {
     agent.request("vendor/heard", to(source))["result"]["heard"].clone()
 }
@@ -60,7 +60,7 @@ fn a_notification_of_a_source_outside_a_call_reaches_its_agent() {
     agent.list();
     agent.notify("vendor/notice", to("far"));
     let echo = agent.next().unwrap();
-    // For whom it is, only the broker needs to know.
+    // The broker removes the name of the source, which only the broker needs.
     let told = json!({ "said": "by the agent", "_meta": {} });
     assert_eq!((&echo["method"], &echo["params"]), (&json!("vendor/echo"), &told));
     agent.leave();
@@ -77,7 +77,7 @@ fn policies_decide_on_notifications_in_both_directions_by_their_method() {
     agent.list();
     agent.notify("vendor/secret", to("far"));
     agent.notify("vendor/notice", to("far"));
-    // Whatever comes is an answer: what the source says of its own is withheld.
+    // Every message is a response: notifications of the source are withheld.
     let mut notices = 0;
     until("the source hears it", || {
         let id = agent.send("vendor/heard", to("far"));
@@ -162,12 +162,12 @@ fn notifications_of_an_agent_that_wait_are_limited() {
     let place = Place::new(&CONFIG.replace("\"never\"", "\"always\""));
     let mut agent = Agent::alone(&place, Era::Legacy);
     agent.list();
-    // The first waits for a person, who does not come.
+    // The first waits for a person, who does not answer.
     for _ in 0..80 {
         agent.notify("vendor/notice", to("far"));
     }
     agent.leave();
     let denied = place.records_of("call.denied");
     let refused = denied.iter().filter(|record| record["body"]["code"] == "too-many-notifications").count();
-    assert!((15..=16).contains(&refused), "{refused}: one is in hand, or will be, and 64 wait");
+    assert!((15..=16).contains(&refused), "{refused}: one is being handled, or will be, and 64 wait");
 }

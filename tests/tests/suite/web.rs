@@ -1,4 +1,4 @@
-//! An agent over HTTP: requests as bytes, and answers as they come.
+//! An agent over HTTP that writes requests as bytes and reads messages as they arrive.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
@@ -9,13 +9,13 @@ use serde_json::{Value, json};
 use crate::agent::{Running, meta, outcome};
 use crate::place::{DEADLINE, Place};
 
-/// `portcullis serve` on a free port.
+/// A running `portcullis serve` on a free port.
 pub(crate) struct Server {
     pub(crate) running: Running,
     pub(crate) door: Door,
 }
 
-/// Where it is and what opens it.
+/// The address of a server, and the token for it.
 #[derive(Clone)]
 pub(crate) struct Door {
     pub(crate) address: String,
@@ -29,7 +29,7 @@ pub(crate) struct Session {
     last: u64,
 }
 
-/// The head of an answer, and the messages in its body.
+/// A response: the session that its head names, and the messages in its body.
 pub(crate) struct Reply {
     session: String,
     body: BufReader<TcpStream>,
@@ -41,7 +41,7 @@ impl Server {
         Self::of(place.command(&["serve", "--listen", "127.0.0.1:0"]), place)
     }
 
-    /// The same by a command of one's own.
+    /// Starts a server with this command.
     pub(crate) fn of(command: Command, place: &Place) -> Self {
         let running = Running::start(command);
         let line = running.says("serving http://");
@@ -52,17 +52,17 @@ impl Server {
 }
 
 impl Door {
-    /// The same door for whoever has another token.
+    /// Returns the same address with another token.
     pub(crate) fn with_token(&self, token: &str) -> Self {
         Self { address: self.address.clone(), token: token.to_owned() }
     }
 
-    /// None if the broker is not there, or not any more.
+    /// Sends a POST request to `/mcp`. Returns `None` if the broker is not running.
     pub(crate) fn post(&self, body: &str, headers: &[(&str, &str)]) -> Option<Reply> {
         self.send("POST", body, headers)
     }
 
-    /// Reads another page than `/mcp`: the status, and the whole answer.
+    /// Gets a path. Returns the status code, and the whole response.
     pub(crate) fn get(&self, path: &str) -> (String, String) {
         let mut stream = TcpStream::connect(&self.address).unwrap();
         stream.set_read_timeout(Some(DEADLINE)).unwrap();
@@ -92,7 +92,7 @@ impl Door {
         Reply::read(BufReader::new(stream))
     }
 
-    /// A session; its agent can put questions to nobody, unless it says so.
+    /// Opens a session whose agent has these capabilities.
     pub(crate) fn session(&self, capabilities: &Value) -> Session {
         let mut session = Session { door: self.clone(), id: String::new(), last: 0 };
         let params = json!({
@@ -105,22 +105,22 @@ impl Door {
         session
     }
 
-    /// A request of the stateless era, answered to its end.
+    /// Sends a modern request and returns its response.
     pub(crate) fn modern(&self, method: &str, params: Value) -> Option<Value> {
         self.send_modern(method, params)?.answer()
     }
 
-    /// The same of an agent with capabilities.
+    /// Sends a modern request of an agent with these capabilities and returns its response.
     pub(crate) fn modern_with(&self, capabilities: &Value, method: &str, params: Value) -> Option<Value> {
         self.say_modern(capabilities, Some(1), method, params)?.answer()
     }
 
-    /// A request of the stateless era.
+    /// Sends a modern request.
     pub(crate) fn send_modern(&self, method: &str, params: Value) -> Option<Reply> {
         self.say_modern(&json!({}), Some(1), method, params)
     }
 
-    /// A request of the stateless era, or a notification.
+    /// Sends a modern request, or a notification if there is no id.
     pub(crate) fn say_modern(
         &self,
         capabilities: &Value,
@@ -147,7 +147,7 @@ impl Door {
 }
 
 impl Session {
-    /// None if the broker is gone.
+    /// Sends a request. Returns `None` if the broker is not running.
     pub(crate) fn send(&mut self, method: &str, params: Value) -> Option<Reply> {
         self.last += 1;
         let body = json!({ "jsonrpc": "2.0", "id": self.last, "method": method, "params": params }).to_string();
@@ -156,14 +156,14 @@ impl Session {
         self.door.post(&body, if id.is_empty() { &[] } else { &headers })
     }
 
-    /// Says something that is not answered.
+    /// Sends a notification.
     pub(crate) fn notify(&self, method: &str, params: &Value) {
         let body = json!({ "jsonrpc": "2.0", "method": method, "params": params }).to_string();
         let headers = [("mcp-session-id", &*self.id), ("mcp-protocol-version", "2025-11-25")];
         self.door.post(&body, &headers).unwrap();
     }
 
-    /// The stream for what belongs to no request.
+    /// Opens the stream for messages that belong to no request.
     pub(crate) fn listen(&self) -> Option<Reply> {
         self.door.send("GET", "", &[("mcp-session-id", &*self.id), ("mcp-protocol-version", "2025-11-25")])
     }
@@ -173,7 +173,7 @@ impl Session {
         self.send("tools/call", params)
     }
 
-    /// Calls, and gives the outcome. None if the broker is gone.
+    /// Calls a tool and returns the [`outcome`], or `None` if the broker is not running.
     pub(crate) fn call(&mut self, tool: &str, arguments: &Value) -> Option<Value> {
         self.send_call(tool, arguments)?.answer().map(|answer| outcome(&answer))
     }
@@ -198,7 +198,7 @@ impl Reply {
         Some(Self { session: header("mcp-session-id").unwrap_or_default(), body, events })
     }
 
-    /// The next message. None at the end of the body, or of the broker.
+    /// Returns the next message, or `None` at the end of the body or of the broker.
     pub(crate) fn next(&mut self) -> Option<Value> {
         if !self.events {
             let mut text = String::new();
@@ -214,7 +214,7 @@ impl Reply {
         }
     }
 
-    /// The answer, past what was said on the way.
+    /// Returns the response, after skipping all messages before it.
     pub(crate) fn answer(&mut self) -> Option<Value> {
         loop {
             let message = self.next()?;

@@ -1,4 +1,4 @@
-//! Ways to behave where no broker stands between: whether they would hurt whoever talks to the program itself.
+//! Attacks without a broker in between: whether they would harm a client that talks to the program itself.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::process::{Child, Command, Stdio};
@@ -16,10 +16,10 @@ use crate::place::{signal, until};
 
 const TIER: Tier = Tier::Uncaged;
 
-/// What a line may have at most for the broker; whoever reads on beyond that reads what has no end.
+/// A little more than the longest line that the broker accepts; a line that is still longer counts as endless.
 const ENDLESS_BYTES: u64 = 65 << 20;
 
-/// How long an obedient program would take at most, on a busy machine.
+/// The longest time that an obedient program would take to end, on a busy machine.
 const OBEDIENT: Duration = Duration::from_secs(3);
 
 pub(super) fn all(rows: &mut Rows) {
@@ -33,7 +33,7 @@ pub(super) fn all(rows: &mut Rows) {
         rows.set(number, TIER, bites(stays(number)));
     }
     rows.set(40, TIER, bites(tunnel()));
-    // What it does is recorded by nobody at all.
+    // Without a broker nothing is recorded, so this attack always succeeds.
     rows.set(42, TIER, "bites");
     rows.set(43, TIER, bites(hoards(TIER, 43, "").is_some()));
 }
@@ -42,7 +42,8 @@ fn bites(it_does: bool) -> &'static str {
     if it_does { "bites" } else { NOTHING }
 }
 
-/// The service of a cloud is there, in a network of its own, which any user can make: nothing leaves the machine.
+/// Tries to reach the metadata service of a cloud, in a network namespace that any user can create: nothing leaves the
+/// machine.
 fn metadata() -> String {
     let ground = Ground::new(TIER);
     let script = r#"ip link set lo up && ip address add 169.254.169.254/32 dev lo && exec "$0" metadata"#;
@@ -79,7 +80,7 @@ fn daemons() -> bool {
     !left.is_empty()
 }
 
-/// What is there to be read of a program that talks without end, as far as one would go on.
+/// Returns the first [`ENDLESS_BYTES`] that a program writes that never stops.
 fn talks(number: u8) -> Vec<u8> {
     let ground = Ground::new(TIER);
     let mut running = started(&ground, number);
@@ -104,7 +105,7 @@ fn answers_twice() -> bool {
 fn stays(number: u8) -> bool {
     let ground = Ground::new(TIER);
     let mut running = started(&ground, number);
-    // Its answer, or the end of its output.
+    // Waits for its response, or the end of its output.
     let mut line = String::new();
     BufReader::new(running.stdout.take().unwrap()).read_line(&mut line).unwrap();
     drop(running.stdin.take());
@@ -125,7 +126,7 @@ fn tunnel() -> bool {
     bait["tunnel"] = to.into();
     agent.call(&tool(TIER, 40), &bait, None);
     let mut stream = opened.recv().unwrap();
-    // Its own end is not that of its child.
+    // The program is killed, and its child is not.
     agent.running.signal(Signal::KILL);
     until("it has ended", || ground.left().len() == 1);
     stream.set_nonblocking(true).unwrap();
@@ -138,7 +139,7 @@ fn tunnel() -> bool {
 
 const CALL: u64 = 1;
 
-/// The program with one call, which is all that it is told.
+/// Starts the program and sends it one call, which is all that it receives.
 fn started(ground: &Ground, number: u8) -> Child {
     let mut running = ground.uncaged().stdin(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let params = json!({ "name": tool(TIER, number), "arguments": ground.bait(running.id()) });

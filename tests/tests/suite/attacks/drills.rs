@@ -1,4 +1,4 @@
-//! Attacks that are ways to behave, seen from outside: of a source behind the broker.
+//! Attacks by behaviour of a source behind the broker, observed from outside.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -16,13 +16,13 @@ use super::{Tier, agent, tool};
 use crate::agent::Agent;
 use crate::place::{Ran, signal, until};
 
-/// Longer than the grace that a source gets before it is killed.
+/// Longer than the grace period that a source gets before it is killed.
 const GRACE: Duration = Duration::from_secs(20);
 
-/// More than a broker ever needs, and less than a line without end would take in the time.
+/// More memory than a broker ever needs, and less than an endless line would fill in the time.
 const MAX_BROKER_KIB: u64 = 600 * 1024;
 
-/// How many connections are made for nobody to see.
+/// The number of connections that the racing attack makes.
 const RACE: u64 = 60;
 
 pub(super) fn full(rows: &mut Rows) {
@@ -39,8 +39,8 @@ pub(super) fn reduced(rows: &mut Rows) {
     caged(Tier::Reduced, rows);
 }
 
-/// Returns what a program in a reduced cell gets of a configuration in a folder that it may write: no cell could keep it from the
-/// program, so that it does not start.
+/// Returns what a program in a reduced cell can do to a configuration in a folder that it may write. Such a cell could
+/// not protect the configuration, so the program does not start.
 fn beside_a_configuration() -> &'static str {
     let ground = Ground::new(Tier::Reduced);
     plant_configuration(&ground.place);
@@ -50,7 +50,7 @@ fn beside_a_configuration() -> &'static str {
 }
 
 fn caged(tier: Tier, rows: &mut Rows) {
-    // What a link leads to is opened in one tier as in the other.
+    // Links in granted paths are handled alike in both tiers.
     rows.set(19, tier, &links_in_paths(tier));
     for hoard in ["read-only", "many"] {
         hoards(tier, 29, hoard).into_iter().for_each(|leak| rows.also(29, tier, &leak));
@@ -71,7 +71,7 @@ fn caged(tier: Tier, rows: &mut Rows) {
     }
 }
 
-/// A source whose cell names a path with a link in it does not start.
+/// Checks that a source whose cell names a path with a symbolic link in it does not start.
 fn links_in_paths(tier: Tier) -> String {
     let ground = Ground::with(tier, r#"cell = { read = ["@dir@/link"], dangerous-allow-reduced = true }"#, "60s");
     ground.link();
@@ -83,8 +83,8 @@ fn links_in_paths(tier: Tier) -> String {
     NOTHING.to_owned()
 }
 
-/// A source that takes more than all its processes may have together, where none of them alone meets a limit. None if it was
-/// ended for it.
+/// Runs a source whose processes together take more memory than allowed, while none of them alone exceeds a limit.
+/// Returns the leak, or `None` if the source was ended for it.
 pub(super) fn hoards(tier: Tier, number: u8, how: &str) -> Option<String> {
     let ground = Ground::new(tier);
     let mut agent = agent(&ground);
@@ -97,14 +97,14 @@ pub(super) fn hoards(tier: Tier, number: u8, how: &str) -> Option<String> {
     (probes[0]["leak"] == true).then(|| probes[0]["what"].as_str().unwrap().to_owned())
 }
 
-/// Somebody on this machine who says one byte to each who connects: where, and the connections.
+/// Starts a server on this machine that sends one byte on each connection. Returns its address and the connections.
 pub(super) fn peer() -> (String, Receiver<TcpStream>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let to = format!("localhost:{}", listener.local_addr().unwrap().port());
     let (sender, opened) = mpsc::channel();
     std::thread::spawn(move || {
         for mut stream in listener.incoming().flatten() {
-            // Who is gone already has connected all the same.
+            // A client that has already gone counts as connected nevertheless.
             let _ = stream.write_all(b"x");
             let mut greeting = [0; 20];
             let _ = stream.read(&mut greeting);
@@ -116,12 +116,12 @@ pub(super) fn peer() -> (String, Receiver<TcpStream>) {
     (to, opened)
 }
 
-/// A ground whose source may reach somebody.
+/// Returns a ground whose source may reach this address.
 fn reaching(to: &str) -> Ground {
     Ground::with(Tier::Full, &format!("dangerous-allow-private = true\ncell = {{ network = [\"{to}\"] }}"), "60s")
 }
 
-/// A tunnel to a host that is declared, kept open by a source that has ended, and by its child.
+/// Tries to keep a tunnel to a declared host open beyond the end of the source, in a child of it.
 fn tunnel() -> String {
     let (to, opened) = peer();
     let ground = reaching(&to);
@@ -144,7 +144,8 @@ fn tunnel() -> String {
     }
 }
 
-/// Connections of processes that are gone before anybody can look: each that arrives is in the ledger.
+/// Makes connections in processes that end before they can be looked at, and checks that each that arrives is in the
+/// ledger.
 fn race() -> String {
     let (to, opened) = peer();
     let ground = reaching(&to);
@@ -165,7 +166,7 @@ fn race() -> String {
     }
 }
 
-/// Where there is no network, nobody is reached.
+/// Checks that a cell without a network reaches nothing.
 fn no_way_out(number: u8) -> String {
     let (to, opened) = peer();
     let ground = Ground::new(Tier::Reduced);
@@ -179,7 +180,7 @@ fn no_way_out(number: u8) -> String {
     if opened.try_iter().next().is_none() { NOTHING.to_owned() } else { "a connection".to_owned() }
 }
 
-/// Daemons that are left when whoever started them was killed, after so long.
+/// Starts daemons and kills the broker or program that started them. Returns the daemons that are left after this time.
 pub(super) fn daemons(ground: &Ground, agent: &mut Agent, within: Duration) -> Vec<u32> {
     let broker = agent.running.pid();
     let started = agent.call(&tool(ground.tier, 33), &ground.bait(broker), None);
@@ -190,7 +191,7 @@ pub(super) fn daemons(ground: &Ground, agent: &mut Agent, within: Duration) -> V
     end(&daemons, within)
 }
 
-/// Waits until these processes have ended. Gives those that have not in time.
+/// Waits until these processes have ended. Returns those that have not ended in time.
 pub(super) fn end(pids: &[u32], within: Duration) -> Vec<u32> {
     let begun = Instant::now();
     let lives = |pid: &&u32| {
@@ -203,7 +204,7 @@ pub(super) fn end(pids: &[u32], within: Duration) -> Vec<u32> {
     pids.iter().filter(lives).copied().collect()
 }
 
-/// A source that talks without end or sense: the broker stays, stays small, and answers.
+/// Runs a source that writes endlessly or nonsense: the broker survives, stays small, and answers.
 fn talks(tier: Tier, number: u8) -> String {
     let ground = Ground::hasty(tier);
     let mut agent = agent(&ground);
@@ -218,7 +219,7 @@ fn talks(tier: Tier, number: u8) -> String {
     if used > MAX_BROKER_KIB { format!("the broker takes {used} KiB") } else { NOTHING.to_owned() }
 }
 
-/// A source that keeps its processors busy: whether the broker answers nobody meanwhile.
+/// Runs a source that keeps its processors busy. Returns true if the broker does not answer other requests meanwhile.
 fn spins(tier: Tier) -> bool {
     let ground = Ground::new(tier);
     let mut agent = agent(&ground);
@@ -231,14 +232,14 @@ fn spins(tier: Tier) -> bool {
     order != [listing, spinning]
 }
 
-/// The most memory that the broker has had. It may stand behind `setpriv`, which became it.
+/// Returns the peak memory of the broker. `setpriv` replaces itself with the broker, so the pid is that of the broker.
 fn peak_kib(pid: u32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
     line.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
-/// A source that wants to outlive its session.
+/// Runs a source that tries to outlive its session.
 fn stays(tier: Tier, number: u8) -> String {
     let ground = Ground::new(tier);
     let mut agent = agent(&ground);

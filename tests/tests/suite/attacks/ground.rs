@@ -1,4 +1,4 @@
-//! A machine with something to get on it: secrets, sockets, services, processes of the same user.
+//! A machine with something to steal: secrets, sockets, services, and processes of the same user.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -17,12 +17,12 @@ use serde_json::{Value, json};
 use super::{Tier, ordinary};
 use crate::place::{Place, Ran, finish, until};
 
-/// Whom nobody is.
+/// The uid of the ordinary user, which no real user has.
 pub(super) const USER: u32 = 54_321;
 
 const CANARY: &str = "bait-7f3a91c25e";
 
-/// What `.bashrc` holds, and must still hold.
+/// The content of `.bashrc`, which must not change.
 const RC: &str = "# the user's own\n";
 
 const HOSTILE: &str = r#"
@@ -44,7 +44,7 @@ const REDUCED: &str = r#"cell = { read = ["@dir@/given"], write = ["@dir@/out"],
 pub(super) struct Ground {
     pub(super) tier: Tier,
     pub(super) place: Place,
-    /// Names on this machine that no other run has.
+    /// A mark in names on this machine that no other run has.
     pub(super) mark: String,
     decoy: Child,
     planter: Child,
@@ -58,16 +58,16 @@ impl Ground {
         Self::with(tier, cell(tier), "60s")
     }
 
-    /// Where no answer is soon taken for none.
+    /// Creates a ground with a short timeout for sources that do not answer.
     pub(super) fn hasty(tier: Tier) -> Self {
         Self::with(tier, cell(tier), "3s")
     }
 
-    /// With another cell.
+    /// Creates a ground with this cell and timeout.
     pub(super) fn with(tier: Tier, cell: &str, timeout: &str) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let mark = format!("portcullis-bait-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-        // Not in `/tmp`, which is another one in a cell.
+        // Not in `/tmp`, because a cell has its own.
         let place =
             Place::beneath(Path::new("/var/tmp"), &HOSTILE.replace("@cell@", cell).replace("@timeout@", timeout));
         lay_out(&place, tier);
@@ -81,7 +81,7 @@ impl Ground {
             let mut command = Command::new(place.path("bin/portcullis-test-hostile"));
             command.args(arguments);
             place.settle(&mut command);
-            // The place's own processes are found by its path; these are the machine's.
+            // Processes of the place are found by its path. These belong to the machine, so they must not have it.
             command.current_dir("/").env("HOME", "/").env("BAIT", CANARY);
             command
         };
@@ -96,7 +96,7 @@ impl Ground {
         Self { tier, place, mark, decoy, planter, port, web, udp: answer_udp() }
     }
 
-    /// What the attacks are told.
+    /// Returns the arguments of the attacks.
     pub(super) fn bait(&self, broker: u32) -> Value {
         let caged = self.tier != Tier::Uncaged;
         let at = |names: &[&str]| names.iter().map(|name| self.place.path(name)).collect::<Vec<_>>();
@@ -123,8 +123,8 @@ impl Ground {
             "udp": self.udp,
             "forge": if caged { "declared.example:80".to_owned() } else { format!("127.0.0.1:{}", self.web) },
             "forge_tls": "declared.example:443",
-            // Somewhat more than the cell gives, so that what meets its limit is told from what meets none.
-            // In a reduced cell the user's threads count too, as many as ran when it started: the broker's come and go.
+            // Somewhat more than the cell allows, to distinguish an attack that is stopped by the limit from one that
+            // is not. In a reduced cell the user's other threads count too, whose number changes.
             "processes": if self.tier == Tier::Reduced { 160 } else { 40 },
             "memory": 160,
             "files": 300,
@@ -133,7 +133,8 @@ impl Ground {
         })
     }
 
-    /// The hostile program as the user would start it by hand: with an environment, and a descriptor that somebody forgot.
+    /// Returns a command that runs the hostile program as the user would by hand: with an environment, and an inherited
+    /// descriptor.
     pub(super) fn uncaged(&self) -> Command {
         let mut command = Command::new("/bin/sh");
         command.arg("-c").arg(r#"exec 7</etc/passwd; exec "$0""#).arg(self.place.path("bin/portcullis-test-hostile"));
@@ -142,7 +143,7 @@ impl Ground {
         ordinary(&command)
     }
 
-    /// `portcullis`, on a machine that has cells of this tier at best.
+    /// Returns a command that runs `portcullis` as on a machine whose best cells are of this tier.
     pub(super) fn broker(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(self.place.path("broker/portcullis"));
         command.args(arguments);
@@ -158,7 +159,7 @@ impl Ground {
         finish(self.broker(arguments))
     }
 
-    /// What the ledger has of a kind.
+    /// Returns the bodies of the ledger's records of a kind.
     pub(super) fn records(&self, kind: &str) -> Vec<Value> {
         let ran = self.run(&["audit", "tail", "-n", "100000", "--json"]);
         assert_eq!(ran.code, Some(0), "{}", ran.err);
@@ -166,7 +167,7 @@ impl Ground {
         records.filter(|record| record["kind"] == kind).map(|mut record| record["body"].take()).collect()
     }
 
-    /// Processes of the broker and its source, which end in time or not.
+    /// Returns the processes of the broker and its source that are still running.
     pub(super) fn left(&self) -> Vec<String> {
         let ours = [self.decoy.id(), self.planter.id()].map(|pid| format!("{pid} "));
         let all = self.place.processes().into_iter();
@@ -177,12 +178,12 @@ impl Ground {
         until("all processes are gone", || self.left().is_empty());
     }
 
-    /// Puts a link to the user's secrets where a source is given something.
+    /// Creates a link to the user's secrets at a path that is granted to a source.
     pub(super) fn link(&self) {
         std::os::unix::fs::symlink(self.place.path("home/.ssh"), self.place.path("link")).unwrap();
     }
 
-    /// The daemons that attack 33 has started.
+    /// Returns the pids of the daemons that attack 33 has started.
     pub(super) fn marked(&self) -> Vec<u32> {
         let mark = format!("{}-daemon", self.mark);
         let processes = fs::read_dir("/proc").unwrap().flatten();
@@ -194,7 +195,7 @@ impl Ground {
         numbers.filter(is_marked).collect()
     }
 
-    /// What only the user may write is as it was.
+    /// Asserts that files that only the user may write are unchanged.
     pub(super) fn assert_untouched(&self) {
         assert_eq!(fs::read_to_string(self.place.path("home/.bashrc")).unwrap(), RC);
         for file in
@@ -208,7 +209,7 @@ impl Ground {
 
 impl Drop for Ground {
     fn drop(&mut self) {
-        // The end of its input is what the planter cleans up at.
+        // The planter cleans up when its input ends.
         drop(self.planter.stdin.take());
         let _ = self.planter.wait();
         let _ = self.decoy.kill();
@@ -216,7 +217,8 @@ impl Drop for Ground {
     }
 }
 
-/// A namespace in which no other can be made, entered with the user's own number and without privileges.
+/// Returns the command, run in a user namespace in which no other can be created, with the user's own uid and no
+/// privileges.
 fn without_user_namespaces(command: &Command) -> Command {
     let mut outer = Command::new("unshare");
     let script = r#"echo 0 > /proc/sys/user/max_user_namespaces; exec setpriv --bounding-set=-all --inh-caps=-all --ambient-caps=-all -- "$0" "$@""#;
@@ -233,7 +235,7 @@ fn lay_out(place: &Place, tier: Tier) {
     for folder in ["bin", "broker", "given", "out", "home/.ssh", "home/.aws", "home/.npm/_cacache", "home/.cache/uv"] {
         fs::create_dir_all(place.path(folder)).unwrap();
     }
-    // The user's own program, which the user may change; the broker is somebody else's.
+    // The hostile program belongs to the user, who may change it; the broker does not.
     fs::copy(program("portcullis-test-hostile"), place.path("bin/portcullis-test-hostile")).unwrap();
     let (from, to) = (program("portcullis"), place.path("broker/portcullis"));
     fs::hard_link(&from, &to).or_else(|_| fs::copy(&from, &to).map(drop)).unwrap();
@@ -257,14 +259,14 @@ fn lay_out(place: &Place, tier: Tier) {
     }
 }
 
-/// Puts there what another broker would have, for which the folder that the source may write is a project.
+/// Creates the configuration and data folder of another broker, whose project is the folder that the source may write.
 pub(super) fn plant_configuration(place: &Place) {
     fs::create_dir(place.path("out/.portcullis")).unwrap();
     fs::write(place.path("out/portcullis.toml"), "").unwrap();
     fs::write(place.path("out/.portcullis/trust"), "").unwrap();
 }
 
-/// Gives all but the broker to the ordinary user.
+/// Makes the ordinary user the owner of everything but the broker.
 fn own(path: &Path) {
     if path.ends_with("broker") {
         return;
@@ -279,7 +281,7 @@ fn key(mark: &str) -> u32 {
     mark.bytes().fold(7, |key: u32, byte| key.wrapping_mul(31).wrapping_add(byte.into()) & 0x7fff_ffff)
 }
 
-/// Says the secret to whoever connects, for as long as the tests run.
+/// Sends the canary on each connection, for as long as the tests run.
 fn answer_unix(listener: &UnixListener) {
     let listener = listener.try_clone().unwrap();
     std::thread::spawn(move || {
@@ -305,7 +307,7 @@ fn answer_tcp(text: &'static str) -> u16 {
     port
 }
 
-/// A resolver that knows every name.
+/// Starts a DNS resolver that resolves every name, and returns its address.
 fn answer_udp() -> String {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     let address = socket.local_addr().unwrap().to_string();

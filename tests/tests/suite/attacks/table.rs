@@ -1,4 +1,4 @@
-//! What was seen, as the table in SECURITY.md.
+//! The observed results, as the table in SECURITY.md.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -11,13 +11,14 @@ use super::{Tier, say_loudly};
 const BEGIN: &str = "<!-- attacks: written by `UPDATE_GOLDEN=1 cargo test --test suite attacks` -->\n";
 const END: &str = "<!-- attacks: end -->\n";
 
-/// Attacks whose bite depends on the machine: Yama, sysctls, modules, processors, what runs as process 1.
+/// Attacks whose result without a cell depends on the machine: Yama, sysctls, modules, processors, what runs as process
+/// 1.
 const DEPENDS: [u8; 8] = [4, 5, 11, 14, 21, 22, 24, 41];
 
-/// What an attack got that got nothing.
+/// The result of an attack that obtained nothing.
 pub(super) const NOTHING: &str = "nothing";
 
-/// What one attack got in one tier: its probes by name, whether each leaks, what it saw.
+/// The result of one attack in one tier: its probes by name, whether each leaks, and what it saw.
 pub(super) struct Row {
     pub(super) number: u8,
     pub(super) tier: Tier,
@@ -26,7 +27,7 @@ pub(super) struct Row {
 
 pub(super) struct Rows {
     titles: BTreeMap<u8, &'static str>,
-    /// By number: uncaged, full, reduced. None where it was not tried.
+    /// The results by number of the attack: uncaged, full, reduced. `None` if it was not tried.
     cells: BTreeMap<u8, [Option<String>; 3]>,
     seen: String,
     begun: Instant,
@@ -40,7 +41,7 @@ impl Rows {
     pub(super) fn add(&mut self, Row { number, tier, probes }: Row) {
         for (what, leak, saw) in &probes {
             let word = if *leak { "LEAKS" } else { "holds" };
-            // Writing to a string does not fail.
+            // Writing to a string cannot fail.
             let _ = writeln!(self.seen, "{number:>2} {tier:?} {word} {what}: {saw}");
         }
         let leaks: Vec<_> = probes.iter().filter(|(_, leak, _)| *leak).map(|(what, ..)| what.as_str()).collect();
@@ -58,7 +59,7 @@ impl Rows {
         self.cells.entry(number).or_default()[tier as usize] = Some(text.to_owned());
     }
 
-    /// One leak more.
+    /// Adds one more leak to a result.
     pub(super) fn also(&mut self, number: u8, tier: Tier, leak: &str) {
         let before = self.cells.get(&number).and_then(|cells| cells[tier as usize].clone());
         let text =
@@ -66,7 +67,7 @@ impl Rows {
         self.set(number, tier, &text);
     }
 
-    /// Compares with SECURITY.md, or writes it.
+    /// Compares the results with SECURITY.md, or writes them to it.
     pub(super) fn compare(&self) {
         let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../SECURITY.md");
         let document = fs::read_to_string(&path).unwrap();
@@ -83,7 +84,7 @@ impl Rows {
                 let expected = written.get(number).and_then(|cells| cells[tier].as_deref());
                 let Some(seen) = seen.as_deref().filter(|seen| Some(*seen) != expected) else { continue };
                 let line = format!("{number}, column {tier}: seen {seen:?}, written {expected:?}\n");
-                // A machine that gives less than was written is better, not worse.
+                // A machine on which an attack obtains less than the table says is better, not worse.
                 let depends = match tier == Tier::Uncaged as usize {
                     true => DEPENDS.contains(number),
                     false => seen == NOTHING && expected.is_some(),
@@ -94,10 +95,10 @@ impl Rows {
                 }
             }
         }
-        assert!(wrong.is_empty(), "SECURITY.md says otherwise:\n{wrong}\nall that was seen:\n{}", self.seen);
+        assert!(wrong.is_empty(), "SECURITY.md has other results:\n{wrong}\nall that was seen:\n{}", self.seen);
     }
 
-    /// What this machine could not try stays as it was.
+    /// Returns the table. Attacks that this machine could not try keep their previous results.
     fn table(&self, written: &BTreeMap<u8, [Option<String>; 3]>) -> String {
         let mut out =
             String::from("| # | a hostile source … | uncaged | full cell | reduced cell |\n|---|---|---|---|---|\n");
@@ -158,7 +159,7 @@ const TITLES: [(u8, &str); 45] = [
     (33, "leaves daemons behind when the broker is killed"),
     (34, "writes a line without end"),
     (35, "writes messages and complaints without end"),
-    (36, "writes what is no message, answers twice, nests deep"),
+    (36, "writes invalid messages, answers twice, nests deep"),
     (37, "closes its output and lives on"),
     (38, "ignores the end of its input and TERM"),
     (39, "poisons a package cache that others use"),

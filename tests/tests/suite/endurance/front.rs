@@ -1,4 +1,4 @@
-//! Connections, requests and bodies that would take the HTTP front away from everybody else; and how a front ends.
+//! Connections, requests and bodies that would block the HTTP front for all other callers, and the shutdown of a front.
 
 use std::io::{BufRead as _, BufReader, ErrorKind, Read as _, Write as _};
 use std::net::TcpStream;
@@ -26,15 +26,16 @@ approve = "always"
 command = ["@source@", "echo"]
 "#;
 
-/// How long an answer is waited for that nobody may delay: less than what hangs beside it keeps hanging.
+/// The timeout for an answer that nothing may delay: shorter than the time for which other requests hang meanwhile.
 const PROMPT: Duration = Duration::from_secs(30);
 
-/// How many connections may wait without a request, and how many requests one caller alone may have.
+/// Limits of the front: connections that wait without a request, and requests and streams that one caller may have
+/// open.
 const WAITING: usize = 512;
 const REQUESTS: usize = 256;
 const STREAMS: usize = 512;
 
-/// A connection as bytes.
+/// A connection over which a test sends and receives bytes.
 struct Raw(BufReader<TcpStream>);
 
 impl Raw {
@@ -44,12 +45,12 @@ impl Raw {
         Self(BufReader::new(stream))
     }
 
-    /// Says something. The other side may have closed.
+    /// Sends bytes. The other side may have closed the connection.
     fn say(&mut self, bytes: impl AsRef<[u8]>) {
         let _ = self.0.get_mut().write_all(bytes.as_ref());
     }
 
-    /// The head of an answer: the status line, and all of it.
+    /// Reads the head of a response. Returns the status line, and the whole head in lower case.
     fn head(&mut self) -> (String, String) {
         let mut head = String::new();
         while !head.ends_with("\r\n\r\n") {
@@ -58,7 +59,7 @@ impl Raw {
         (head.lines().next().unwrap().to_owned(), head.to_ascii_lowercase())
     }
 
-    /// Asks how the broker is, and stays open.
+    /// Requests `/healthz` and keeps the connection open.
     fn health(&mut self, door: &Door) {
         self.say(format!("GET /healthz HTTP/1.1\r\nHost: {}\r\n\r\n", door.address));
         assert_eq!(self.head().0, "HTTP/1.1 200 OK");
@@ -67,7 +68,7 @@ impl Raw {
         assert_eq!(&body, b"ok\n");
     }
 
-    /// Announces a body of so many bytes, and waits for the word that it may come.
+    /// Announces a body of this many bytes and reads the response, which is `100 Continue` if the body may be sent.
     fn announce(&mut self, door: &Door, token: &str, bytes: usize) -> (String, String) {
         self.say(format!(
             "POST /mcp HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {token}\r\nContent-Type: application/json\r\n\
@@ -96,7 +97,7 @@ fn idle_connections_do_not_block_other_callers() {
     let place = Place::new(CONFIG);
     let server = Server::start(&place);
     let door = &server.door;
-    // Some say nothing, some half a head, some rest after a request. All stay, as far as it is theirs to say.
+    // Some send nothing, some half a head, and some stay idle after a request. None of them closes its connection.
     let count = sized(WAITING + 60, 10_000);
     let mut idle: Vec<Raw> = Vec::new();
     for at in 0..count {
@@ -133,7 +134,7 @@ fn a_caller_that_uses_up_its_requests_does_not_affect_other_callers() {
     let (status, head) = Raw::open(door).announce(door, &own, 10);
     assert_eq!(status, "HTTP/1.1 503 Service Unavailable");
     assert!(head.contains("retry-after: 1"), "{head}");
-    // Nobody else is hurt.
+    // Other callers are not affected.
     Raw::open(door).health(door);
     echo(&door.with_token("the-token-of-ci"));
     drop(open);
@@ -145,7 +146,7 @@ fn streams_do_not_count_against_requests() {
     let place = Place::new(CONFIG);
     let server = Server::start(&place);
     let door = &server.door;
-    // One session has 64 calls open at most; each way in which an agent describes itself makes one.
+    // One session may have at most 64 calls in flight; other capabilities make another session.
     let listen = |at: usize| {
         let capabilities = json!({ "experimental": { "number": at / 64 } });
         let wants = json!({ "notifications": { "toolsListChanged": true } });
@@ -156,7 +157,7 @@ fn streams_do_not_count_against_requests() {
     let streams: Vec<_> = (0..STREAMS + 20).map(listen).collect();
     echo(door);
     Raw::open(door).health(door);
-    // Those for which there was no room among the streams count as requests.
+    // Streams over the limit for streams count as requests.
     let own = std::fs::read_to_string(place.data("token")).unwrap().trim().to_owned();
     let mut open: Vec<Raw> = (0..REQUESTS - 20).map(|_| Raw::open(door)).collect();
     for raw in &mut open {
@@ -176,11 +177,12 @@ fn large_bodies_wait_for_memory_and_small_ones_do_not() {
     for raw in [&mut first, &mut second] {
         assert_eq!(raw.announce(door, &own, 1 << 20).0, "HTTP/1.1 100 Continue");
     }
-    // The answer to the third comes when it has waited for long enough. Meanwhile everybody else is served.
+    // The third is answered when it has waited for too long. Meanwhile all others are served.
     let waiting = std::thread::spawn({
         let (door, own) = (door.clone(), own.clone());
         move || match third.announce(&door, &own, 1 << 20) {
-            // What is left of it is read, so that a sender who does not wait to be asked gets to read the answer.
+            // The broker reads the rest of the body, so that a sender that does not wait for `100 Continue` gets the
+            // response.
             (status, _) if status.contains("100") => third.head(),
             refused => refused,
         }
@@ -195,8 +197,8 @@ fn large_bodies_wait_for_memory_and_small_ones_do_not() {
     until("there is room again", || Raw::open(door).announce(door, &own, 1 << 20).0 == "HTTP/1.1 100 Continue");
 }
 
-/// The largest message of the test of memory, in bytes; the budget that follows from it; and what the rest of a broker
-/// takes meanwhile.
+/// The largest message of the memory test, in bytes; the memory budget for bodies that follows from it; and the memory
+/// that the rest of the broker takes meanwhile.
 const LARGEST: usize = 8 << 20;
 const BUDGET: usize = 4 * LARGEST;
 const REST: usize = 24 << 20;
@@ -228,7 +230,7 @@ fn the_memory_of_large_bodies_is_bounded_and_released() {
                 assert!(status.contains(" 400 ") || status.contains(" 503 "), "{status}");
             });
         }
-        // All have sent all but their last byte: what has room is held, and the rest was read and dropped.
+        // All have sent all but their last byte: bodies within the budget are held, and the rest was read and dropped.
         sent.wait();
         let (_, most) = resident(pid);
         go.wait();
@@ -239,7 +241,7 @@ fn the_memory_of_large_bodies_is_bounded_and_released() {
     until("the memory is given back", || resident(pid).0 <= before + REST);
 }
 
-/// The answer to a call that hangs, after the broker was told to end.
+/// Returns the response to a call that hangs when the broker is shut down.
 fn cut_over_stdio(place: &Place, era: Era, by_signal: bool) -> Value {
     let mut agent = Agent::alone(place, era);
     agent.list();

@@ -1,4 +1,4 @@
-//! Floods, deletions and crashes that would spoil the ledger.
+//! Floods, deletions and crashes that could damage the ledger.
 
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
@@ -21,7 +21,7 @@ use crate::web::{Door, Server};
 const FILES: &str =
     "[sources.files]\ncommand = [\"@source@\", \"plain\"]\n@cell@\n[profiles.default]\napprove = \"never\"\n";
 
-/// How many callers have the token, as the flood comes from those who have none.
+/// The number of callers with the token, who call while others flood the front without one.
 const CALLERS: usize = 16;
 
 #[test]
@@ -80,14 +80,15 @@ fn flood(door: &Door, flooding: &AtomicBool, refused: &AtomicUsize) {
     let mut buffer = [0; 4096];
     while flooding.load(Ordering::SeqCst) {
         stream.write_all(request.as_bytes()).unwrap();
-        // The answer fits one packet, and the next request is not sent before it.
+        // The response fits one packet, and the next request is sent only after it.
         let read = stream.read(&mut buffer).unwrap();
         assert!(buffer[..read].starts_with(b"HTTP/1.1 401"), "{}", String::from_utf8_lossy(&buffer[..read]));
         refused.fetch_add(1, Ordering::SeqCst);
     }
 }
 
-/// Each way in which somebody takes the ledger away, what the refusal and `verify` say of it, and the way back.
+/// For each way in which the ledger can be damaged: the refusal of calls, the exit code of `verify`, and the next
+/// broker.
 #[test]
 fn a_ledger_that_is_deleted_moved_replaced_or_truncated_stops_calls_and_lost_records_are_detected() {
     type Harm = fn(&Place);
@@ -109,14 +110,15 @@ fn a_ledger_that_is_deleted_moved_replaced_or_truncated_stops_calls_and_lost_rec
             shell.execute("DELETE FROM events WHERE seq > 2", []).unwrap();
         }),
     ];
-    // A copy has all that was written: the broker does not write it, and it is good.
+    // A replacement with the same bytes holds all records, so `verify` accepts it, although the broker refuses to write
+    // it.
     for (what, code, harm) in harms {
         let place = Place::new(FILES);
         let mut server = Server::start(&place);
         let mut session = server.door.session(&json!({}));
         assert_eq!(session.call("files__add", &json!({ "a": 1, "b": 2 })), Some(json!({ "ok": "3" })), "{what}");
         assert_eq!(server.door.get("/healthz").0, "200");
-        // So that the outcome is written, and nothing is on its way.
+        // Waits for the outcome, so that no record is still to be written.
         until("the outcome is there", || !place.records_of("tool.completed").is_empty());
         harm(&place);
         for _ in 0..2 {
@@ -132,7 +134,7 @@ fn a_ledger_that_is_deleted_moved_replaced_or_truncated_stops_calls_and_lost_rec
         assert_eq!(verified.code, Some(code), "{what}: {}{}", verified.out, verified.err);
         server.running.signal(Signal::TERM);
         server.running.ended();
-        // A next broker works, and hides nothing.
+        // The next broker works, and `verify` still finds the damage.
         let mut agent = Agent::start(&place, Era::Modern);
         if what != "cut" {
             assert_eq!(agent.call("files__add", &json!({ "a": 1, "b": 2 }), None), json!({ "ok": "3" }), "{what}");
@@ -173,11 +175,11 @@ fn the_next_broker_seals_the_chain_of_a_killed_one_and_a_later_truncation_is_det
         agent.running.ended();
         place.await_no_process();
         chains.push(place.records().last().unwrap()["chain"].as_str().unwrap().to_owned());
-        assert_eq!(place.run(&["audit", "verify"]).code, Some(2), "its end is not there");
+        assert_eq!(place.run(&["audit", "verify"]).code, Some(2), "the end of its chain is missing");
     }
     let mut agent = Agent::start(&place, Era::Modern);
     agent.list();
-    // Another one beside it seals nothing a second time, and not the chain of one that lives.
+    // Another broker beside it seals no chain a second time, and does not seal the chain of a running broker.
     let mut beside = Agent::start(&place, Era::Modern);
     beside.list();
     place.assert_good();
@@ -206,7 +208,7 @@ fn a_broker_that_is_stopped_during_startup_leaves_a_ledger_that_the_next_one_rep
     for round in 0..sized(6, 60) {
         let mut starting = Running::start(place.command(&["serve", "--stdio"]));
         let before = locks(&place).len();
-        // As early as can be seen from here: its chain has a lock file.
+        // The earliest moment that can be observed here: its chain has a lock file.
         until("a chain is begun", || locks(&place).len() > before || round % 2 == 1);
         starting.signal(Signal::TERM);
         starting.ended();
@@ -241,7 +243,7 @@ fn a_full_disk_is_logged_once_shown_in_status_and_health_and_recovered_from() {
             break seen;
         }
         answered += 1;
-        assert!(answered < 10_000, "the limit holds nobody back");
+        assert!(answered < 10_000, "the limit has no effect");
     };
     assert_eq!(refused["refused"], "ledger-unavailable", "{refused}");
     let line = server.running.says("calls are refused");
@@ -259,7 +261,7 @@ fn a_full_disk_is_logged_once_shown_in_status_and_health_and_recovered_from() {
         err.lines().filter(|line| line.contains("calls are refused") || line.contains("record was lost")).count();
     assert!(lines <= 2, "{lines} lines: {err}");
 
-    // Space again: the next broker says what the last one could not.
+    // With space again, the next broker records what the last one could not.
     let mut agent = Agent::start(&place, Era::Modern);
     assert_eq!(agent.call("files__add", &json!({ "a": 1, "b": 2 }), None), json!({ "ok": "3" }));
     agent.leave();

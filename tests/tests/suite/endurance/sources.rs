@@ -1,4 +1,4 @@
-//! Sources that are silent, slow or ill, and sessions that are abandoned.
+//! Sources that are silent, slow or failing, and sessions that are abandoned.
 
 use std::fs;
 
@@ -14,7 +14,7 @@ const NEVER: &str = "[profiles.default]\napprove = \"never\"\n";
 const CALC: &str = "[sources.calc]\ncomponent = \"builtin:calculator\"\n";
 const CHANGED: &str = "notifications/tools/list_changed";
 
-/// A source in its cell that does what the script of its name says.
+/// Returns the configuration of a source in its cell that follows the script of its name.
 fn source(name: &str, more: &str) -> String {
     format!("[sources.{name}]\ncommand = [\"@source@\", \"faulty\", \"@dir@/open/{name}\"]\n@cell@\n{more}\n")
 }
@@ -37,7 +37,7 @@ fn a_silent_source_is_restarted_and_no_session_waits_for_it() {
         let said = first.call("files__echo", &json!({ "n": 1 })).unwrap();
         assert_eq!(said["refused"], "outcome-unknown", "call {call}: {said}");
     }
-    // The source still lives, and is being asked whether it does.
+    // The source still runs, and the broker is checking it with `ping`.
     let mut second = server.door.session(&json!({}));
     assert_eq!(tools(&mut second), json!(["files__echo"]));
     until("the source is there again", || second.call("files__echo", &json!({ "n": 2 })).unwrap()["ok"].is_string());
@@ -54,7 +54,7 @@ fn a_silent_source_is_restarted_and_no_session_waits_for_it() {
 #[test]
 fn a_silent_optional_source_is_left_out_and_delays_no_session() {
     let place = Place::new(&format!("{CALC}{}{NEVER}", source("slow", "required = false")));
-    // It never says a word of itself.
+    // It never answers the handshake.
     write(&place, "slow", "hang-initialize");
     let server = Server::start(&place);
     for session in 0..2 {

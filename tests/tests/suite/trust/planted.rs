@@ -1,4 +1,4 @@
-//! What a source can do to configurations and data folders in a folder that it may write.
+//! What a source can and cannot do to configurations and data folders in a folder that it may write.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::{CALC, FILES, ask, fails, works};
 use crate::place::{Place, Ran, finish};
 
-/// `portcullis tools` in a folder.
+/// Runs `portcullis tools` in a folder.
 fn tools_in(place: &Place, folder: &Path) -> Ran {
     run_in(place, folder, &["tools"])
 }
@@ -21,7 +21,8 @@ fn run_in(place: &Place, folder: &Path, arguments: &[&str]) -> Ran {
     finish(command)
 }
 
-/// A configuration `open/sub/portcullis.toml` that the user of a place trusts, with something in its data folder.
+/// Creates a configuration `open/sub/portcullis.toml` that the user of a place trusts, and a file in its data folder.
+/// Returns both.
 fn trusted_below(place: &Place) -> [PathBuf; 2] {
     let sub = place.path("open/sub");
     fs::create_dir(&sub).unwrap();
@@ -33,7 +34,7 @@ fn trusted_below(place: &Place) -> [PathBuf; 2] {
     kept
 }
 
-/// Has a caged program run a script in the folder `open`, which it may write.
+/// Runs a script in a cell, in the folder `open`, which it may write. Returns the report of `check`.
 #[track_caller]
 fn caged(place: &Place, script: &str) -> Value {
     place.configure(&format!(
@@ -93,7 +94,7 @@ fn a_data_folder_other_than_the_trusted_one_is_refused() {
     let kept = trusted_below(&place);
     let sub = place.path("open/sub");
     works(&tools_in(&place, &sub));
-    // The folder around both is moved, and a copy comes in its place.
+    // The folder that contains both is moved, and a copy takes its place.
     caged(
         &place,
         "mv sub own; mkdir -p sub/.portcullis; cp own/portcullis.toml sub; chmod 644 sub/portcullis.toml; \
@@ -109,12 +110,12 @@ fn a_data_folder_other_than_the_trusted_one_is_refused() {
     let (code, said) = ask(&place, &sub, "no");
     assert!(code == Some(1) && said.contains("is not the data folder that you trusted"), "{said}");
 
-    // The same one comes back, after a while in which nobody could know it.
+    // The trusted folder is moved back after it could be changed unnoticed.
     caged(&place, "echo planted > own/.portcullis/note; mv sub copy; mv own sub");
     assert_eq!(fs::read_to_string(&kept[1]).unwrap(), "planted\n", "the one that was trusted");
     fails(&tools_in(&place, &sub), &["is not the data folder that you trusted"]);
 
-    // Without one nothing that was planted counts, and a new one is made and remembered.
+    // Without a data folder nothing that was planted is used, and a new one is created and remembered.
     fs::remove_dir_all(sub.join(".portcullis")).unwrap();
     works(&tools_in(&place, &sub));
     works(&tools_in(&place, &sub));
@@ -155,7 +156,7 @@ fn the_trust_question_names_the_source_that_may_have_written_the_configuration()
     assert!(code == Some(0) && said.contains("so may have written this file") && said.contains("calc__add"), "{said}");
     works(&tools_in(&place, &sub));
 
-    // Whoever may write there no more, or whose configuration does not count, is not named.
+    // A source that may no longer write there, or whose configuration is not used, is not named.
     works(&trust(&["--revoke"]));
     fs::remove_dir_all(sub.join(".portcullis")).unwrap();
     fs::rename(&own, place.path("portcullis.toml")).unwrap();
