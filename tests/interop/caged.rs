@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use crate::broker::{Place, output};
 use crate::installed;
 
-/// Sources by name, what each installs, and how many tools it shows. Versions stand in the commands: these tests are
-/// about cells, not about what somebody publishes tomorrow.
+/// Sources by name, the package that each installs, and the number of its tools. The versions are fixed, because these
+/// tests are about cells and not about packages that are published later.
 const NPM: [(&str, &str, usize); 4] = [
     ("everything", "@modelcontextprotocol/server-everything@2026.8.31", 13),
     ("files", "@modelcontextprotocol/server-filesystem@2026.8.31", 14),

@@ -132,7 +132,7 @@ pub(crate) fn call_32(number: i32) -> io::Result<i64> {
 
 fn fill(start: i64, bytes: usize) {
     for page in 0..bytes / 4096 {
-        // SAFETY: the kernel has just mapped these bytes, writable, for nobody else.
+        // SAFETY: the kernel has just mapped these bytes, writable, and nothing else uses them.
         unsafe { (start as *mut u8).add(page * 4096).write_volatile(1) };
     }
 }
