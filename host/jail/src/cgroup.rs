@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cgroup_is_used_only_if_it_can_bound_all_and_holds_nobody_else() {
+    fn a_cgroup_is_used_only_with_all_controllers_and_no_other_process() {
         let own = std::process::id();
         let there = |controllers, processes: &str| Delegated::at(fake(controllers, processes).path().into()).is_some();
         assert!(there("cpuset cpu io memory pids", &format!("{own}\n")));
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn the_broker_steps_aside_before_it_hands_limits_down() {
+    fn the_broker_leaves_its_cgroup_before_it_enables_controllers() {
         let folder = fake("cpu memory pids", "");
         Delegated::at(folder.path().into()).unwrap();
         let read = |name: &str| fs::read_to_string(folder.path().join(name)).unwrap();

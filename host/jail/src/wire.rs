@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn lies_about_the_length_are_refused() {
+    fn a_length_over_the_limit_is_refused() {
         let (mut ours, theirs) = UnixStream::pair().unwrap();
         ours.write_all(&u32::MAX.to_le_bytes()).unwrap();
         assert_eq!(receive::<String>(&theirs).unwrap_err().kind(), io::ErrorKind::InvalidData);

@@ -244,14 +244,14 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_has_not_is_not_named_as_a_mechanism() {
+    fn a_mechanism_that_the_kernel_lacks_is_not_reported() {
         let old = Enforced { landlock: 0, ..enforced(false) };
         let report = Report::of(&Grant::nothing(), Tier::Full, &old);
         assert!(report.aspects.iter().any(|aspect| aspect.mechanism.contains("has no Landlock")), "{report:?}");
     }
 
     #[test]
-    fn a_limit_that_nobody_asked_for_is_none() {
+    fn a_limit_that_is_not_configured_is_reported_as_none() {
         assert_eq!(strength(&Report::of(&Grant::nothing(), Tier::Full, &enforced(true)), "cpu"), Strength::None);
     }
 

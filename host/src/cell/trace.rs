@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_link_on_the_way_is_told() {
+    fn every_link_on_the_way_is_returned() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().canonicalize().unwrap();
         let at = |name: &str| root.join(name);
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn circles_end() {
+    fn a_cycle_of_links_is_an_error() {
         let dir = tempfile::tempdir().unwrap();
         symlink("circle", dir.path().join("circle")).unwrap();
         assert!(trace(&dir.path().join("circle")).is_err());

@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_living_process_of_which_nothing_can_be_read_is_found_at_the_second_look() {
+    fn a_living_process_whose_memory_cannot_be_read_is_found_at_the_second_check() {
         let own = Path::new("/proc/self");
         assert_eq!(of_process(own, |_| None), None, "it lives and says nothing");
         assert_eq!(of_process(Path::new("/proc/self/absent"), |_| None), Some(0), "it is gone");

@@ -32,7 +32,7 @@ fn wrapped(script: &str) -> Launch {
 }
 
 #[test]
-fn it_is_as_tight_as_the_full_tier() {
+fn bubblewrap_confines_a_source_as_the_full_tier_does() {
     as_ordinary(|_| {
         assert_eq!(output(&wrapped("exit 7")).1.code(), Some(7));
         assert_eq!(output(&wrapped("kill -TERM $$")).1.signal(), Some(15));
@@ -56,7 +56,7 @@ fn it_is_as_tight_as_the_full_tier() {
 }
 
 #[test]
-fn grants_and_sockets_are_there_too() {
+fn grants_and_sockets_work_in_bubblewrap() {
     as_ordinary(|who| {
         let folder = who.folder();
         for name in ["read", "write"] {
@@ -82,7 +82,7 @@ fn grants_and_sockets_are_there_too() {
 }
 
 #[test]
-fn everything_ends_with_the_line_as_well() {
+fn every_process_ends_with_the_connection_in_bubblewrap() {
     as_ordinary(|_| {
         let mut started = start(&wrapped(STUBBORN));
         started.control.ready().unwrap();

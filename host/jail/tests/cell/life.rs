@@ -11,7 +11,7 @@ use portcullis_jail::{Launcher, Tier, probe};
 use crate::{STUBBORN, assert_gone, beneath, each, launcher, output, refusal, says, shell, standing, start};
 
 #[test]
-fn a_program_runs_and_its_end_is_told() {
+fn a_program_runs_and_its_exit_status_is_reported() {
     each(|_| {
         assert_eq!(says("read line; echo hello"), "hello\n");
         assert_eq!(output(&shell("exit 7")).1.code(), Some(7));
@@ -21,7 +21,7 @@ fn a_program_runs_and_its_end_is_told() {
 }
 
 #[test]
-fn everything_ends_when_the_broker_hangs_up() {
+fn every_process_ends_when_the_broker_closes_the_connection() {
     each(|_| {
         let mut started = start(&shell(STUBBORN));
         started.control.ready().unwrap();
@@ -35,7 +35,7 @@ fn everything_ends_when_the_broker_hangs_up() {
 }
 
 #[test]
-fn everything_ends_with_the_source_and_a_polite_word_reaches_it() {
+fn every_process_ends_with_the_source_and_sigterm_reaches_it() {
     each(|_| {
         let script = "trap 'echo told; exit 5' TERM; setsid sleep 1000 & echo up; while :; do read line; done";
         let mut started = start(&shell(script));
@@ -54,7 +54,7 @@ fn everything_ends_with_the_source_and_a_polite_word_reaches_it() {
 
 /// Stopping interrupts whoever waits at a socket with a deadline, as a machine does that is frozen and thawed.
 #[test]
-fn a_broker_that_is_stopped_and_goes_on_waits_further() {
+fn a_broker_that_is_stopped_and_continued_keeps_waiting() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("launcher");
     let script = "#!/bin/sh

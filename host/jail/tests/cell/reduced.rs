@@ -22,7 +22,7 @@ fn is_root(who: As) -> bool {
 }
 
 #[test]
-fn it_fences_files_and_denies_the_network() {
+fn the_reduced_tier_restricts_files_and_denies_the_network() {
     each(|who| {
         let folder = who.folder();
         let script = "echo mine > file; cat file; cat /etc/passwd; ls /; echo no > /tmp/no; ls -x /proc/$$/fd; \
@@ -44,7 +44,7 @@ fn it_fences_files_and_denies_the_network() {
 }
 
 #[test]
-fn sockets_are_of_the_kinds_that_can_be_connected_to_no_daemon_there_too() {
+fn no_kind_of_socket_can_be_connected_to_a_daemon_in_the_reduced_tier() {
     each(|who| {
         if is_root(who) {
             return;
@@ -58,7 +58,7 @@ fn sockets_are_of_the_kinds_that_can_be_connected_to_no_daemon_there_too() {
 }
 
 #[test]
-fn everything_ends_with_the_line_there_too() {
+fn every_process_ends_with_the_connection_in_the_reduced_tier() {
     each(|who| {
         if is_root(who) {
             return;

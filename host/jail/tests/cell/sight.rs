@@ -28,7 +28,7 @@ fn it_sees_a_root_of_its_own_and_nothing_behind_it() {
 }
 
 #[test]
-fn of_the_machine_it_hears_no_more_than_programs_need() {
+fn proc_shows_no_more_of_the_machine_than_programs_need() {
     each(|_| {
         let said =
             says("cd /proc; cat cmdline interrupts keys modules softirqs; head -c 6 meminfo; echo; echo 1 > self/comm");
@@ -122,7 +122,7 @@ fn secrets_stand_on_no_command_line_and_in_no_environment_outside() {
 }
 
 #[test]
-fn what_may_be_read_within_what_may_be_written_is_neither_changed_nor_moved_nor_removed() {
+fn a_read_only_path_in_a_writable_folder_cannot_be_changed_moved_or_removed() {
     each(|who| {
         let folder = who.folder();
         let at = |name: &str| folder.path().join(name);
@@ -209,7 +209,7 @@ fn a_grant_that_leads_elsewhere_is_refused_with_the_reason() {
 }
 
 #[test]
-fn it_reaches_nobody_but_the_sockets_that_are_handed_out() {
+fn a_source_reaches_only_the_sockets_that_the_broker_gets() {
     each(|_| {
         let outside = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = outside.local_addr().unwrap().port();
@@ -239,7 +239,7 @@ fn it_reaches_nobody_but_the_sockets_that_are_handed_out() {
 }
 
 #[test]
-fn it_can_leave_no_program_that_raises_rights() {
+fn a_source_cannot_make_a_setuid_or_setgid_program() {
     each(|who| {
         let folder = who.folder();
         let script = "cd \"$0\"; cp /usr/bin/true .; for mode in u+s g+s 4755 2755; do chmod $mode true; done; \
@@ -303,7 +303,7 @@ pub(crate) fn kinds_of_sockets(launch: &Launch) -> Vec<String> {
 }
 
 #[test]
-fn sockets_are_of_the_kinds_that_can_be_connected_to_no_daemon() {
+fn no_kind_of_socket_can_be_connected_to_a_daemon() {
     each(|_| {
         let mut launch = shell("");
         launch.program = "/usr/bin/perl".into();

@@ -28,7 +28,7 @@ fn limits_hold() {
 }
 
 #[test]
-fn what_all_processes_hold_together_ends_the_cell_and_says_so() {
+fn a_cell_whose_processes_exceed_the_memory_limit_together_is_ended_and_says_so() {
     each(|_| {
         // None of them alone is near its limit.
         let mut launch =
@@ -62,7 +62,7 @@ fn memory_counts_although_the_first_thread_has_ended() {
 }
 
 #[test]
-fn where_the_machines_memory_ends_a_source_ends_first() {
+fn a_source_is_killed_first_when_the_machine_runs_out_of_memory() {
     each(|_| {
         assert_eq!(
             output(&shell("cat /proc/self/oom_score_adj; echo 0 > /proc/self/oom_score_adj")).0.lines().next(),

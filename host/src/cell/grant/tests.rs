@@ -41,7 +41,7 @@ impl Place {
 }
 
 #[test]
-fn what_is_not_granted_is_nothing() {
+fn an_empty_configuration_grants_nothing() {
     let place = Place::new();
     assert_eq!(place.grant("").unwrap(), Grant::nothing());
     assert!(Grant::nothing().is_harmless());
@@ -83,7 +83,7 @@ fn paths_that_are_not_what_they_seem_are_refused_with_the_reason_and_the_way_out
 }
 
 #[test]
-fn configurations_and_data_folders_of_other_brokers_are_kept_from_whoever_may_write_around_them() {
+fn configurations_and_data_folders_of_other_brokers_are_protected_in_a_writable_folder() {
     let place = Place::new();
     assert_eq!(place.grant("cell.write = [\"out\"]").unwrap().kept, Vec::<PathBuf>::new());
     std::fs::create_dir_all(place.at("out/.portcullis/run")).unwrap();
@@ -98,7 +98,7 @@ fn configurations_and_data_folders_of_other_brokers_are_kept_from_whoever_may_wr
 }
 
 #[test]
-fn what_brokers_trust_is_kept_at_any_depth_of_what_may_be_written() {
+fn what_brokers_trust_is_protected_at_any_depth_of_a_writable_folder() {
     let mut place = Place::new();
     std::fs::create_dir_all(place.at("out/a/state/run")).unwrap();
     place.known = ["docs/note", "out/a/b.toml", "out/a/state", "out/a/state/run"].map(|name| place.at(name)).into();
@@ -114,7 +114,7 @@ fn what_brokers_trust_is_kept_at_any_depth_of_what_may_be_written() {
 }
 
 #[test]
-fn a_component_is_given_no_folder_with_a_data_folder_that_only_a_mount_could_keep() {
+fn a_component_gets_no_folder_with_a_data_folder_that_only_a_mount_could_protect() {
     let mut place = Place::new();
     std::fs::create_dir_all(place.at("out/a/.portcullis")).unwrap();
     let grant = |place: &Place| {

@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_index_that_is_near_may_link_to_what_is_near() {
+    async fn an_index_at_a_private_address_may_link_to_private_addresses() {
         use std::io::{Read as _, Write as _};
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let index = format!("http://{}/simple", listener.local_addr().unwrap());

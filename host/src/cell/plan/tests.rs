@@ -96,7 +96,7 @@ fn a_reduced_cell_is_given_no_folder_with_a_configuration_in_it() {
 }
 
 #[test]
-fn the_environment_is_the_brokers_four_and_what_is_listed() {
+fn the_environment_is_four_variables_of_the_broker_and_the_configured_ones() {
     let listed = [("KEY".to_owned(), "value".to_owned()), ("LANG".to_owned(), "fr_FR".to_owned())];
     let grant = Grant::nothing();
     let plan = Plan::new(&grant, &profile(&[]), &[], &listed, setting(Tier::Full));
