@@ -1,10 +1,11 @@
-//! The cell of a source that runs here: what it may touch, and what makes sure of that.
+//! The cell of a source that runs on this machine: what the source may touch, and what enforces that.
 //!
-//! A [`Grant`] is what the configuration names, checked against the disk; a fresh one opens nothing. A [`Profile`] is what
-//! the program itself needs to run, found by looking at files. Both together are what the launcher builds, and a [`Report`]
-//! says honestly what is enforced by what. A component has no process and needs nothing: what it may touch is a [`ComponentCell`](crate::plugin::ComponentCell).
+//! A [`Grant`] is what the configuration names, checked against the disk; a fresh grant opens nothing. A [`Profile`] is
+//! what the program itself needs to run, found by looking at files. The launcher builds a cell from both, and a
+//! [`Report`] states honestly which mechanism enforces what. A component has no process and needs no files to run: its
+//! confinement is a [`ComponentCell`](crate::plugin::ComponentCell).
 //!
-//! Inside a cell a path is what it is outside. What is not named does not exist.
+//! A path inside a cell is the same as outside. A path that is not named does not exist.
 
 mod cell_host;
 #[cfg(feature = "process")]
@@ -55,32 +56,33 @@ pub use report::{Aspect, Report, Strength, size};
 #[cfg(feature = "process")]
 pub(crate) use run::run_to_end;
 
-/// Why there is no cell for a source, and what to do about it.
+/// An error that says why a source gets no cell, and what to do about it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CellError {
-    /// A path that the configuration grants cannot be granted.
+    /// A path that the configuration names cannot be granted.
     #[error("`{key}` names {}, which {reason}; {way_out}", .path.display())]
     Path {
-        /// `read`, `write` or `cwd`.
+        /// The configuration key that names the path: `read`, `write` or `cwd`.
         key: &'static str,
-        /// As configured.
+        /// The path as configured.
         path: PathBuf,
-        /// What speaks against it.
+        /// Why the path cannot be granted.
         reason: String,
         /// What to write instead.
         way_out: String,
     },
-    /// The program, or something it needs, is not there or not fit for a cell.
+    /// The program, or something it needs, is missing or does not work in a cell.
     #[error("{0}")]
     Program(String),
     /// A package cannot be resolved, installed or trusted.
     #[error("{0}")]
     Package(String),
-    /// It cannot be found out which configurations count, which a source that may write is kept from.
-    #[error("which configurations are to be kept from the source cannot be found out: {0}")]
+    /// The broker cannot find out which configurations are trusted, so it cannot protect them from a source that may
+    /// write.
+    #[error("cannot find out which configurations to protect from the source: {0}")]
     Trust(String),
-    /// This machine gives no cell that the source may run in.
+    /// This machine offers no cell that the source may run in.
     #[error("{0}")]
     Platform(String),
 }
@@ -89,7 +91,7 @@ pub enum CellError {
 #[cfg(feature = "process")]
 fn private(folder: &Path) -> Result<(), CellError> {
     let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
-    // A folder that was there may have been wider.
+    // A folder that already existed may have had wider permissions.
     made.and_then(|()| std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o700)))
         .map_err(|error| CellError::Program(format!("cannot make the private folder {}: {error}", folder.display())))
 }

@@ -1,4 +1,4 @@
-//! The host of one broker's cells: the launcher, the files that no source is given, what the machine offers.
+//! What all cells of one broker share: the launcher, the files that no source gets, and what the machine offers.
 
 #[cfg(feature = "process")]
 use std::io;
@@ -23,24 +23,25 @@ use crate::ledger::{Event, EventKind, Recorder};
 use crate::name::SourceName;
 use crate::trust::Trust;
 
-/// The host of one broker's cells, which all of them share.
+/// What all cells of one broker share.
 pub(crate) struct CellHost {
     #[cfg(feature = "process")]
     pub(crate) launcher: Launcher,
     pub(crate) data_dir: PathBuf,
-    /// Files that no source is given: the broker's folders, the user's, and the configuration.
+    /// Files that no source gets: the broker's folders, the user's, and the configuration.
     pub(crate) own: Vec<PathBuf>,
-    /// The configurations that the user trusts: a source that may write around one is kept from it.
+    /// The configurations that the user trusts. A source that may write to a folder around one cannot change the
+    /// configuration.
     trust: Option<Trust>,
     record: Recorder,
-    /// Probed when the first source starts.
+    /// The tiers that this machine can build, probed when the first source starts.
     #[cfg(feature = "process")]
     platform: OnceCell<Platform>,
 }
 
 impl CellHost {
-    /// Returns a host. `own` are files that no source is given, `trust` is what the user has trusted, and `record` takes what happens to the
-    /// ledger.
+    /// Returns a host. `own` are files that no source gets, `trust` is what the user has trusted, and `record` writes
+    /// events to the ledger.
     pub(crate) fn new(
         launcher: Launcher,
         data_dir: &Path,
@@ -62,27 +63,27 @@ impl CellHost {
         }
     }
 
-    /// Returns what a source is given, checked against the disk and against what the user trusts now.
+    /// Returns the grant of a source, checked against the disk and against what the user trusts now.
     ///
     /// # Errors
-    /// [`CellError`]; also if it cannot be found out what the user trusts.
+    /// [`CellError`]; also if the broker cannot find out what the user trusts.
     pub(crate) fn grant(&self, source: &SourceConfig) -> Result<Grant, CellError> {
         let known = self.trust.as_ref().map(|trust| trust.within(&source.cell.write)).transpose();
         let known = known.map_err(|error| CellError::Trust(error.to_string()))?;
         Grant::of(source, &self.own, &known.unwrap_or_default())
     }
 
-    /// Takes what happens to sources, for the ledger.
+    /// Returns the function that records events about sources in the ledger.
     pub(crate) fn recorder(&self) -> Recorder {
         Arc::clone(&self.record)
     }
 
-    /// Records what happened to a source.
+    /// Records an event about a source.
     pub(crate) fn note(&self, kind: EventKind, body: serde_json::Value) {
         (self.record)(Event::new(kind, body));
     }
 
-    /// Records that a source runs, and in which cell.
+    /// Records that a source was started, and in which cell.
     pub(crate) fn note_start(&self, source: &SourceName, mut cell: serde_json::Value) {
         if let Some(body) = cell.as_object_mut() {
             body.insert("source".to_owned(), json!(source));
@@ -90,7 +91,7 @@ impl CellHost {
         self.note(EventKind::SourceStarted, cell);
     }
 
-    /// The way out of a component. None for one that reaches nothing.
+    /// Opens the network of a component. Returns `None` if the component may reach nothing.
     pub(crate) fn egress(&self, source: &SourceName, cell: &CellConfig) -> Option<Arc<ComponentEgress>> {
         let declared = Declared::listed(&cell.network);
         let record = Arc::clone(&self.record);
@@ -101,7 +102,7 @@ impl CellHost {
 
 #[cfg(feature = "process")]
 impl CellHost {
-    /// Which cells this machine gives.
+    /// Returns the tiers that this machine can build. The first call probes them.
     pub(crate) async fn platform(&self) -> &Platform {
         let probe = || async {
             let launcher = self.launcher.clone();
@@ -115,7 +116,7 @@ impl CellHost {
         Machine::this(&self.own)
     }
 
-    /// Serves the sockets of a cell by name. None for a cell without a network.
+    /// Serves the sockets inside a cell that lead to the declared names. Returns `None` for a cell without a network.
     pub(crate) fn serve(
         &self,
         source: &SourceName,

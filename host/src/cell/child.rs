@@ -1,4 +1,5 @@
-//! The life of one cell: started from the one thread that never ends, always reaped, killed whole.
+//! The life of one cell. It is started by the one thread that lives as long as the broker, always reaped, and killed as
+//! a whole.
 
 use std::io;
 use std::os::unix::process::ExitStatusExt;
@@ -9,20 +10,20 @@ use portcullis_jail::{Control, Launch, Launcher, Ready, Refusal, Started};
 use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 
-/// A started cell. Dropping it kills everything in it.
+/// A started cell. Dropping it kills every process in the cell.
 pub(crate) struct Child {
     control: Arc<Control>,
     ended: watch::Receiver<Option<End>>,
 }
 
-/// The three ends of its standard streams.
+/// The broker's ends of a source's three standard streams.
 pub(crate) struct Streams {
     pub(crate) input: ChildStdin,
     pub(crate) output: ChildStdout,
     pub(crate) error: ChildStderr,
 }
 
-/// Why nothing was started.
+/// An error that says why nothing was started.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StartError {
     #[error("{0}")]
@@ -39,7 +40,7 @@ struct End {
 }
 
 impl Child {
-    /// Starts the source in its cell, and waits until it is built. Dropping the future kills what was started.
+    /// Starts the source and waits until its cell is built. Dropping the future kills what was started.
     pub(crate) async fn start(launch: Launch, launcher: Launcher) -> Result<(Self, Streams, Ready), StartError> {
         let (reply, started) = oneshot::channel();
         let spawner = spawner().ok_or_else(|| io::Error::other("cannot start the thread that starts processes"))?;
@@ -50,46 +51,46 @@ impl Child {
         Ok((child, streams, ready))
     }
 
-    /// Asks the source to end: SIGTERM.
+    /// Asks the source to end, by SIGTERM.
     pub(crate) fn terminate(&self) {
         self.control.terminate();
     }
 
-    /// Ends everything in the cell.
+    /// Kills every process in the cell.
     pub(crate) fn kill(&self) {
         self.control.hang_up();
     }
 
-    /// Waits for the end of everything in the cell, and says when it was. Cancellation safe.
+    /// Waits until every process in the cell has ended, and returns when that was. Cancellation safe.
     pub(crate) async fn wait(&self) -> Instant {
         let mut ended = self.ended.clone();
         let end = ended.wait_for(Option::is_some).await.ok().and_then(|end| *end);
-        // The warden always tells before it goes.
+        // The thread that waits for the process always sends before it ends.
         end.map_or_else(Instant::now, |end| end.at)
     }
 
-    /// How it ended, if it has: "exited with status 1", "was killed by SIGKILL".
+    /// Returns how the source ended, if it has: "exited with status 1", "was killed by signal 9".
     pub(crate) fn fate(&self) -> Option<String> {
         (*self.ended.borrow()).map(|end| describe(end.status))
     }
 
-    /// Whether it has ended as programs do that were successful.
+    /// Reports whether the source has ended with exit status 0.
     pub(crate) fn succeeded(&self) -> bool {
         (*self.ended.borrow()).is_some_and(|end| end.status.success())
     }
 
-    /// Takes over a cell that was just started.
+    /// Waits for a cell that was just started, on a thread of its own.
     fn watch(started: Started) -> io::Result<Begun> {
         let Started { mut process, input, output, error, control } = started;
         let control = Arc::new(control);
         let (tell_ready, ready) = oneshot::channel();
         let (tell, ended) = watch::channel(None);
         let line = Arc::clone(&control);
-        // A thread, not a task: it must do its work although the runtime is going down.
+        // A thread, not a task: it must finish its work even while the runtime shuts down.
         let watch = move || {
-            // Whoever listened may be gone.
+            // The receiver may be gone.
             let _ = tell_ready.send(line.ready());
-            // The only error is that somebody else has taken the status, which says nothing then.
+            // The only possible error is that something else has reaped the process; its status is unknown then.
             let status = process.wait().unwrap_or_else(|_| ExitStatus::from_raw(0));
             let _ = tell.send(Some(End { status, at: Instant::now() }));
         };
@@ -104,7 +105,7 @@ impl Drop for Child {
     }
 }
 
-/// What was begun, and word to come whether its cell was built.
+/// A cell that was started, and a receiver that later gets whether it was built.
 type Begun = (Child, Streams, oneshot::Receiver<Result<Ready, Refusal>>);
 
 struct Order {
@@ -113,15 +114,15 @@ struct Order {
     reply: oneshot::Sender<io::Result<Begun>>,
 }
 
-/// The one thread that starts all processes. A source is killed by the kernel when the thread that started it ends, so this
-/// one must live as long as the broker.
+/// Returns the queue of the one thread that starts all processes, or `None` if it cannot be started. The kernel kills a
+/// source when the thread that started it ends, so this thread must live as long as the broker.
 fn spawner() -> Option<&'static std::sync::mpsc::Sender<Order>> {
     static SPAWNER: OnceLock<Option<std::sync::mpsc::Sender<Order>>> = OnceLock::new();
     let start = || {
         let (orders, queue) = std::sync::mpsc::channel::<Order>();
         let run = move || {
             for Order { launch, launcher, reply } in queue {
-                // A caller that has gone away drops the child with the answer, and so kills it.
+                // If the caller has gone away, the unsent reply drops the child, which kills it.
                 let _ = reply.send(launch.start(&launcher).and_then(Child::watch));
             }
         };

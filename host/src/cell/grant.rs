@@ -12,34 +12,35 @@ use crate::config::{CellConfig, Endpoint, SourceConfig};
 use crate::limits::SOURCE_MEMORY_BYTES;
 use crate::trust::KEPT_NAMES;
 
-/// Folders that every cell has of its own, and that a grant would put the machine's in place of.
+/// Folders that every cell has of its own. A grant would put the machine's in their place.
 const PRIVATE: [&str; 6] = ["/", "/etc", "/home", "/run", "/tmp", "/usr"];
 
-/// What the kernel shows there is about the whole machine.
+/// Folders in which the kernel shows the state of the whole machine.
 const KERNEL: [&str; 3] = ["/dev", "/proc", "/sys"];
 
-/// What a source may touch beside what its program needs to run. A fresh grant opens no file and no host, and has limits on
+/// What a source may touch besides what its program needs to run. A fresh grant opens no file and no host, and limits
 /// everything.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Grant {
-    /// Files and folders it may read: absolute, without links, none within another.
+    /// Files and folders that the source may read: absolute, without links, none within another.
     pub read: Vec<PathBuf>,
-    /// Files and folders it may read and write; the same holds.
+    /// Files and folders that the source may read and write: absolute, without links, none within another.
     pub write: Vec<PathBuf>,
-    /// Configurations and data folders of brokers in what it may write: it may read them.
+    /// Configurations and data folders of brokers that lie in the writable folders. The source may read them, but not
+    /// change them.
     pub kept: Vec<PathBuf>,
-    /// `host:port` it may reach.
+    /// The destinations that the source may reach, as `host:port`.
     pub network: Vec<String>,
-    /// Where it starts; None means its private home.
+    /// The working directory of the source, or `None` for its private home.
     pub directory: Option<PathBuf>,
-    /// What it may spend.
+    /// What the source may spend.
     pub limits: Limits,
-    /// The operator takes a weaker cell where the platform has no full one.
+    /// True if the operator accepts a weaker cell where the platform has no full one.
     pub dangerous_allow_reduced: bool,
 }
 
 impl Grant {
-    /// A grant that opens nothing.
+    /// Returns a grant that opens nothing.
     #[must_use]
     pub fn nothing() -> Self {
         Self {
@@ -53,14 +54,15 @@ impl Grant {
         }
     }
 
-    /// What the configuration of a source that runs here grants. `own` are the broker's own files: data folders and configuration.
-    /// `known` are configurations and data folders of others that count, real paths; those in a folder that may be written are
-    /// kept, as is what stands at its top under one of their names.
+    /// Returns what the configuration of a source that runs on this machine grants. `own` are the broker's own files:
+    /// its data folders and configuration. `known` are the real paths of other trusted configurations and data folders.
+    /// Those that lie in a writable folder are protected from changes, as is whatever stands at the top of such a
+    /// folder under a name that brokers look for.
     ///
     /// # Errors
-    /// [`CellError::Path`] for a path that is missing, leads through a link, is neither file nor folder, lies within another
-    /// granted path, would replace a folder that the cell has of its own, would open the broker's own files, or would let the
-    /// source write a configuration or data folder of any broker.
+    /// [`CellError::Path`] for a path that is missing, leads through a link, is neither file nor folder, lies within
+    /// another granted path, would replace a folder that the cell has of its own, would open the broker's own files, or
+    /// would let the source write to a configuration or data folder of any broker.
     pub fn of(source: &SourceConfig, own: &[PathBuf], known: &[PathBuf]) -> Result<Self, CellError> {
         let CellConfig { read, write, network, memory, processes, cpu, files, tmp, dangerous_allow_reduced, .. } =
             &source.cell;
@@ -100,14 +102,15 @@ impl Grant {
             dangerous_allow_reduced: *dangerous_allow_reduced,
         };
         if let Endpoint::Component { .. } = &source.endpoint {
-            // Under these names a component changes nothing, wherever that is.
+            // A component can change nothing under these names, wherever it is.
             let by_name = |path: &Path| KEPT_NAMES.iter().any(|name| path.file_name().is_some_and(|it| it == *name));
             grant.can_keep("a component, to which no mount applies,", by_name)?;
         }
         Ok(grant)
     }
 
-    /// Refuses the grant if something is kept in what may be written, and nothing keeps it. `who` could change it then.
+    /// Refuses the grant if a writable folder contains a path that must be protected and is not. `who` could then
+    /// change that path.
     pub(crate) fn can_keep(&self, who: &str, is_kept: impl Fn(&Path) -> bool) -> Result<(), CellError> {
         let Some(open) = self.kept.iter().find(|path| !is_kept(path)) else { return Ok(()) };
         let folder = self.write.iter().find(|folder| open.starts_with(folder)).unwrap_or(open);
@@ -115,12 +118,13 @@ impl Grant {
             key: "write",
             path: folder.clone(),
             reason: format!("holds {}, which brokers trust and {who} could change", open.display()),
-            way_out: "name smaller folders, or run a program in a full cell, which keeps it".to_owned(),
+            way_out: "name smaller folders, or run a program in a full cell, which protects it".to_owned(),
         })
     }
 
-    /// Lets the source start in a folder, if that is in its cell: a granted one, one of the program itself, or one that holds
-    /// such a thing, which is then all that is in it. Else it starts in its private home.
+    /// Makes `cwd` the source's working directory if its cell has that folder: one within what is granted or what the
+    /// program needs, or one above such a path, which then contains nothing else. Otherwise the source starts in its
+    /// private home.
     #[cfg(feature = "process")]
     pub(crate) fn start_in(&mut self, cwd: &Path, profile: &Profile) {
         let cwd = real(cwd);
@@ -128,14 +132,15 @@ impl Grant {
         self.directory = there.any(|path| cwd.starts_with(path) || path.starts_with(&cwd)).then_some(cwd);
     }
 
-    /// Whether the source can change nothing and tell nobody.
+    /// Reports whether the source can neither write anything nor reach a network.
     #[must_use]
     pub fn is_harmless(&self) -> bool {
         self.write.is_empty() && self.network.is_empty()
     }
 }
 
-/// A file or folder that is there, under its real name, and not the kernel's or the cell's own.
+/// Checks that a path exists under its real name, is a file or a folder, and belongs neither to the kernel nor to the
+/// cell.
 fn sound(key: &'static str, path: &Path) -> Result<(), CellError> {
     let refuse = |reason: String, way_out: String| Err(CellError::Path { key, path: path.to_owned(), reason, way_out });
     if let Some(folder) = KERNEL.iter().find(|folder| path.starts_with(folder)) {
@@ -144,8 +149,8 @@ fn sound(key: &'static str, path: &Path) -> Result<(), CellError> {
     }
     if PRIVATE.iter().any(|folder| path == Path::new(folder)) {
         return refuse(
-            "every cell has of its own".to_owned(),
-            "name the files or folders in it that are meant".to_owned(),
+            "every cell replaces with its own".to_owned(),
+            "name the files or folders in it that the source needs".to_owned(),
         );
     }
     let traced = match trace(path) {
@@ -173,7 +178,7 @@ fn sound(key: &'static str, path: &Path) -> Result<(), CellError> {
     })
 }
 
-/// The broker's own files are no source's business (ARCHITECTURE.md, invariant 6).
+/// Refuses a path that would open the broker's own files, which no source gets (ARCHITECTURE.md, invariant 6).
 fn apart_from(key: &'static str, path: &Path, own: &[PathBuf]) -> Result<(), CellError> {
     let Some(file) = own.iter().find(|own| own.starts_with(path) || path.starts_with(own)) else { return Ok(()) };
     Err(CellError::Path {
@@ -184,9 +189,9 @@ fn apart_from(key: &'static str, path: &Path, own: &[PathBuf]) -> Result<(), Cel
     })
 }
 
-/// Returns the configuration and the data folder that stand at the top of a folder that may be written, and the known ones at any
-/// depth. One that is granted itself, and a link under such a name, which would be followed by whoever looks for a configuration,
-/// are refused.
+/// Returns the protected paths in a writable folder: the configuration and data folder at its top, and the known ones
+/// at any depth. Refuses a grant of a protected path itself, and a link under such a name, which everything that looks
+/// for a configuration would follow.
 fn kept_in(path: &Path, known: &[PathBuf]) -> Result<Vec<PathBuf>, CellError> {
     let refuse =
         |reason: String, way_out: String| CellError::Path { key: "write", path: path.to_owned(), reason, way_out };
@@ -212,7 +217,7 @@ fn kept_in(path: &Path, known: &[PathBuf]) -> Result<Vec<PathBuf>, CellError> {
     Ok(kept)
 }
 
-/// No path lies within another: which of two grants holds for a file would depend on the order of mounts.
+/// Refuses a path that lies within another: which of the two grants a file gets would depend on the order of mounts.
 fn disjoint(named: &[(&'static str, &PathBuf)]) -> Result<(), CellError> {
     for (at, (key, path)) in named.iter().enumerate() {
         let others = named.iter().enumerate().filter(|(other, _)| *other != at);
@@ -221,7 +226,7 @@ fn disjoint(named: &[(&'static str, &PathBuf)]) -> Result<(), CellError> {
                 key,
                 path: (*path).clone(),
                 reason: format!("lies within {}, granted by `{other_key}`", other.display()),
-                way_out: "keep one of them, or name the smaller folders apart".to_owned(),
+                way_out: "keep one of them, or name the smaller folders separately".to_owned(),
             });
         }
     }
@@ -232,13 +237,13 @@ fn is_folder(key: &'static str, path: &Path, way_out: &str) -> Result<(), CellEr
     let refuse = || CellError::Path {
         key,
         path: path.to_owned(),
-        reason: "is no folder".to_owned(),
+        reason: "is not a folder".to_owned(),
         way_out: way_out.to_owned(),
     };
     path.is_dir().then_some(()).ok_or_else(refuse)
 }
 
-/// Without links as far as it exists.
+/// Returns the path with its links resolved, or unchanged if it does not exist.
 fn real(path: &Path) -> PathBuf {
     path.canonicalize().unwrap_or_else(|_| path.to_owned())
 }

@@ -1,4 +1,4 @@
-//! What the machine offers to find programs with: the broker's own search path and the user's home.
+//! Where the broker looks for programs on this machine: its own search path and the user's home.
 
 use std::ffi::OsString;
 use std::os::unix::fs::PermissionsExt as _;
@@ -9,16 +9,16 @@ use super::CellError;
 /// Where programs are looked for.
 #[derive(Debug, Clone)]
 pub(crate) struct Machine {
-    /// The broker's PATH.
+    /// The broker's `PATH`.
     pub(crate) search: OsString,
-    /// The user's home, of which no profile mounts the whole.
+    /// The user's home. No profile mounts all of it.
     pub(crate) home: Option<PathBuf>,
-    /// Files that no profile mounts either: the broker's data folder and configuration.
+    /// The broker's data folder and configuration, which no profile mounts either.
     pub(crate) own: Vec<PathBuf>,
 }
 
 impl Machine {
-    /// This one.
+    /// Returns this machine, as the broker's environment describes it.
     #[expect(clippy::disallowed_methods, reason = "where programs are found; no source sees these variables")]
     pub(crate) fn this(own: &[PathBuf]) -> Self {
         Self {
@@ -28,8 +28,8 @@ impl Machine {
         }
     }
 
-    /// The absolute path of a program, found as a shell would. Links are kept: what is called `npx` behaves so because of
-    /// its name.
+    /// Returns the absolute path of a program, found as a shell would. Links are kept: a program that is called `npx`
+    /// behaves as npx because of its name.
     ///
     /// # Errors
     /// [`CellError::Program`] if there is no such executable file.
@@ -51,14 +51,15 @@ impl Machine {
         })
     }
 
-    /// The first program of that name in the search path that is wanted.
+    /// Returns the first program of that name in the search path for which `wanted` is true.
     pub(crate) fn find(&self, program: &str, wanted: impl Fn(&Path) -> bool) -> Option<PathBuf> {
-        // Relative entries of the search path would mean another program in each working directory.
+        // A relative entry of the search path would mean another program in each working directory.
         let folders = std::env::split_paths(&self.search).filter(|folder| folder.is_absolute());
         folders.map(|folder| folder.join(program)).find(|path| is_program(path) && wanted(path))
     }
 
-    /// Whether a folder holds more than a program and its libraries: the home, the broker's files, a system's top folder.
+    /// Reports whether a folder contains more than a program and its libraries: the home, the broker's files, or all of
+    /// a top folder.
     pub(crate) fn is_too_wide(&self, folder: &Path) -> bool {
         const TOP: [&str; 8] = ["/", "/home", "/media", "/mnt", "/opt", "/srv", "/tmp", "/var"];
         let kept = self.home.iter().chain(&self.own);

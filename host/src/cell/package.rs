@@ -1,9 +1,10 @@
-//! Two phases for `npx` and `uvx`, which fetch what they run.
+//! The two phases of `npx` and `uvx`, which fetch the package that they run.
 //!
-//! First the package is resolved and installed, in a cell whose only network is the registry, with install scripts off, into
-//! a folder of that source alone. What was resolved is pinned in `portcullis.lock` by version and integrity, with all that it
-//! depends on. Then the source runs read-only from that folder, under its own grant. The registry's address comes from the
-//! user's own configuration of npm, uv or pip, or is what the installer itself says; credentials stay outside.
+//! First the package is resolved and installed with install scripts off, in a cell whose only network is the registry,
+//! into a folder that only this source has. The resolved package and all its dependencies are pinned in
+//! `portcullis.lock` by version and integrity. Then the source runs from that folder, read-only, under its own grant.
+//! The registry's address comes from the user's own configuration of npm, uv or pip, or else from the installer itself;
+//! credentials stay outside the cell.
 
 mod command;
 mod index;
@@ -19,7 +20,7 @@ pub(crate) use command::{Kind, Package};
 pub use install::Phase;
 pub(crate) use install::{Installed, Installer};
 
-/// A program that really stands in a folder: a link that leads out of it would open what it leads to.
+/// Reports whether a program really lies in a folder: a link out of it would open what the link leads to.
 fn is_program_within(program: &Path, folder: &Path) -> bool {
     let inside = program.canonicalize().ok().zip(folder.canonicalize().ok());
     super::machine::is_program(program) && inside.is_some_and(|(program, folder)| program.starts_with(folder))

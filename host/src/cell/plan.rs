@@ -1,4 +1,4 @@
-//! From what is granted and needed to what the launcher builds.
+//! Turns a grant and a profile into the cell that the launcher builds.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -8,12 +8,12 @@ use portcullis_jail::{Access, Cell, Enforced, Launch, Listener, Mount, Network, 
 
 use super::{CellError, Grant, Profile, Report, system};
 
-/// The private home inside a cell, and the folder for what is temporary.
+/// The private home inside a cell, and the folder for temporary files.
 const HOME: &str = "/home/source";
 const TEMPORARY: &str = "/tmp";
 
-/// Who a source is inside its cell, and everything else that programs look up in `/etc`: names for numbers, and a resolver
-/// that is the broker's.
+/// The files in `/etc` of a cell: the user that the source has inside, and what programs look up. Names stand for
+/// numbers, and the resolver is the broker's.
 const ETC: [(&str, &str); 6] = [
     ("/etc/passwd", "source:x:1000:1000::/home/source:/bin/sh\nnobody:x:65534:65534::/:/bin/false\n"),
     ("/etc/group", "source:x:1000:\nnogroup:x:65534:\n"),
@@ -23,28 +23,28 @@ const ETC: [(&str, &str); 6] = [
     ("/etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files dns\n"),
 ];
 
-/// Which cells this machine gives.
+/// The tiers that this machine can build.
 #[derive(Debug, Clone)]
 pub(crate) struct Platform {
-    /// None where even asking failed.
+    /// The result of the probe, or `None` if the probe itself failed.
     probe: Option<Probe>,
 }
 
 impl Platform {
-    /// What a probe has found.
+    /// Returns the platform that a probe has found.
     pub(crate) fn new(probe: Option<Probe>) -> Self {
         Self { probe }
     }
 
-    /// The best tier that a source may run in. Nothing is downgraded in silence: a weaker cell is taken only where the
-    /// operator said so, and never with a network.
+    /// Returns the best tier that a source may run in. No tier is downgraded silently: a weaker cell is used only if
+    /// the operator accepts it, and never with a network.
     ///
     /// # Errors
-    /// [`CellError::Platform`] with the step that failed, and the way out; [`CellError::Path`] for a folder with something in it that
-    /// only a full cell keeps.
+    /// [`CellError::Platform`] with the step that failed and the remedy; [`CellError::Path`] for a writable folder that
+    /// contains something that only a full cell can protect.
     pub(crate) fn tier_for(&self, grant: &Grant) -> Result<(Tier, &Enforced), CellError> {
         let unknown =
-            || CellError::Platform("what this machine gives could not be found out; start the broker again".to_owned());
+            || CellError::Platform("the probe for cells on this machine failed; start the broker again".to_owned());
         let Probe { full, bwrap, reduced } = self.probe.as_ref().ok_or_else(unknown)?;
         let refusal = match (full, bwrap) {
             (Ok(enforced), _) => return Ok((Tier::Full, enforced)),
@@ -53,27 +53,27 @@ impl Platform {
         };
         let why = match reduced {
             Ok(enforced) if grant.dangerous_allow_reduced && grant.network.is_empty() => {
-                // Landlock takes nothing out of a folder that may be written.
+                // Landlock cannot exempt a path within a writable folder.
                 grant.can_keep("a program in a reduced cell", |_| false)?;
                 return Ok((Tier::Reduced, enforced));
             }
             Ok(_) if grant.dangerous_allow_reduced => {
-                "a reduced cell could not keep its network to what is granted; take `network` out of its cell"
+                "a reduced cell cannot limit its network to what is granted; take `network` out of its cell"
             }
             Ok(_) => "a reduced cell is possible: `dangerous-allow-reduced = true` in its `cell` accepts one",
             Err(_) => "no weaker cell is possible either",
         };
         Err(CellError::Platform(format!(
-            "this machine gives no full cell, and so the source is not started: {refusal}; {why}"
+            "this machine cannot build a full cell, so the source is not started: {refusal}; {why}"
         )))
     }
 }
 
-/// What does not depend on the source's configuration.
+/// What a plan depends on besides the grant and the profile.
 pub(crate) struct Setting<'a> {
     pub(crate) tier: Tier,
     pub(crate) enforced: &'a Enforced,
-    /// A private folder, for the one tier without a root of its own.
+    /// A private folder outside, which is the home in the one tier without a root of its own.
     pub(crate) outside_home: &'a Path,
     /// The sockets in the cell's network that the broker serves.
     pub(crate) ways_out: Vec<Listener>,
@@ -87,7 +87,8 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// Puts together what is started and what it gets. `listed` are the variables of the configuration.
+    /// Returns the plan for a program: its cell, arguments and environment. `listed` are the variables of the
+    /// configuration.
     pub(crate) fn new(
         grant: &Grant,
         profile: &Profile,
@@ -131,15 +132,15 @@ impl Plan {
     }
 }
 
-/// What is mounted: the system, what the program needs, what is granted. A path within another is left out unless more may be
-/// done with it; so is a link that a mount brings along.
+/// Returns what is mounted: the system, what the program needs, and what is granted. A path within another is left out
+/// unless it allows more; a link is left out if a mount already contains it.
 fn view(grant: &Grant, profile: &Profile) -> (Vec<Mount>, Vec<(PathBuf, PathBuf)>) {
     let (folders, mut links) = system::view();
     let mut wanted: BTreeMap<&PathBuf, Access> = folders.iter().map(|path| (path, Access::Public)).collect();
     wanted.extend(profile.read.iter().chain(&grant.read).map(|path| (path, Access::Read)));
     wanted.extend(grant.write.iter().map(|path| (path, Access::Write)));
     let mut view: Vec<Mount> = Vec::new();
-    // In the order of paths, so that whatever holds another comes before it, and the nearest last.
+    // In the order of paths, so that a path comes after those that contain it, the nearest of them last.
     for (path, access) in wanted {
         let around = view.iter().rev().find(|mount| path.starts_with(&mount.path));
         if around.is_none_or(|around| around.access < access) {

@@ -1,4 +1,4 @@
-//! The cell of one process source: from the configuration to what is started, every time anew.
+//! The cell of one process source. Each start plans it again from the configuration.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -24,38 +24,39 @@ use crate::sync::Mutex;
 pub(crate) struct ProcessCell {
     pub(crate) cells: Arc<CellHost>,
     config: SourceConfig,
-    /// What the last start came to.
+    /// The result of the last start.
     last: Mutex<Option<Arc<Described>>>,
-    /// The installed trees that it was started from, which stay where they are: an older connection may still run.
+    /// Locks on the installed trees that the source was started from. They stay in place, since an older connection may
+    /// still run from one.
     trees: Mutex<BTreeMap<PathBuf, File>>,
 }
 
-/// A source as it was last made ready, for people.
+/// A source as it was last prepared to start, for people.
 #[derive(Debug, Clone)]
 pub struct Described {
-    /// What it may touch.
+    /// What the source may touch.
     pub grant: Grant,
     /// What its program needs.
     pub profile: Profile,
     /// What is enforced.
     pub report: Report,
-    /// What it was installed from, and how; None for a program that was there.
+    /// The package that it was installed from, or `None` for a program that was already there.
     pub package: Option<Phase>,
 }
 
-/// What is known of a source before it is made ready, without installing or starting anything.
+/// What is known about a source without installing or starting anything.
 #[derive(Debug, Clone)]
 pub struct Forecast {
-    /// What it may touch.
+    /// What the source may touch.
     pub grant: Grant,
     /// What will be enforced.
     pub report: Report,
-    /// What will be installed first, and from where.
+    /// The package that will be installed first, and the registry that it will come from.
     pub installs: Option<(String, String)>,
 }
 
 impl Described {
-    /// For programs.
+    /// Returns the description as JSON, for programs.
     #[must_use]
     pub fn to_json(&self) -> serde_json::Value {
         let Self { grant, profile, report, package } = self;
@@ -76,7 +77,7 @@ impl Described {
         })
     }
 
-    /// Whether the source can change nothing and tell nobody, and a full cell makes sure of it.
+    /// Reports whether the source can neither write anything nor reach a network, and a full cell enforces that.
     #[must_use]
     pub fn is_harmless(&self) -> bool {
         self.grant.is_harmless() && self.report.tier != Tier::Reduced
@@ -92,16 +93,17 @@ impl ProcessCell {
         &self.config.name
     }
 
-    /// What the last start came to.
+    /// Returns the result of the last start.
     pub(crate) fn described(&self) -> Option<Arc<Described>> {
         self.last.lock().clone()
     }
 
-    /// Checks the grant, installs what is to be installed, looks at the program, and says what to start. `env` are the
-    /// variables of the configuration with their secrets. Cancellation safe: an installation that is given up leaves nothing.
+    /// Checks the grant, installs the package if there is one, inspects the program, and returns what to start. `env`
+    /// are the variables of the configuration, with their secrets. Cancellation safe: an installation that is cancelled
+    /// leaves nothing.
     ///
     /// # Errors
-    /// [`CellError`]; nothing of the source has run then.
+    /// [`CellError`]; no code of the source has run then.
     pub(crate) async fn plan(&self, env: &[(String, String)]) -> Result<Plan, CellError> {
         let Endpoint::Command { argv, cwd, .. } = &self.config.endpoint else {
             return Err(CellError::Program("only a source with a `command` has a cell".to_owned()));
@@ -139,10 +141,10 @@ impl ProcessCell {
         Ok(plan)
     }
 
-    /// What can be said before anything is installed or started.
+    /// Returns what is known before anything is installed or started.
     ///
     /// # Errors
-    /// [`CellError`]: why it would not start.
+    /// [`CellError`] if the source would not start.
     pub(crate) async fn forecast(&self) -> Result<Forecast, CellError> {
         let grant = self.cells.grant(&self.config)?;
         let (tier, enforced) = self.cells.platform().await.tier_for(&grant)?;
@@ -156,11 +158,11 @@ impl ProcessCell {
         Ok(Forecast { grant, report, installs })
     }
 
-    /// Resolves the package of the source anew and pins what was found. None for a source that installs nothing; else what
-    /// was pinned before, and what is now.
+    /// Resolves the source's package again and pins what was found. Returns what was pinned before and what is pinned
+    /// now, or `None` for a source that installs nothing.
     ///
     /// # Errors
-    /// [`CellError`]; then everything is as it was.
+    /// [`CellError`]; the pin is unchanged then.
     pub(crate) async fn renew(&self) -> Result<Option<(Option<LockedPackage>, Phase)>, CellError> {
         let Endpoint::Command { argv, .. } = &self.config.endpoint else { return Ok(None) };
         let Some(package) = Package::of(argv)? else { return Ok(None) };
@@ -168,7 +170,7 @@ impl ProcessCell {
         Ok(Some((before, installed.phase)))
     }
 
-    /// A cell was built and its program executed: records it, and serves its network.
+    /// Records that the cell was built and its program executed, and serves its network.
     ///
     /// # Errors
     /// If a socket of the cell cannot be used.

@@ -1,7 +1,7 @@
 //! Launch profiles: what a program itself needs to run, found by looking at files. Nothing is executed to find out.
 //!
-//! The system's own programs need nothing: every cell has `/usr`. What stands elsewhere (a toolchain in the home, a virtual
-//! environment, a server's folder) is opened to be read, as narrowly as its kind allows.
+//! The system's own programs need nothing: every cell has `/usr`. Programs elsewhere (a toolchain in the home, a
+//! virtual environment, a server's folder) are opened read-only, as narrowly as their kind allows.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -17,16 +17,16 @@ mod shim;
 #[cfg(test)]
 mod tests;
 
-/// Where programs are on every system. A source finds these, and what it needs itself.
+/// The folders that have programs on every system. They end the search path of every source.
 const STANDARD: [&str; 3] = ["/usr/local/bin", "/usr/bin", "/bin"];
 
-/// The longest first line of a script that is looked at for its interpreter: what the kernel reads.
+/// How many bytes of a script's first line are read to find its interpreter: as many as the kernel reads.
 const MAX_HEAD_BYTES: u64 = 256;
 
-/// Interpreters of interpreters, and shims of shims: more is a circle.
+/// How many interpreters and shims may lead to one another. More are a cycle.
 const MAX_STEPS: usize = 8;
 
-/// What a program is run by.
+/// What runs a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Runtime {
     /// Node.js.
@@ -35,12 +35,12 @@ pub enum Runtime {
     Python,
     /// A shell or another interpreter of the system.
     Script,
-    /// Nothing but the system's libraries.
+    /// A binary that needs nothing but the system's libraries.
     Binary,
 }
 
 impl Runtime {
-    /// A word for people.
+    /// Returns a word for people.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -68,26 +68,26 @@ impl Runtime {
 /// What a program needs to run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Profile {
-    /// What is executed: an absolute path, whose last name the program may go by.
+    /// The absolute path that is executed. Its last component may decide how the program behaves.
     pub program: PathBuf,
-    /// What runs it.
+    /// What runs the program.
     pub runtime: Runtime,
-    /// Files and folders outside the system's own that it needs to read: absolute, without links.
+    /// Files and folders outside the system's own that the program needs to read: absolute, without links.
     pub read: BTreeSet<PathBuf>,
-    /// Links on the way to them, with their targets.
+    /// The symbolic links that lead to them, with their targets.
     pub links: BTreeMap<PathBuf, PathBuf>,
-    /// How it was found, for `check`: a line each.
+    /// How the program was found, one note each, for `check`.
     pub notes: Vec<String>,
-    /// Folders in which it finds the programs it is made of, before the standard ones.
+    /// The folders of the program and its interpreters, which come first in the search path.
     folders: Vec<PathBuf>,
 }
 
 impl Profile {
-    /// Looks at the files of a command: program first, then its arguments. `directory` is what relative arguments are
-    /// relative to.
+    /// Inspects the files of a command: the program, then its arguments. Relative arguments are relative to
+    /// `directory`.
     ///
     /// # Errors
-    /// [`CellError::Program`] if the program is missing, or is one that cannot work in a cell, with the way out.
+    /// [`CellError::Program`] if the program is missing or cannot work in a cell, with the remedy.
     pub(crate) fn of(argv: &[String], directory: Option<&Path>, machine: &Machine) -> Result<Self, CellError> {
         let (program, arguments) =
             argv.split_first().ok_or_else(|| CellError::Program("an empty `command`; name a program".to_owned()))?;
@@ -113,15 +113,15 @@ impl Profile {
         }
     }
 
-    /// Takes what another program needs with it: one that this one starts.
+    /// Adds what another program needs, one that this program starts.
     pub(crate) fn take_in(&mut self, other: Self) {
         self.read.extend(other.read);
         self.links.extend(other.links);
         self.folders.extend(other.folders);
     }
 
-    /// The search path of the source: the folders of its program and interpreter, then the standard ones. Nothing else of
-    /// the user's.
+    /// Returns the search path of the source: the folders of its program and interpreter, then the standard ones. It
+    /// has no other folder of the user's `PATH`.
     #[must_use]
     pub fn search_path(&self) -> OsString {
         let mut folders: Vec<&Path> = Vec::new();
@@ -134,13 +134,13 @@ impl Profile {
     }
 }
 
-/// Programs that hand the work to something outside the cell, or fetch what they run.
+/// Refuses programs that hand their work to something outside the cell, or that fetch what they run.
 fn unfit(program: &Path, arguments: &[String]) -> Result<(), CellError> {
     let name = program.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let first = arguments.iter().map(String::as_str).find(|word| !word.starts_with('-'));
     let why = match (name.as_str(), first) {
         ("docker" | "podman" | "nerdctl", _) => {
-            "asks a service of the machine to run a container, and no cell reaches one; name the server's own program"
+            "asks a daemon of the machine to run a container, which no cell can reach; name the server's own program"
         }
         ("uv", Some("run")) => {
             "may change the project and fetch packages at every start; run `uv sync` once, name the program in \
@@ -161,12 +161,12 @@ fn unfit(program: &Path, arguments: &[String]) -> Result<(), CellError> {
     Err(CellError::Program(format!("`{shown}` {why}")))
 }
 
-/// Where Deno finds what is not a file.
+/// Reports whether Deno would fetch this argument from a network.
 fn is_remote(word: &str) -> bool {
     ["npm:", "jsr:", "http://", "https://"].iter().any(|scheme| word.starts_with(scheme))
 }
 
-/// A profile in the making.
+/// The search for what a program needs, with the profile found so far.
 struct Search<'a> {
     machine: &'a Machine,
     directory: Option<&'a Path>,
@@ -175,7 +175,7 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// A program and, if it is a script, what runs it.
+    /// Adds a program and, if it is a script, its interpreter.
     fn program(&mut self, path: &Path) -> Result<Runtime, CellError> {
         self.steps += 1;
         if self.steps > MAX_STEPS {
@@ -216,12 +216,12 @@ impl Search<'_> {
         Ok(runtime)
     }
 
-    /// The first argument that is a file is the program of an interpreter.
+    /// Adds the script that an interpreter runs: the first argument that is a file.
     fn argument(&mut self, arguments: &[String]) {
         if self.profile.runtime == Runtime::Binary {
             return;
         }
-        // After `-m` or `-c` comes no file.
+        // No script follows `-m`, `-c` or `-e`.
         let words = arguments.iter().take_while(|word| !matches!(word.as_str(), "-m" | "-c" | "-e"));
         let base = self.directory.unwrap_or(Path::new("/"));
         let path = words.filter(|word| !word.starts_with('-')).map(|word| base.join(word)).find(|path| path.is_file());
@@ -230,7 +230,7 @@ impl Search<'_> {
         }
     }
 
-    /// What belongs to a script beside its interpreter.
+    /// Adds what a script needs besides its interpreter.
     fn script(&mut self, runtime: Runtime, real: &Path) {
         match runtime {
             Runtime::Node => node::script(self, real),
@@ -239,8 +239,8 @@ impl Search<'_> {
         }
     }
 
-    /// A program with nothing but libraries. What was installed as one folder under `/opt`, or in a store of packages that
-    /// name each other, is opened as that.
+    /// Adds what a binary needs besides the system's libraries: its whole folder under `/opt`, or the whole package
+    /// store, as packages in it refer to each other.
     fn binary(&mut self, real: &Path) {
         for store in ["/nix/store", "/gnu/store"].map(Path::new) {
             if real.starts_with(store) {
@@ -254,7 +254,7 @@ impl Search<'_> {
         }
     }
 
-    /// `node` for a script that begins with `#!/usr/bin/env node`, found as `env` would in the cell.
+    /// Returns the interpreter of a script: for `#!/usr/bin/env node`, the `node` that `env` would find in the cell.
     fn interpreter(&self, line: &str) -> Option<PathBuf> {
         let mut words = line.split_ascii_whitespace();
         let first = words.next()?;
@@ -267,7 +267,7 @@ impl Search<'_> {
         beside.or_else(|| self.machine.find(name, |_| true))
     }
 
-    /// Opens one file under the path as written, and gives its real place.
+    /// Opens one file under the path as written, and returns its real path.
     fn file(&mut self, path: &Path) -> Option<PathBuf> {
         let traced = trace(path).ok()?;
         self.profile.links.extend(traced.links.into_iter().filter(|(link, _)| !system::holds(link)));
@@ -277,7 +277,7 @@ impl Search<'_> {
         Some(traced.real)
     }
 
-    /// Opens a file or folder, if it is there and holds nothing but what belongs to the program.
+    /// Opens a file or folder, unless it is missing or contains more than the program.
     fn need(&mut self, path: &Path) {
         let wide = path.canonicalize().is_ok_and(|real| self.machine.is_too_wide(&real));
         if !wide {
@@ -298,7 +298,7 @@ fn unreadable(path: &Path) -> CellError {
     CellError::Program(format!("{} cannot be read; correct its permissions", path.display()))
 }
 
-/// What stands after `#!`.
+/// Returns what follows `#!` in the first line of a file.
 fn first_line(file: &Path) -> Option<String> {
     let mut head = Vec::new();
     std::fs::File::open(file).ok()?.take(MAX_HEAD_BYTES).read_to_end(&mut head).ok()?;

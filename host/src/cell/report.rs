@@ -1,4 +1,5 @@
-//! The isolation report: what is enforced on a source, by what, and what is not. It promises no more than the mechanism does.
+//! The isolation report: what is enforced on a source, by which mechanism, and what is not. It promises no more than
+//! the mechanism does.
 
 use std::borrow::Cow;
 use std::path::PathBuf;
@@ -8,27 +9,27 @@ use serde::{Serialize, Serializer};
 
 use super::Grant;
 
-/// Paths as text: what is no UTF-8 in them is replaced, as JSON has no other text.
+/// Returns paths as text. Bytes that are not UTF-8 are replaced, since JSON cannot hold them.
 pub(crate) fn texts<'a>(paths: impl IntoIterator<Item = &'a PathBuf>) -> Vec<Cow<'a, str>> {
     paths.into_iter().map(|path| path.to_string_lossy()).collect()
 }
 
-/// How far something is kept.
+/// How strongly something is enforced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Strength {
-    /// By the kernel or the rules of WebAssembly, for the source and all its descendants.
+    /// Enforced by the kernel or the rules of WebAssembly, for the source and all its descendants.
     Enforced,
-    /// By the kernel, for each process alone: many processes have many times as much.
+    /// Enforced by the kernel for each process alone: many processes have many times as much.
     PerProcessOnly,
-    /// As far as the mechanism goes, which is not all the way.
+    /// Enforced as far as the mechanism goes, which is not all the way.
     BestEffort,
-    /// Not at all.
+    /// Not enforced at all.
     None,
 }
 
 impl Strength {
-    /// As it stands in reports.
+    /// Returns the name that reports use.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -40,31 +41,31 @@ impl Strength {
     }
 }
 
-/// One line of the report.
+/// One aspect of the isolation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Aspect {
-    /// What it is about.
+    /// What the aspect is about.
     pub subject: &'static str,
-    /// How far it is kept.
+    /// How strongly it is enforced.
     pub strength: Strength,
-    /// By what.
+    /// The mechanism that enforces it.
     pub mechanism: String,
 }
 
-/// What holds for one source.
+/// The isolation of one source.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Report {
-    /// How strong the cell is.
+    /// The tier of the cell.
     #[serde(serialize_with = "by_name")]
     pub tier: Tier,
     /// Environment, descriptors, files, network, memory, processes, CPU, kill-tree, in this order.
     pub aspects: Vec<Aspect>,
-    /// What the source can learn all the same.
+    /// What the source can learn despite its cell.
     pub leaks: Vec<&'static str>,
 }
 
 impl Report {
-    /// The report of a grant on a platform that was found to enforce so much.
+    /// Returns the report of a grant in a tier, given what the platform was found to enforce.
     #[must_use]
     pub fn of(grant: &Grant, tier: Tier, enforced: &Enforced) -> Self {
         let delegated = enforced.cgroup;
@@ -97,14 +98,14 @@ fn is_full(tier: Tier) -> bool {
     }
 }
 
-/// What filters system calls where there is no root or network of the source's own.
+/// The mechanisms that restrict files and network where the source has no root and no network namespace of its own.
 const FILTERS: [&str; 2] = if cfg!(target_os = "macos") { ["Seatbelt", "Seatbelt"] } else { ["Landlock", "seccomp"] };
 
 fn files(grant: &Grant, tier: Tier, landlock: bool) -> Aspect {
     let [filter, _] = FILTERS;
     let mechanism = match (is_full(tier), landlock) {
-        (true, true) => "a private root, read-only but for grants; Landlock".to_owned(),
-        (true, false) => "a private root, read-only but for grants; this kernel has no Landlock beside it".to_owned(),
+        (true, true) => "a private root, read-only except for grants; Landlock".to_owned(),
+        (true, false) => "a private root, read-only except for grants; this kernel has no Landlock".to_owned(),
         (false, _) => format!("{filter}; names and sizes of other files can be seen"),
     };
     let (read, write) = (grant.read.len(), grant.write.len());
@@ -116,7 +117,7 @@ fn network(grant: &Grant, tier: Tier) -> Aspect {
     match (is_full(tier), grant.network.is_empty()) {
         (true, true) => aspect("network", Strength::Enforced, "an empty network namespace; seccomp".to_owned()),
         (true, false) => {
-            let mechanism = format!("a network namespace whose only ways out are the broker's, by name: {hosts}");
+            let mechanism = format!("a network namespace that leads only to the broker's proxy, by name: {hosts}");
             aspect("network", Strength::Enforced, mechanism)
         }
         (false, _) => {
@@ -132,8 +133,8 @@ fn memory(grant: &Grant, tier: Tier, delegated: bool) -> Aspect {
         (true, _) => aspect("memory", Strength::Enforced, format!("memory.max of its control group, {bound}")),
         (false, true) => {
             let mechanism = format!(
-                "RLIMIT_DATA, {bound} for each process; all together, twice a second, and ended above that; no memory that \
-                 belongs to no process; but buffers of pipes and sockets are not counted"
+                "RLIMIT_DATA, {bound} for each process; their sum is checked twice a second, and the cell ended above that; \
+                 memory that belongs to no process is denied; buffers of pipes and sockets are not counted"
             );
             aspect("memory", Strength::BestEffort, mechanism)
         }
@@ -164,7 +165,7 @@ fn cpu(grant: &Grant, delegated: bool) -> Aspect {
             aspect("cpu", Strength::Enforced, format!("cpu.max of its control group, {cpu} processors"))
         }
         (Some(cpu), false) => {
-            let mechanism = format!("bound to {} processors, for want of a control group", cpu.ceil());
+            let mechanism = format!("bound to {} processors, as there is no control group", cpu.ceil());
             aspect("cpu", Strength::BestEffort, mechanism)
         }
         (None, _) => aspect("cpu", Strength::None, "no limit was asked for".to_owned()),
@@ -179,7 +180,7 @@ fn kill_tree(tier: Tier) -> Aspect {
         let mechanism = "its process group is killed; a process that leaves the group lives on";
         aspect("kill-tree", Strength::BestEffort, mechanism.to_owned())
     } else {
-        let mechanism = "its launcher adopts and kills whoever is left behind, as long as nobody kills the launcher";
+        let mechanism = "its launcher adopts and kills what is left behind, unless the launcher itself is killed";
         aspect("kill-tree", Strength::BestEffort, mechanism.to_owned())
     }
 }
@@ -200,7 +201,7 @@ fn leaks(tier: Tier) -> Vec<&'static str> {
     always.iter().chain(more).copied().collect()
 }
 
-/// A number of bytes for people: whole units as far as they go.
+/// Returns a number of bytes for people, in whole GiB or MiB where it is a multiple of them.
 #[must_use]
 pub fn size(bytes: u64) -> String {
     match bytes {

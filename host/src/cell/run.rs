@@ -1,4 +1,4 @@
-//! A program that runs to its end in a cell and is no source: an installer.
+//! Runs a program other than a source to its end in a cell: an installer.
 
 use std::io;
 use std::time::Duration;
@@ -11,14 +11,14 @@ use tokio::time::timeout;
 use super::child::{Child, Streams};
 use crate::egress::EgressProxy;
 
-/// What is kept of what it writes, from the end: errors come last.
+/// How many bytes of its output are kept, from the end: errors come last.
 const KEPT_BYTES: usize = 8 * 1024;
 
-/// Runs a program to its end, with the network that `serve` opens for it, and gives the last 8 KiB of its standard output.
-/// Dropping the future kills it.
+/// Runs a program to its end, with the network that `serve` opens for it, and returns the last 8 KiB of its standard
+/// output. Dropping the future kills the program.
 ///
 /// # Errors
-/// If it was not started, did not end within the deadline, or ended badly: what it wrote last, which is for people.
+/// If the program was not started, did not end within the deadline, or failed: the last of its output, for people.
 pub(crate) async fn run_to_end(
     launch: Launch,
     launcher: Launcher,
@@ -38,7 +38,7 @@ pub(crate) async fn run_to_end(
     drop(proxy);
     match child.fate() {
         Some(fate) if child.succeeded() => {
-            tracing::debug!(fate, "an installer is done");
+            tracing::debug!(fate, "an installer has ended");
             Ok(output)
         }
         fate => {
@@ -48,7 +48,7 @@ pub(crate) async fn run_to_end(
     }
 }
 
-/// Reads a stream to its end and keeps the last of it.
+/// Reads a stream to its end and returns its last [`KEPT_BYTES`].
 async fn tail(mut stream: impl AsyncRead + Unpin) -> String {
     let (mut kept, mut chunk) = (Vec::new(), [0; 4096]);
     while let Ok(read) = stream.read(&mut chunk).await {

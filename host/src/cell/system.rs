@@ -1,9 +1,9 @@
-//! What every cell sees of the system: programs and libraries, to be read, and an `/etc` that names nobody.
+//! What every cell sees of the system: programs and libraries, read-only, and an `/etc` without the machine's users.
 
 use std::path::{Path, PathBuf};
 
-/// Programs and libraries of the system; and of `/etc` what the loader, TLS and the links of `/usr/bin` need. Not
-/// `/etc/ssl/private`, which a broker that runs as root could open.
+/// The system's programs and libraries, and what the loader, TLS and the links in `/usr/bin` need from `/etc`.
+/// `/etc/ssl/private` is left out, since a broker that runs as root could open it.
 const FOLDERS: [&str; 12] = [
     "/usr",
     "/bin",
@@ -19,7 +19,8 @@ const FOLDERS: [&str; 12] = [
     "/etc/ca-certificates",
 ];
 
-/// What stands there as it is on this machine: paths to mount, and links (`/lib` leads to `/usr/lib` on most systems).
+/// Returns what this machine has of these folders: paths to mount, and links (`/lib` leads to `/usr/lib` on most
+/// systems).
 pub(super) fn view() -> (Vec<PathBuf>, Vec<(PathBuf, PathBuf)>) {
     let (mut folders, mut links) = (Vec::new(), Vec::new());
     for path in FOLDERS.map(PathBuf::from) {
@@ -32,7 +33,7 @@ pub(super) fn view() -> (Vec<PathBuf>, Vec<(PathBuf, PathBuf)>) {
     (folders, links)
 }
 
-/// Whether a path is there without any profile's doing.
+/// Reports whether every cell has this path, whatever its profile.
 pub(super) fn holds(path: &Path) -> bool {
     FOLDERS.iter().any(|folder| path.starts_with(folder))
 }

@@ -1,16 +1,16 @@
-//! Where a path really leads, and the links on the way.
+//! Finds where a path really leads, and the links on the way.
 
 use std::io;
 use std::path::{Component, Path, PathBuf};
 
-/// As many as the kernel follows.
+/// How many links are followed: as many as the kernel follows.
 const MAX_LINKS: usize = 40;
 
-/// A path without links, and what to put into an empty root so that the path as written leads there.
+/// A path without links, and the links that an empty root needs so that the path as written leads there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Traced {
     pub(super) real: PathBuf,
-    /// Each link by its own real place, with its target as it is written in the link.
+    /// The real path of each link, with its target as written in the link.
     pub(super) links: Vec<(PathBuf, PathBuf)>,
 }
 
@@ -42,7 +42,7 @@ pub(super) fn trace(path: &Path) -> io::Result<Traced> {
     Ok(Traced { real, links })
 }
 
-/// The components, last first.
+/// Returns the components of a path, the last one first.
 fn parts(path: &Path) -> Vec<PathBuf> {
     let named = path.components().filter(|part| matches!(part, Component::Normal(_) | Component::ParentDir));
     named.rev().map(|part| PathBuf::from(part.as_os_str())).collect()

@@ -10,7 +10,7 @@ struct Place {
 }
 
 impl Place {
-    /// `docs/note`, `out/`, a link `linked` to `docs`, and the broker's folder `own/data`.
+    /// Makes `docs/note`, `out/`, a link `linked` to `docs`, and the broker's folder `own/data`.
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("portcullis.toml"), "").unwrap();
@@ -76,7 +76,7 @@ fn paths_that_are_not_what_they_seem_are_refused_with_the_reason_and_the_way_out
     );
     place.refused("cell.write = [\"linked\"]", "leads through the link", "name what is meant");
     place.refused("cell.read = [\"/proc/self\"]", "lies in /proc", "take it out");
-    place.refused("cell.read = [\"/etc\"]", "every cell has of its own", "name the files");
+    place.refused("cell.read = [\"/etc\"]", "every cell replaces with its own", "name the files");
     let socket = std::os::unix::net::UnixListener::bind(place.at("socket")).unwrap();
     place.refused("cell.read = [\"socket\"]", "neither a file nor a folder", "take it out");
     drop(socket);
@@ -145,7 +145,7 @@ fn overlapping_paths_are_refused() {
 #[test]
 fn the_brokers_own_files_are_granted_to_nobody_under_any_name() {
     let place = Place::new();
-    // Its data folder is `own/data`; another name for it is found by looking, not by comparing text.
+    // The data folder is `own/data`; another name for it is found by resolving links, not by comparing text.
     symlink(place.at("own"), place.at("other")).unwrap();
     let config = |data: &str| {
         format!("[broker]\ndata-dir = \"{data}\"\n[sources.s]\ncommand = [\"server\"]\ncell.read = [\"own\"]\n")
@@ -172,5 +172,5 @@ fn the_working_directory_is_in_the_cell_or_the_private_home() {
     assert_eq!(directory("docs", "cell.read = [\"docs/deep\"]", None), Some(place.at("docs")), "it holds a grant");
     assert_eq!(directory("out", "", Some("out")), Some(place.at("out")), "the program itself stands there");
     assert_eq!(directory("out", "cell.read = [\"docs\"]", None), None);
-    place.refused("cwd = \"absent\"", "is no folder", "create it");
+    place.refused("cwd = \"absent\"", "is not a folder", "create it");
 }

@@ -1,20 +1,20 @@
-//! What an `npx` or `uvx` command asks for.
+//! The package that an `npx` or `uvx` command asks for.
 
 use std::path::Path;
 
 use super::super::CellError;
 
-/// Who installs it.
+/// The tool that installs a package.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// npm, from a registry of npm.
+    /// npm, from an npm registry.
     Npm,
     /// uv, from an index of Python packages.
     Uv,
 }
 
 impl Kind {
-    /// The prefix of a package in the lock.
+    /// Returns the prefix that such a package has in the lock file.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Npm => "npm",
@@ -23,26 +23,26 @@ impl Kind {
     }
 }
 
-/// A command that fetches what it runs.
+/// A command that fetches the package that it runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Package {
     pub(crate) kind: Kind,
-    /// `npx` or `uvx`, as configured: the installer stands beside it.
+    /// `npx` or `uvx`, as configured. The installer (`npm` or `uv`) is looked for beside it.
     pub(crate) launcher: String,
-    /// What is installed, the package of the program first: `name`, `name@1.2.3`, `name==1.2.3`.
+    /// The packages to install, the one with the program first: `name`, `name@1.2.3`, `name==1.2.3`.
     pub(crate) specs: Vec<String>,
-    /// The program to run; None means the package's own.
+    /// The program to run, or `None` for the package's default.
     pub(crate) program: Option<String>,
-    /// What the program is given.
+    /// The arguments of the program.
     pub(crate) arguments: Vec<String>,
 }
 
 impl Package {
-    /// Reads a command; None for one that fetches nothing.
+    /// Parses a command. Returns `None` for one that fetches nothing.
     ///
     /// # Errors
-    /// [`CellError::Program`] for a command that asks for what is not a package of a registry, or with an option that
-    /// changes what is installed and is not known here.
+    /// [`CellError::Program`] for a command that names something other than a package of a registry, or that has an
+    /// unknown option before the package, as it could change what is installed.
     pub(crate) fn of(argv: &[String]) -> Result<Option<Self>, CellError> {
         let Some((launcher, words)) = argv.split_first() else { return Ok(None) };
         let name = Path::new(launcher).file_name().and_then(|name| name.to_str()).unwrap_or_default();
@@ -58,12 +58,12 @@ impl Package {
         Ok(Some(package))
     }
 
-    /// As the lock names it: what was asked for, whatever it resolves to.
+    /// Returns the name of the request in the lock file: what the command asks for, whatever that resolves to.
     pub(crate) fn requested(&self) -> String {
         format!("{}:{}", self.kind.as_str(), self.specs.join(" "))
     }
 
-    /// The name of the main package, without a version.
+    /// Returns the name of the main package, without a version.
     pub(crate) fn name(&self) -> &str {
         let spec = self.specs.first().map(String::as_str).unwrap_or_default();
         match self.kind {
@@ -73,13 +73,13 @@ impl Package {
     }
 }
 
-/// `name` of `name@version`, where the name may begin with `@scope/`.
+/// Returns `name` of `name@version`, where the name may begin with `@scope/`.
 fn npm_name(spec: &str) -> &str {
     let version = spec.get(1..).and_then(|rest| rest.find('@')).map(|at| at + 1);
     version.and_then(|at| spec.get(..at)).unwrap_or(spec)
 }
 
-/// `npx [-y] [-p PACKAGE]… [--] PACKAGE|PROGRAM ARGUMENT…`
+/// Parses `npx [-y] [-p PACKAGE]… [--] PACKAGE|PROGRAM ARGUMENT…`.
 fn npx(launcher: &str, words: &[String]) -> Result<Package, String> {
     let mut specs = Vec::new();
     let mut words = words.iter();
@@ -101,7 +101,7 @@ fn npx(launcher: &str, words: &[String]) -> Result<Package, String> {
     Ok(Package { kind: Kind::Npm, launcher: launcher.to_owned(), specs, program, arguments: words.cloned().collect() })
 }
 
-/// `uvx [--from SPEC] [--with SPEC]… PROGRAM[@VERSION] ARGUMENT…`
+/// Parses `uvx [--from SPEC] [--with SPEC]… PROGRAM[@VERSION] ARGUMENT…`.
 fn uvx(launcher: &str, words: &[String]) -> Result<Package, String> {
     let (mut from, mut with) = (None, Vec::new());
     let mut words = words.iter();
@@ -133,16 +133,16 @@ fn after_equals(option: &str) -> String {
 }
 
 fn unknown(option: &str, known: &str) -> String {
-    format!("option {option:?} is not understood before the package; understood are {known}")
+    format!("option {option:?} is not understood before the package; the known ones are {known}")
 }
 
-/// Only what a registry has can be pinned by version and integrity.
+/// Refuses what is not in a registry: only a registry's package can be pinned by version and integrity.
 fn registered(spec: &str) -> Result<(), &'static str> {
     const WAY_OUT: &str =
-        "is no package of a registry, and so cannot be pinned; install it yourself and name its program";
+        "is not a package of a registry, so it cannot be pinned; install it yourself and name its program";
     let plain = |c: char| c.is_ascii_alphanumeric() || "@/._-=<>~!^*+,[] ".contains(c);
     let local = spec.starts_with(['.', '/', '~', '-']) || spec.contains("..");
-    // `owner/repository` is a place on GitHub; a scope has its `@`.
+    // `owner/repository` is a repository on GitHub; a scope begins with `@`.
     let repository = spec.contains('/') && !(spec.starts_with('@') && spec.matches('/').count() == 1);
     if spec.trim().is_empty() || local || repository || !spec.chars().all(plain) || spec.contains(" @ ") {
         return Err(WAY_OUT);
@@ -159,7 +159,7 @@ mod tests {
         Package::of(&line.split(' ').map(str::to_owned).collect::<Vec<_>>())
     }
 
-    /// Requested, name, program, arguments.
+    /// Returns the request, the package's name, the program and the arguments of a command.
     fn read(line: &str) -> (String, String, Option<String>, String) {
         let package = package(line).unwrap().unwrap();
         (package.requested(), package.name().to_owned(), package.program.clone(), package.arguments.join(" "))

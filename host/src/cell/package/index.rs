@@ -1,4 +1,5 @@
-//! Where a Python index keeps its files, as it says itself (the simple API in HTML, PEP 503, which all of them speak).
+//! Where a Python index keeps its files, as its own pages say (the simple API in HTML, PEP 503, which every index
+//! speaks).
 
 use std::string::FromUtf8Error;
 
@@ -10,19 +11,22 @@ use crate::egress::{Egress, EgressError, Outgoing, Reach};
 
 const HTML: &str = "application/vnd.pypi.simple.v1+html, text/html;q=0.5";
 
-/// The largest page that is read. Packages with thousands of files have pages of a few megabytes.
+/// The largest page of a package that is read, in bytes. Packages with thousands of files have pages of a few
+/// megabytes.
 const MAX_PAGE_BYTES: usize = 16 << 20;
 
-/// Where an index says that the files of a package are.
+/// Where the files of a package are, as its index says.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Links {
-    /// `host:port` of each. None where the index gives no such page: its files are then beside it.
+    /// The hosts of the files, as `host:port`. Empty if the index has no such page; the files are then at the index
+    /// itself.
     pub(super) hosts: Vec<String>,
-    /// How near they may be: an index on the web leads to nothing that is near. One that is near was named by the user.
+    /// Which addresses those hosts may have. An index on the public internet cannot lead to a private address. An index
+    /// at a private address was named by the user, so it can.
     pub(super) reach: Reach,
 }
 
-/// Asks an index.
+/// Asks an index where the files of a package are.
 pub(super) async fn links(index: &str, package: &str) -> Links {
     let none = Links { hosts: Vec::new(), reach: Reach::Public };
     let Ok(page) = Url::parse(&format!("{}/{package}/", index.trim_end_matches('/'))) else { return none };
@@ -49,7 +53,7 @@ enum Failure {
     Egress(#[from] EgressError),
     #[error("its page of the package is too large")]
     TooLarge,
-    #[error("its page of the package is no text")]
+    #[error("its page of the package is not text")]
     NoText(#[from] FromUtf8Error),
 }
 
@@ -74,7 +78,8 @@ async fn fetch(page: &Url, reach: Reach) -> Result<String, Failure> {
     Ok(String::from_utf8(text)?)
 }
 
-/// The hosts that the page links to. A page that is no index links to none, or to some that the installer never asks for.
+/// Returns the hosts that a page links to. A page that is not an index links to none, or to hosts that the installer
+/// never asks for.
 fn hosts(page: &Url, text: &str) -> Vec<String> {
     let links = text.split("href=").skip(1).filter_map(|rest| {
         let quote = rest.chars().next().filter(|c| matches!(c, '"' | '\''))?;

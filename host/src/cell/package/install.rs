@@ -1,4 +1,4 @@
-//! Resolving, pinning and installing a package, each step in a cell of its own.
+//! Resolves, pins and installs a package, each step in a cell of its own.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -25,40 +25,40 @@ use crate::lockfile::ResolvedPackage;
 use crate::lockfile::{Lock, LockedPackage};
 use crate::name::SourceName;
 
-/// How long one step may take: the largest servers bring 200 MB over a slow line.
+/// How long one step may take. The largest servers bring 200 MB, over a slow connection.
 const DEADLINE: Duration = Duration::from_secs(300);
 
-/// What an installer may spend: npm keeps every archive in `/tmp` until it is unpacked, and no archive is larger.
+/// The limits of an installer. npm keeps every archive in `/tmp` until it is unpacked, and no archive is larger.
 const LIMITS: Limits =
     Limits { memory: 2 << 30, processes: 256, cpu: None, files: 4096, file_size: 1 << 30, tmp: 1 << 30 };
 
-/// The largest lock file that is read.
+/// The largest lock file of an installer that is read, in bytes.
 const MAX_RECIPE_BYTES: u64 = 16 << 20;
 
-/// What of an installer's complaint is shown.
+/// How many characters of an installer's error output are shown, from its end.
 const COMPLAINT_CHARS: usize = 400;
 
-/// How many changed packages a refusal names.
+/// How many changed packages an error message names.
 const SHOWN_CHANGES: usize = 6;
 
-/// The first phase of a source, for people.
+/// The install phase of a source, as shown to people.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Phase {
-    /// What the command asks for.
+    /// The package as the command asks for it.
     pub requested: String,
-    /// The package.
+    /// The package's name.
     pub name: String,
-    /// The version that it is pinned to.
+    /// The version that the package is pinned to.
     pub version: String,
-    /// What its bytes must hash to.
+    /// The hash that the package's bytes must have.
     pub integrity: String,
-    /// How many packages there are in all.
+    /// The number of packages, dependencies included.
     pub packages: usize,
-    /// Digest of all of them.
+    /// The digest of the names, versions and hashes of all packages.
     pub tree: Digest,
-    /// The only hosts that the installer reached.
+    /// The only hosts that the installer could reach.
     pub registry: Vec<String>,
-    /// Where it is installed, and read from.
+    /// The folder that the package is installed in, and read from.
     #[serde(serialize_with = "as_text")]
     pub folder: PathBuf,
 }
@@ -70,10 +70,10 @@ fn as_text<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error>
 /// An installed package, ready to run.
 #[derive(Debug)]
 pub(crate) struct Installed {
-    /// Program and arguments.
+    /// The program and its arguments.
     pub(crate) argv: Vec<String>,
     pub(crate) phase: Phase,
-    /// It is not removed for as long as this is open.
+    /// A lock on the installed folder, which is not removed while this is open.
     pub(crate) held: File,
 }
 
@@ -89,7 +89,7 @@ pub(crate) struct Installer<'a> {
 }
 
 impl<'a> Installer<'a> {
-    /// Does nothing yet.
+    /// Returns an installer. Nothing is read from a registry and nothing is installed yet.
     pub(crate) fn new(cells: &'a Arc<CellHost>, source: &'a SourceName, package: &'a Package) -> Self {
         let machine = cells.machine();
         let configured = Configured::of(package.kind, &machine);
@@ -97,7 +97,7 @@ impl<'a> Installer<'a> {
         Self { cells, source, package, configured, registry: OnceCell::new(), machine, store }
     }
 
-    /// What will be installed, and from where.
+    /// Returns the package that will be installed, and the registry that it will come from.
     pub(crate) fn announced(&self) -> (String, String) {
         let from = match &self.configured.address {
             Some(address) => Url::parse(address).ok().and_then(|url| url.host_str().map(str::to_owned)),
@@ -110,10 +110,10 @@ impl<'a> Installer<'a> {
         (self.package.requested(), from.unwrap_or_else(|| format!("the registry that {installer} names")))
     }
 
-    /// The package, installed as it is pinned. Without a pin it is resolved and pinned to what it is now.
+    /// Returns the package, installed as it is pinned. Without a pin, resolves it and pins what the registry has now.
     ///
     /// # Errors
-    /// [`CellError::Package`] if the registry has something else than was pinned, or a step fails.
+    /// [`CellError::Package`] if the registry's package differs from the pinned one, or a step fails.
     pub(crate) async fn ready(&self) -> Result<Installed, CellError> {
         let _turn = self.turn().await?;
         let lock = Lock::load(&self.cells.data_dir).map_err(|error| CellError::Package(error.to_string()))?;
@@ -129,7 +129,7 @@ impl<'a> Installer<'a> {
         self.renew_in_turn().await
     }
 
-    /// Resolves anew, whatever is pinned, and pins what was found. Gives what was pinned before.
+    /// Resolves the package again, ignoring its pin, and pins what was found. Also returns what was pinned before.
     ///
     /// # Errors
     /// [`CellError::Package`] if a step fails.
@@ -163,7 +163,7 @@ impl<'a> Installer<'a> {
         self.store.turn().await.map_err(|error| self.failed(&format!("cannot be installed: {error}")))
     }
 
-    /// The pinned version of the main package, and the rest as the command says.
+    /// Returns the main package at its pinned version, and the others as the command names them.
     fn exact(&self, pin: &LockedPackage) -> Vec<String> {
         let separator = if self.package.kind == Kind::Npm { "@" } else { "==" };
         let extras = self.package.specs.first().and_then(|spec| spec.split_once('[')?.1.split_once(']'));
@@ -186,7 +186,7 @@ impl<'a> Installer<'a> {
         )))
     }
 
-    /// What is reached for packages: where the user's configuration says, else where the installer itself says.
+    /// Returns the registry: the one in the user's configuration, or else the installer's own default.
     async fn registry(&self) -> Result<&Registry, CellError> {
         let find = || async {
             let default = match &self.configured.address {
@@ -202,7 +202,7 @@ impl<'a> Installer<'a> {
         self.registry.get_or_try_init(find).await
     }
 
-    /// Asks the installer, in a cell without a network.
+    /// Asks the installer for its default registry, in a cell without a network.
     async fn default_address(&self) -> Result<String, CellError> {
         let stage = self.stage()?;
         let command = match self.package.kind {
@@ -221,7 +221,7 @@ impl<'a> Installer<'a> {
             Err(why) => why,
         };
         let why = crate::visible::visible(why.trim());
-        Err(self.failed(&format!("comes from nowhere: no registry is configured, and its installer names none: {why}")))
+        Err(self.failed(&format!("has no registry: none is configured, and its installer names none: {why}")))
     }
 
     async fn resolve(&self, specs: Vec<String>) -> Result<ResolvedPackage, CellError> {
@@ -265,7 +265,7 @@ impl<'a> Installer<'a> {
         kept.map_err(|error| self.failed(&format!("cannot be put in place: {error}")))
     }
 
-    /// A folder for one step, gone with it unless it is kept.
+    /// Makes a folder for one step, which is removed with the returned value unless it is kept.
     fn stage(&self) -> Result<tempfile::TempDir, CellError> {
         self.store.stage().map_err(|error| self.failed(&format!("cannot be installed: {error}")))
     }
@@ -295,7 +295,7 @@ impl<'a> Installer<'a> {
         Ok(Installed { argv: words.chain(self.package.arguments.iter().cloned()).collect(), phase, held })
     }
 
-    /// npm beside npx, uv beside uvx.
+    /// Returns the installer: npm beside npx, uv beside uvx.
     fn tool(&self, name: &str) -> Result<PathBuf, CellError> {
         let beside = Path::new(&self.package.launcher).parent().map(|folder| folder.join(name));
         match beside.filter(|path| path.is_absolute() && is_program(path)) {
@@ -314,8 +314,8 @@ impl<'a> Installer<'a> {
         ended.map(drop).map_err(|said| self.complaint(step, &said, registry))
     }
 
-    /// Runs commands one after the other, in cells that may write one folder and reach the registry, if there is one. Gives
-    /// what the last one said, or why one failed.
+    /// Runs commands one after another, in cells that may write to one folder and reach the registry, if given. Returns
+    /// the output of the last command, or why one failed.
     async fn run(
         &self,
         commands: &[Vec<String>],
@@ -349,7 +349,8 @@ impl<'a> Installer<'a> {
             };
             let arguments = argv.get(1..).unwrap_or_default();
             let plan = Plan::new(&grant, &profile, arguments, &environment, setting);
-            // The registry is where the user's own configuration says, which may be near; where it leads from the web may not.
+            // The user's own configuration names the registry, which may be at a private address. A registry on the
+            // public internet must not lead to one.
             let elsewhere = registry.map(|registry| registry.elsewhere.as_slice()).unwrap_or_default();
             let declared = Declared::listed(&grant.network).public(elsewhere);
             let serve = |ready| self.cells.serve(self.source, declared, Reach::Private, ready);
@@ -365,11 +366,11 @@ impl<'a> Installer<'a> {
         let refused = registry.has_credentials && ["401", "403"].iter().any(|code| said.contains(code));
         let hint = match (refused, registry.has_proxy) {
             (true, _) => {
-                "; your credentials for this registry are kept out of the cell, and so packages that need them are not \
+                "; your credentials for this registry are kept out of the cell, so packages that need them are not \
                  supported: install it yourself and name its program"
             }
             (false, true) => {
-                "; a proxy is configured, which is not used from a cell: where the registry is reached by it alone, install \
+                "; a proxy is configured, which is not used from a cell: if only the proxy reaches the registry, install \
                  the package yourself and name its program"
             }
             (false, false) => "",
@@ -378,7 +379,7 @@ impl<'a> Installer<'a> {
         let start = said.char_indices().rev().nth(COMPLAINT_CHARS).map_or(0, |(at, _)| at);
         let said = said.get(start..).unwrap_or_default();
         let hosts = registry.hosts.join(" ");
-        self.failed(&format!("could not be brought to {step} from {hosts} in its cell: {said}{hint}"))
+        self.failed(&format!("did not {step} from {hosts} in its cell: {said}{hint}"))
     }
 
     fn failed(&self, why: &str) -> CellError {
@@ -386,11 +387,11 @@ impl<'a> Installer<'a> {
     }
 }
 
-/// What an installer left. A link that it left could lead anywhere.
+/// Reads a file that an installer wrote. A symbolic link is refused, since it could lead anywhere.
 fn read_limited(path: &Path) -> std::io::Result<String> {
     let meta = std::fs::symlink_metadata(path)?;
     if !meta.is_file() || meta.len() > MAX_RECIPE_BYTES {
-        return Err(std::io::Error::other(format!("no file of at most {MAX_RECIPE_BYTES} bytes")));
+        return Err(std::io::Error::other(format!("it is not a file of at most {MAX_RECIPE_BYTES} bytes")));
     }
     std::fs::read_to_string(path)
 }

@@ -1,5 +1,4 @@
-//! npm: how a package is resolved and installed, and what is read of its lock file. npm runs in a cell; what it writes is
-//! material to check.
+//! npm: resolves and installs a package, and reads npm's lock file. npm runs in a cell, so what it writes is untrusted.
 
 use std::path::{Path, PathBuf};
 
@@ -9,10 +8,10 @@ use serde_json::{Value, json};
 use super::registry::Registry;
 use crate::lockfile::{ResolvedPackage, Unit};
 
-/// What npm writes, and reads again.
+/// The lock file that npm writes, and reads again.
 pub(super) const LOCK: &str = "package-lock.json";
 
-/// Neither step runs a script of a package, asks anybody, or reports anything.
+/// Options for both steps: no package script runs, nothing is asked, and nothing is reported anywhere.
 const QUIET: [&str; 7] = [
     "--ignore-scripts",
     "--omit=dev",
@@ -23,18 +22,18 @@ const QUIET: [&str; 7] = [
     "--omit-lockfile-registry-resolved=false",
 ];
 
-/// Writes a lock file into the working directory and installs nothing.
+/// Returns the command that writes a lock file into the working directory and installs nothing.
 pub(super) fn resolve(npm: &Path, specs: &[String]) -> Vec<String> {
     let words = ["install", "--package-lock-only", "--save-exact"].into_iter().chain(QUIET).chain(["--"]);
     command(npm, words.map(str::to_owned).chain(specs.iter().cloned()))
 }
 
-/// Installs what the lock file in the working directory says, and fails if a byte differs.
+/// Returns the command that installs what the lock file in the working directory says. It fails if a byte differs.
 pub(super) fn install(npm: &Path) -> Vec<String> {
     command(npm, std::iter::once("ci").chain(QUIET).map(str::to_owned))
 }
 
-/// Says which registry npm uses where none is configured.
+/// Returns the command that prints the registry that npm uses if none is configured.
 pub(super) fn default_registry(npm: &Path) -> Vec<String> {
     command(npm, ["config", "get", "registry"].map(str::to_owned).into_iter())
 }
@@ -43,10 +42,10 @@ fn command(npm: &Path, words: impl Iterator<Item = String>) -> Vec<String> {
     std::iter::once(npm.to_string_lossy().into_owned()).chain(words).collect()
 }
 
-/// What npm sees of its configuration: the registry, and where the cell keeps what is temporary.
+/// Returns npm's environment: the registry, and where the cell keeps temporary files.
 pub(super) fn environment(registry: Option<&Registry>) -> Vec<(String, String)> {
     let mut environment = vec![
-        // Where none is: the one beside the system's npm may hold credentials.
+        // A path that does not exist in the cell: the file beside the system's npm may hold credentials.
         ("npm_config_globalconfig".to_owned(), "/etc/npmrc".to_owned()),
         ("npm_config_cache".to_owned(), "/tmp/npm".to_owned()),
     ];
@@ -67,13 +66,14 @@ struct LockFile {
 /// Reads a lock file: every package with its version and integrity.
 ///
 /// # Errors
-/// A package that did not come from a registry, or has no integrity.
+/// If a package did not come from a registry, or has no integrity.
 pub(super) fn resolved(main: &str, recipe: String) -> Result<ResolvedPackage, String> {
-    let lock: LockFile = serde_json::from_str(&recipe).map_err(|error| format!("npm's lock file is none: {error}"))?;
+    let lock: LockFile =
+        serde_json::from_str(&recipe).map_err(|error| format!("npm's lock file cannot be read: {error}"))?;
     let mut units = Vec::new();
     for (place, entry) in &lock.packages {
         let Some((_, name)) = place.rsplit_once("node_modules/") else { continue };
-        // What lies in the archive of another package comes with that one's integrity.
+        // A package inside the archive of another one is covered by that one's integrity.
         if entry["inBundle"] == true {
             continue;
         }
@@ -87,13 +87,14 @@ pub(super) fn resolved(main: &str, recipe: String) -> Result<ResolvedPackage, St
     ResolvedPackage::new(main, units, recipe)
 }
 
-/// The `package.json` that belongs to a lock file.
+/// Returns the `package.json` that belongs to a lock file.
 pub(super) fn manifest(recipe: &str) -> String {
     let lock: Value = serde_json::from_str(recipe).unwrap_or_default();
     json!({ "private": true, "dependencies": lock.pointer("/packages//dependencies") }).to_string()
 }
 
-/// The program of an installed package: the one that was asked for, else the package's only one, else the one of its name.
+/// Returns the program of an installed package: the one asked for, else the package's only one, else the one with the
+/// package's name.
 ///
 /// # Errors
 /// If the package has no such program.

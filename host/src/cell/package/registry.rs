@@ -1,5 +1,5 @@
-//! Where packages come from: the user's own configuration of npm, uv and pip, read as files. Credentials are left where they
-//! are. Where nothing is configured the installer's own default holds, and is asked of the installer.
+//! Where packages come from: the user's own configuration of npm, uv and pip, read as files. Credentials stay where
+//! they are. If nothing is configured, the installer is asked for its own default.
 #![expect(
     clippy::disallowed_methods,
     reason = "the tools' own variables, such as npm_config_registry; no source sees them"
@@ -17,10 +17,10 @@ use crate::egress::Reach;
 /// The largest configuration file that is read.
 const MAX_BYTES: u64 = 1 << 20;
 
-/// What the user configured.
+/// What the user has configured for an installer.
 #[derive(Debug, Clone)]
 pub(super) struct Configured {
-    /// None where the installer's own default holds.
+    /// The registry's URL, or `None` for the installer's own default.
     pub(super) address: Option<String>,
     scopes: Vec<(String, String)>,
     certificates: Option<String>,
@@ -29,7 +29,7 @@ pub(super) struct Configured {
 }
 
 impl Configured {
-    /// The user's.
+    /// Reads the user's configuration, from variables and files.
     pub(super) fn of(kind: Kind, machine: &Machine) -> Self {
         let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
         let mut configured = match kind {
@@ -41,10 +41,10 @@ impl Configured {
         configured
     }
 
-    /// With an address where none is configured.
+    /// Returns the registry at the configured address, or else at `default`.
     ///
     /// # Errors
-    /// An address that is no URL of a registry.
+    /// If the address is not the URL of a registry.
     pub(super) fn or(self, default: String) -> Result<Registry, CellError> {
         let address = self.address.unwrap_or(default);
         let mut registry = Registry::new(address, self.scopes, self.certificates).map_err(CellError::Program)?;
@@ -54,27 +54,27 @@ impl Configured {
     }
 }
 
-/// What an installer is told.
+/// The registry that an installer uses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Registry {
-    /// Its URL, without credentials.
+    /// The registry's URL, without credentials.
     pub(super) address: String,
-    /// npm: other registries, by `@scope`.
+    /// Other registries of npm, by `@scope`.
     pub(super) scopes: Vec<(String, String)>,
-    /// A file with the certificates to trust, where the user names one.
+    /// The file with the certificates to trust, if the user names one.
     pub(super) certificates: Option<PathBuf>,
-    /// The user has credentials for it, which stay outside.
+    /// True if the user has credentials for the registry; they stay outside the cell.
     pub(super) has_credentials: bool,
-    /// The user goes to the network by way of a proxy.
+    /// True if the user reaches the network through a proxy.
     pub(super) has_proxy: bool,
-    /// `host:port` of all that is reached.
+    /// All hosts that may be reached, as `host:port`.
     pub(super) hosts: Vec<String>,
-    /// Those among them that the user did not name, and that may not be near.
+    /// Those of `hosts` that the user did not name, and that must not have a private address.
     pub(super) elsewhere: Vec<String>,
 }
 
 impl Registry {
-    /// Where the registry keeps what it names, if that is elsewhere.
+    /// Adds the hosts that keep the registry's files, if those are elsewhere.
     pub(super) fn links_to(&mut self, Links { hosts, reach }: Links) {
         if reach == Reach::Public {
             self.elsewhere = hosts.iter().filter(|host| !self.hosts.contains(host)).cloned().collect();
@@ -88,14 +88,14 @@ impl Registry {
         let mut hosts = Vec::new();
         let mut has_credentials = false;
         let mut bare = |text: &str| -> Result<String, String> {
-            let mut url = Url::parse(text).map_err(|error| format!("the registry's address is no URL: {error}"))?;
+            let mut url = Url::parse(text).map_err(|error| format!("the registry's address is not a URL: {error}"))?;
             let host = url.host_str().map(str::to_owned).zip(url.port_or_known_default());
             let (host, port) = host
                 .filter(|_| matches!(url.scheme(), "http" | "https"))
                 .ok_or("the registry's address is neither http nor https")?;
             hosts.push(format!("{host}:{port}"));
             has_credentials |= !url.username().is_empty() || url.password().is_some();
-            // Cannot fail for a URL with a host.
+            // Neither can fail for a URL with a host.
             let _ = url.set_username("");
             let _ = url.set_password(None);
             Ok(url.into())
@@ -110,24 +110,24 @@ impl Registry {
     }
 }
 
-/// `key = value` of all files, the strongest file first.
+/// The `key = value` settings of all files; those of the file that takes precedence come first.
 type Settings = Vec<(String, String)>;
 
-/// npm: the user's file, the one beside the system's npm, the system's.
+/// Returns npm's configuration files: the user's, the one beside the system's npm, the system's.
 fn npm_files(machine: &Machine) -> Vec<PathBuf> {
     let user = machine.home.as_ref().map(|home| home.join(".npmrc"));
     user.into_iter().chain(["/usr/local/etc/npmrc", "/usr/etc/npmrc", "/etc/npmrc"].map(PathBuf::from)).collect()
 }
 
-/// uv's own files, then pip's.
+/// Returns uv's configuration files, then pip's.
 fn index_files(machine: &Machine) -> Vec<PathBuf> {
     let of_user = |name: &str| machine.home.as_ref().map(|home| home.join(name));
     let user = [".config/uv/uv.toml", ".config/pip/pip.conf", ".pip/pip.conf"].into_iter().filter_map(of_user);
     user.chain(["/etc/uv/uv.toml", "/etc/pip.conf"].map(PathBuf::from)).collect()
 }
 
-/// The lines `key = value` of files that are INI or as simple as it. Sections are left out of the keys: the ones that
-/// matter have names of their own.
+/// Reads the lines `key = value` of files that are INI or as simple. Sections are ignored: the keys that matter are
+/// unique.
 fn settings(files: &[PathBuf]) -> Settings {
     let texts = files.iter().filter_map(|file| read(file));
     let mut settings = Vec::new();
@@ -234,7 +234,7 @@ mod tests {
         assert_eq!(known(npm(&settings, variable)).unwrap().hosts, ["variable.example.com:4873"]);
         let settings = lines("[global]\nindex-url = \"https://pip.example.com/simple\"\n");
         assert_eq!(known(index(&settings, |_| None)).unwrap().address, "https://pip.example.com/simple");
-        assert!(known(npm(&lines("registry=${MIRROR}\n"), |_| None)).unwrap_err().to_string().contains("no URL"));
+        assert!(known(npm(&lines("registry=${MIRROR}\n"), |_| None)).unwrap_err().to_string().contains("not a URL"));
         assert!(known(npm(&lines("registry=file:///srv\n"), |_| None)).is_err());
     }
 }

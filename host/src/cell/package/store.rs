@@ -1,5 +1,5 @@
-//! Where the packages of one source are installed: a folder for each tree, whole or not there. Old trees go once nobody needs
-//! them, so that the store holds one tree, and those that are still in use.
+//! Where the packages of one source are installed: a folder for each dependency tree, either complete or absent. A tree
+//! is removed once it is neither current nor in use.
 
 use std::fs::{self, File};
 use std::io;
@@ -11,31 +11,31 @@ use tempfile::TempDir;
 use crate::digest::Digest;
 use crate::name::SourceName;
 
-/// What the names of folders begin with that are not whole, or no longer.
+/// The prefix of folders that are incomplete or about to be removed.
 const STAGE: &str = "stage-";
 
-/// Digits of a tree's digest that name its folder.
+/// How many digits of a tree's digest name its folder.
 const NAME_CHARS: usize = 16;
 
-/// `packages` of one source alone: what one source installs no other one reads.
+/// The folder `packages` of one source. No other source reads what this one installs.
 #[derive(Debug)]
 pub(super) struct Store {
     folder: PathBuf,
 }
 
-/// One installation of a source at a time, over all brokers that share the data folder: until this is dropped.
+/// The right to install for a source, held by one broker of all that share the data folder, until this is dropped.
 #[derive(Debug)]
 pub(super) struct Turn {
     _guard: File,
 }
 
 impl Store {
-    /// Makes nothing yet.
+    /// Returns the store of a source. Makes no folder yet.
     pub(super) fn new(data_dir: &Path, source: &SourceName) -> Self {
         Self { folder: data_dir.join("sources").join(source.as_str()).join("packages") }
     }
 
-    /// Waits until nobody else installs for this source, and clears away what was given up half-way.
+    /// Waits until nothing else installs for this source, then removes what an interrupted installation left.
     pub(super) async fn turn(&self) -> io::Result<Turn> {
         super::super::private(&self.folder).map_err(io::Error::other)?;
         let path = self.folder.join("guard");
@@ -46,40 +46,41 @@ impl Store {
         };
         let guard = tokio::task::spawn_blocking(wait).await.map_err(io::Error::other).flatten()?;
         for unfinished in self.folders().filter(|path| is_stage(path)) {
-            // What cannot be removed is in nobody's way.
+            // A folder that cannot be removed does no harm.
             let _ = fs::remove_dir_all(unfinished);
         }
         Ok(Turn { _guard: guard })
     }
 
-    /// A folder for one step, gone with it unless it is kept.
+    /// Makes a folder for one step, which is removed with the returned value unless it is kept.
     pub(super) fn stage(&self) -> io::Result<TempDir> {
         tempfile::Builder::new().prefix(STAGE).tempdir_in(&self.folder)
     }
 
-    /// Makes a finished step the place of a tree.
+    /// Moves the folder of a finished step to the place of its tree.
     pub(super) fn keep(&self, stage: TempDir, tree: &Digest) -> io::Result<()> {
         fs::rename(stage.keep(), self.place(tree))
     }
 
-    /// Where a tree is installed.
+    /// Returns the folder that a tree is installed in.
     pub(super) fn place(&self, tree: &Digest) -> PathBuf {
         let name: String = tree.to_string().chars().skip("sha256:".len()).take(NAME_CHARS).collect();
         self.folder.join(name)
     }
 
-    /// Keeps an installed tree where it is for as long as what is returned is open. To be called in one's turn.
+    /// Keeps an installed tree in place while the returned file is open. Call this only while holding a [`Turn`].
     pub(super) fn hold(&self, tree: &Digest) -> io::Result<File> {
         let folder = File::open(self.place(tree))?;
         flock(&folder, FlockOperation::LockShared)?;
         Ok(folder)
     }
 
-    /// Removes all trees but one, and those that somebody holds. To be called in one's turn.
+    /// Removes all trees except `kept` and those that are held. Call this only while holding a [`Turn`].
     pub(super) fn sweep(&self, kept: &Digest) {
         let kept = self.place(kept);
         for old in self.folders().filter(|path| *path != kept && !is_stage(path) && is_free(path)) {
-            // Under another name, so that what is half removed is never taken for whole; the rest goes at the next turn.
+            // Renamed first, so that a half-removed tree is never taken for a complete one; the next turn removes the
+            // rest.
             let moved = self.stage().and_then(|grave| fs::rename(&old, grave.path()));
             if let Err(error) = moved {
                 tracing::debug!(folder = %old.display(), %error, "an old tree of packages cannot be removed");
@@ -93,7 +94,7 @@ impl Store {
     }
 }
 
-/// Whether nobody holds it.
+/// Reports whether no process holds the tree.
 fn is_free(tree: &Path) -> bool {
     File::open(tree).is_ok_and(|folder| flock(&folder, FlockOperation::NonBlockingLockExclusive).is_ok())
 }
@@ -128,7 +129,7 @@ mod tests {
         store.sweep(new);
         assert!(!store.place(running).exists());
 
-        // A broker that was killed half-way leaves a stage.
+        // A broker that was killed during an installation leaves a stage folder.
         let given_up = store.stage().unwrap().keep();
         drop(turn);
         let _turn = store.turn().await.unwrap();

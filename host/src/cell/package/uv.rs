@@ -1,5 +1,5 @@
-//! uv: how a Python program is resolved and installed, from wheels alone, which run nothing to be installed. uv runs in a
-//! cell; what it writes is material to check.
+//! uv: resolves and installs a Python program, from wheels only, since installing a wheel runs no code. uv runs in a
+//! cell, so what it writes is untrusted.
 
 use std::path::{Path, PathBuf};
 
@@ -7,16 +7,16 @@ use super::registry::Registry;
 use crate::digest::Digest;
 use crate::lockfile::{ResolvedPackage, Unit};
 
-/// Requirements with their hashes: what uv writes, and reads again.
+/// The requirements with their hashes, which uv writes, and reads again.
 pub(super) const LOCK: &str = "requirements.txt";
 
-/// What was asked for, for uv to read.
+/// The requirements that were asked for, which uv reads.
 pub(super) const ASKED: &str = "asked.txt";
 
-/// The environment that is made.
+/// The folder of the virtual environment.
 const ENVIRONMENT: &str = "venv";
 
-/// Writes requirements with hashes into the working directory and installs nothing.
+/// Returns the command that writes requirements with hashes into the working directory and installs nothing.
 pub(super) fn resolve(uv: &Path, python: &Path) -> Vec<String> {
     let python = python.to_string_lossy();
     let words = ["pip", "compile", "--generate-hashes", "--only-binary", ":all:", "--no-header", "--no-annotate"];
@@ -25,7 +25,8 @@ pub(super) fn resolve(uv: &Path, python: &Path) -> Vec<String> {
     command(uv, words)
 }
 
-/// Makes an environment that can be moved, and installs into it what the requirements say; it fails if a byte differs.
+/// Returns the commands that make a relocatable environment and install the requirements into it. They fail if a byte
+/// differs.
 pub(super) fn install(uv: &Path, python: &Path) -> [Vec<String>; 2] {
     let python = python.to_string_lossy();
     let make = ["venv", "--quiet", "--relocatable", "--no-config", "--python", &python, ENVIRONMENT];
@@ -35,7 +36,8 @@ pub(super) fn install(uv: &Path, python: &Path) -> [Vec<String>; 2] {
     [command(uv, make.into_iter()), command(uv, fill)]
 }
 
-/// Says which index uv uses where none is configured: it heads what it resolves from nothing.
+/// Returns the command that prints the index that uv uses if none is configured: it heads the result of resolving
+/// nothing.
 pub(super) fn default_index(uv: &Path, python: &Path) -> Vec<String> {
     let python = python.to_string_lossy();
     let words =
@@ -47,7 +49,7 @@ fn command<'a>(uv: &Path, words: impl Iterator<Item = &'a str>) -> Vec<String> {
     std::iter::once(uv.to_string_lossy().into_owned()).chain(words.map(str::to_owned)).collect()
 }
 
-/// What uv sees of its configuration: the index, and where the cell keeps what is temporary.
+/// Returns uv's environment: the index, and where the cell keeps temporary files.
 pub(super) fn environment(registry: Option<&Registry>) -> Vec<(String, String)> {
     let mut environment = vec![
         ("UV_CACHE_DIR".to_owned(), "/tmp/uv".to_owned()),
@@ -64,7 +66,7 @@ pub(super) fn environment(registry: Option<&Registry>) -> Vec<(String, String)> 
 /// Reads requirements with hashes.
 ///
 /// # Errors
-/// A requirement without exact version or hash.
+/// If a requirement has no exact version or no hash.
 pub(super) fn resolved(main: &str, recipe: String) -> Result<ResolvedPackage, String> {
     let joined = recipe.replace("\\\n", " ");
     let mut units = Vec::new();
@@ -75,7 +77,7 @@ pub(super) fn resolved(main: &str, recipe: String) -> Result<ResolvedPackage, St
         let (Some((name, version)), false) = (pin, hashes.is_empty()) else {
             return Err(format!("its dependency {line:?} comes from no index and has no hash"));
         };
-        // A version has wheels for many machines: any of these is what was resolved.
+        // A version has wheels for several machines; any of their hashes is what was resolved.
         hashes.sort_unstable();
         let integrity = match hashes.as_slice() {
             [one] => (*one).to_owned(),
@@ -86,17 +88,17 @@ pub(super) fn resolved(main: &str, recipe: String) -> Result<ResolvedPackage, St
     ResolvedPackage::new(&normal(main), units, recipe)
 }
 
-/// A package's one name of many spellings (PEP 503), without extras.
+/// Returns the normalised name of a package (PEP 503), without extras.
 pub(super) fn normal(name: &str) -> String {
     let name = name.split('[').next().unwrap_or(name).to_ascii_lowercase();
     let parts: Vec<&str> = name.split(['-', '_', '.']).filter(|part| !part.is_empty()).collect();
     parts.join("-")
 }
 
-/// The environment's interpreter and the program in it.
+/// Returns the environment's interpreter and the program in it.
 ///
 /// # Errors
-/// If the packages have no such program.
+/// If the installed packages have no such program.
 pub(super) fn program(folder: &Path, wanted: &str) -> Result<[PathBuf; 2], String> {
     let bin = folder.join(ENVIRONMENT).join("bin");
     let program = bin.join(wanted);

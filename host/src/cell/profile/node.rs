@@ -4,16 +4,16 @@ use std::path::Path;
 
 use super::Search;
 
-/// `prefix/bin/node` with `prefix/lib`: npm and what was installed globally. Holds for nvm, fnm, volta, asdf and the
-/// archives of nodejs.org alike.
+/// Adds `prefix/lib` for `prefix/bin/node`: npm and all globally installed packages. This fits nvm, fnm, volta, asdf
+/// and the archives of nodejs.org.
 pub(super) fn toolchain(search: &mut Search<'_>, node: &Path) {
     if let Some(prefix) = node.parent().and_then(Path::parent) {
         search.need(&prefix.join("lib"));
     }
 }
 
-/// The whole `node_modules` that a script stands in, or else the package that it belongs to, with the `node_modules` of the
-/// folders above it, where Node.js looks for packages.
+/// Adds the outermost `node_modules` that contains a script. For other scripts, adds their package and the
+/// `node_modules` of all folders above them, where Node.js looks for packages.
 pub(super) fn script(search: &mut Search<'_>, script: &Path) {
     let installed = script.ancestors().filter(|folder| folder.ends_with("node_modules")).last();
     if let Some(modules) = installed {

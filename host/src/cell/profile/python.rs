@@ -4,10 +4,11 @@ use std::path::{Path, PathBuf};
 
 use super::Search;
 
-/// `path` is the interpreter as it is called, by which Python finds a virtual environment; `real` is the file.
+/// Adds what an interpreter needs. `path` is the interpreter as it was called, by which Python finds a virtual
+/// environment; `real` is the file.
 ///
-/// `prefix/lib` holds the standard library, packages and libpython: pyenv, uv, asdf and Debian agree on it. A conda
-/// environment is opened whole.
+/// `prefix/lib` holds the standard library, packages and libpython with pyenv, uv, asdf and Debian alike. A conda
+/// environment is opened as a whole.
 pub(super) fn toolchain(search: &mut Search<'_>, path: &Path, real: &Path) {
     if let Some(environment) = environment_of(path) {
         search.profile.notes.push(format!("virtual environment {}", environment.display()));
@@ -26,7 +27,7 @@ pub(super) fn toolchain(search: &mut Search<'_>, path: &Path, real: &Path) {
     }
 }
 
-/// The environment that a script was installed into, or else the folder of the script, from which it imports.
+/// Adds the environment that a script was installed into, or else the folder of the script, from which it imports.
 pub(super) fn script(search: &mut Search<'_>, script: &Path) {
     match environment_of(script) {
         Some(environment) => search.need(&environment),
@@ -36,12 +37,13 @@ pub(super) fn script(search: &mut Search<'_>, script: &Path) {
     }
 }
 
-/// A script in a `bin` imports from its interpreter's packages, and what stands beside it are other programs.
+/// Reports whether a script lies in a `bin` folder. It then imports from its interpreter's packages, and its neighbours
+/// are other programs.
 fn in_bin(script: &Path) -> bool {
     script.parent().is_some_and(|folder| folder.ends_with("bin"))
 }
 
-/// `venv` for `venv/bin/python`, if it is one.
+/// Returns `venv` for `venv/bin/python`, if that is a virtual environment.
 fn environment_of(program: &Path) -> Option<PathBuf> {
     let environment = program.parent()?.parent()?;
     environment.join("pyvenv.cfg").is_file().then(|| environment.to_owned())

@@ -1,19 +1,20 @@
-//! Shims of version managers: small programs that stand for a real one, chosen by files that can be read.
+//! Shims of version managers: small programs that stand for a real one, which files choose.
 //!
-//! pyenv and its kin (nodenv, rbenv), asdf and volta are read. What chooses by other means is refused with the way out.
+//! The files of pyenv and its relatives (nodenv, rbenv), asdf and volta are read. A shim that chooses by other means is
+//! refused, with the remedy.
 
 use std::path::{Path, PathBuf};
 
 use super::super::machine::is_program;
 use super::super::{CellError, Machine};
 
-/// The longest shim or version file that is read; real ones have a few lines.
+/// The largest shim or version file that is read, in bytes; real ones have a few lines.
 const MAX_BYTES: u64 = 64 * 1024;
 
-/// What a shim stands for; None for what is none.
+/// Returns the program that a shim stands for, or `None` if the path is not a shim.
 ///
 /// # Errors
-/// A shim whose choice cannot be read from files.
+/// If files do not determine the choice of a shim.
 pub(super) fn resolve(path: &Path, directory: Option<&Path>, machine: &Machine) -> Result<Option<PathBuf>, CellError> {
     let (Some(folder), Some(name)) = (path.parent(), path.file_name().and_then(|name| name.to_str())) else {
         return Ok(None);
@@ -31,7 +32,8 @@ pub(super) fn resolve(path: &Path, directory: Option<&Path>, machine: &Machine) 
     Ok(None)
 }
 
-/// pyenv and its kin: `.python-version` in the working directory or above, else the file `version`.
+/// Resolves a shim of pyenv or a relative: by `.python-version` in the working directory or above, else by the file
+/// `version`.
 fn of_env(
     path: &Path,
     name: &str,
@@ -41,7 +43,7 @@ fn of_env(
 ) -> Result<PathBuf, CellError> {
     let local = directory.into_iter().flat_map(Path::ancestors).find_map(|folder| {
         [".python-version", ".node-version", ".ruby-version"].iter().find_map(|file| {
-            // Each manager has its own: only one whose versions are here means anything.
+            // Each manager has a file of its own; a file counts only if one of its versions is installed here.
             words(&folder.join(file))
                 .filter(|versions| versions.iter().any(|version| installed(root, version).is_some()))
         })
@@ -62,7 +64,7 @@ fn of_env(
     Err(refuse(path, &format!("of the chosen version {versions} in {}, which has no such program", root.display())))
 }
 
-/// `versions/3.12.1` for `3.12.1`, and the newest of its kind for `3.12`.
+/// Returns `versions/3.12.1` for `3.12.1`, and the newest matching version for `3.12`.
 fn installed(root: &Path, version: &str) -> Option<PathBuf> {
     let folder = root.join("versions");
     if !version.is_empty() && !version.contains('/') && folder.join(version).is_dir() {
@@ -74,7 +76,8 @@ fn installed(root: &Path, version: &str) -> Option<PathBuf> {
     names.filter(|name| name.starts_with(&prefix)).max_by_key(|name| numbers(name)).map(|name| folder.join(name))
 }
 
-/// asdf writes the candidates into its shims: `# asdf-plugin: nodejs 20.1.0`. One is a choice.
+/// Resolves a shim of asdf, which lists its candidates: `# asdf-plugin: nodejs 20.1.0`. A single candidate is the
+/// choice.
 fn of_asdf(path: &Path, name: &str, root: &Path) -> Result<PathBuf, CellError> {
     let text = read(path).unwrap_or_default();
     let candidates: Vec<PathBuf> = text
@@ -89,7 +92,7 @@ fn of_asdf(path: &Path, name: &str, root: &Path) -> Result<PathBuf, CellError> {
     }
 }
 
-/// volta names its default Node.js in a JSON file.
+/// Resolves a shim of volta, which names its default Node.js in a JSON file.
 fn of_volta(path: &Path, name: &str, root: &Path) -> Result<PathBuf, CellError> {
     let chosen = read(&root.join("tools/user/platform.json"));
     let platform: serde_json::Value = chosen.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default();
@@ -105,7 +108,7 @@ fn refuse(path: &Path, what: &str) -> CellError {
     CellError::Program(format!("{} is a shim {what}; name the real program by its full path", path.display()))
 }
 
-/// The words of a version file, without comments.
+/// Returns the words of a version file, without comments.
 fn words(file: &Path) -> Option<Vec<String>> {
     let text = read(file)?;
     let lines = text.lines().map(|line| line.split('#').next().unwrap_or_default());

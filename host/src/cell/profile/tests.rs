@@ -3,7 +3,7 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 
 use super::*;
 
-/// A user's home with toolchains in it, none of which is ever executed: every program in it would be `/bin/false`.
+/// A user's home with toolchains in it. No program in it is ever executed.
 struct Home {
     dir: tempfile::TempDir,
 }
@@ -45,13 +45,13 @@ impl Home {
         Profile::of(&argv, Some(&self.at("")), &self.machine(search))
     }
 
-    /// What a profile reads, relative to the home.
+    /// Returns what a profile reads, relative to the home.
     fn read(&self, profile: &Profile) -> Vec<String> {
         let relative = |path: &PathBuf| path.strip_prefix(self.at("")).unwrap().display().to_string();
         profile.read.iter().map(relative).collect()
     }
 
-    /// A Python in a prefix of its own.
+    /// Makes a Python in a prefix of its own.
     fn python(&self, prefix: &str) {
         self.file(&format!("{prefix}/bin/python3.12"), "\x7fELF");
         self.link(&format!("{prefix}/bin/python3"), "python3.12");
@@ -113,7 +113,7 @@ fn a_shim_of_pyenv_is_the_interpreter_it_stands_for() {
     assert_eq!(profile.program, home.at(".pyenv/versions/3.12.1/bin/python"));
     assert_eq!(home.read(&profile), [".pyenv/versions/3.12.1/bin/python3.12", ".pyenv/versions/3.12.1/lib"]);
     assert!(profile.notes[0].contains("stands for"), "{:?}", profile.notes);
-    // The project's own choice goes before the user's.
+    // The project's choice takes precedence over the user's.
     std::fs::write(home.at(".python-version"), "3.9.18 # old\n").unwrap();
     assert_eq!(home.profile(&[".pyenv/shims"], &["python"]).program, home.at(".pyenv/versions/3.9.18/bin/python"));
     std::fs::write(home.at(".python-version"), "").unwrap();
@@ -164,7 +164,7 @@ fn a_script_brings_its_package_and_never_the_home() {
     assert_eq!(read(&["node", "--flag", "~/server/dist/index.js"]), ["server"]);
     home.file("app/node_modules/@org/server/dist/index.js", "");
     assert_eq!(read(&["node", "app/node_modules/@org/server/dist/index.js"]), ["app/node_modules"]);
-    // A package.json in the home opens nothing more than the file.
+    // A `package.json` in the home opens no more than the file itself.
     home.file("package.json", "{}");
     home.file("loose.js", "");
     assert_eq!(read(&["node", "~/loose.js"]), ["loose.js"]);
