@@ -1,6 +1,7 @@
-//! What a cell costs. `true` to its end, plainly and in each tier, with the processor time that the launcher takes, as a program
-//! of its own and as the command line's second face; real servers from their start to the list of their tools, paired; and
-//! fifty of them at once. The servers are those of `tests/interop/setup.sh`, the command line is that of `cargo build --release`.
+//! What a cell costs. `true` from start to end, without a cell and in each tier, with the processor time of the
+//! launcher as a program of its own and as the `portcullis` binary; real servers from their start to the list of their
+//! tools, with and without a cell in turn; and fifty of them at once. The servers are those of
+//! `tests/interop/setup.sh`, the binary is that of `cargo build --release`.
 #![allow(missing_docs, clippy::unwrap_used, clippy::disallowed_methods, reason = "a bench")]
 
 use std::fs;
@@ -12,10 +13,10 @@ use std::time::{Duration, Instant};
 use criterion::{Criterion, criterion_group, criterion_main};
 use portcullis_jail::{Cell, Launch, Launcher, Mount, Tier};
 
-/// Runs of each of a pair, in turn.
+/// Runs of each variant of a pair; the two alternate.
 const PAIRS: usize = 21;
 
-/// Sources that are started together.
+/// Servers that are started together.
 const TOGETHER: usize = 50;
 
 const QUESTIONS: &str = concat!(
@@ -31,14 +32,14 @@ fn own() -> Launcher {
     Launcher::Path(env!("CARGO_BIN_EXE_portcullis-jail").into())
 }
 
-/// `target`, of `target/release/portcullis-jail`.
+/// Returns `target`, from `target/release/portcullis-jail`.
 fn target() -> PathBuf {
     Path::new(env!("CARGO_BIN_EXE_portcullis-jail")).ancestors().nth(2).unwrap().to_owned()
 }
 
-/// Asks and reads until the list of tools has come, or the program has ended.
+/// Sends the requests, and reads until the list of tools has come or the program has ended.
 fn ask(mut input: impl Write, output: impl Read) {
-    // A program that does not listen has ended.
+    // A program that does not read has ended.
     let _ = input.write_all(QUESTIONS.as_bytes());
     for line in BufReader::new(output).lines().map_while(Result::ok) {
         if line.contains(r#""id":2"#) {
@@ -48,7 +49,7 @@ fn ask(mut input: impl Write, output: impl Read) {
     }
 }
 
-/// Starts it without a cell; gives the time until it has answered.
+/// Starts a program without a cell. Returns the time until it has answered.
 fn plain(launch: &Launch) -> Duration {
     let begun = Instant::now();
     let mut command = Command::new(&launch.program);
@@ -62,7 +63,7 @@ fn plain(launch: &Launch) -> Duration {
     took
 }
 
-/// The same in a cell.
+/// Starts a program in a cell. Returns the time until it has answered.
 fn caged(launch: &Launch, launcher: &Launcher) -> Duration {
     let begun = Instant::now();
     let mut started = launch.start(launcher).unwrap();
@@ -74,7 +75,7 @@ fn caged(launch: &Launch, launcher: &Launcher) -> Duration {
     took
 }
 
-/// A program of the system, or one for which more is to be seen.
+/// Returns the launch of a program of the system, or of one that also needs the paths in `more`.
 fn launch(program: impl Into<PathBuf>, arguments: &[&str], more: &[PathBuf]) -> Launch {
     let links = ["bin", "lib", "lib64"].map(|name| (Path::new("/").join(name), Path::new("usr").join(name)));
     let mut view = vec![Mount::public("/usr"), Mount::public("/etc/ld.so.cache")];
@@ -89,7 +90,7 @@ fn launch(program: impl Into<PathBuf>, arguments: &[&str], more: &[PathBuf]) -> 
     }
 }
 
-/// Real servers, as far as they are installed.
+/// Returns the real servers that are installed.
 fn servers() -> Vec<(&'static str, Launch)> {
     let installed = target().join("interop");
     if !installed.join("installed").exists() {
@@ -107,13 +108,13 @@ fn servers() -> Vec<(&'static str, Launch)> {
     ]
 }
 
-/// User and system time of all processes that this one has waited for, and theirs.
+/// Returns the user and system time of all processes that this one has waited for, and of their children.
 fn processor_time() -> Duration {
-    /// What Linux tells every program, whatever its own clock.
+    /// The unit that Linux reports to every program, whatever the kernel's own tick.
     const TICK: Duration = Duration::from_millis(10);
     let stat = fs::read_to_string("/proc/self/stat").unwrap();
     let (_, fields) = stat.rsplit_once(')').unwrap();
-    // Fields 16 and 17, of which the first here is 3.
+    // Fields 16 and 17; the first one here is field 3.
     TICK * fields.split_whitespace().skip(13).take(2).map(|field| field.parse::<u32>().unwrap()).sum()
 }
 
@@ -134,13 +135,13 @@ fn cells(criterion: &mut Criterion) {
     match command_line.exists() {
         true => {
             let launcher = Launcher::Path(command_line);
-            processor_time_of("full, by the command line", || _ = caged(&launch, &launcher));
+            processor_time_of("full, by the portcullis binary", || _ = caged(&launch, &launcher));
         }
-        false => println!("NOT MEASURED: the launcher as the command line's second face; cargo build --release --bins"),
+        false => println!("NOT MEASURED: the `portcullis` binary as the launcher; cargo build --release --bins"),
     }
 }
 
-/// The clock of processor time is coarse; many runs are not.
+/// Measures many runs together, since the clock of processor time is coarse.
 fn processor_time_of(name: &str, run: impl Fn()) {
     let (before, begun, mut count) = (processor_time(), Instant::now(), 0);
     while begun.elapsed() < Duration::from_secs(4) {
@@ -157,13 +158,13 @@ fn median(mut times: Vec<Duration>) -> Duration {
 
 fn real_servers(_: &mut Criterion) {
     for (name, launch) in servers() {
-        // The first run reads files that the others find in memory.
+        // The first run reads files from disk that the others find in memory.
         caged(&launch, &own());
         let (without, within) = (0..PAIRS).map(|_| (plain(&launch), caged(&launch, &own()))).unzip();
         let (without, within) = (median(without), median(within));
         let ratio = within.as_secs_f64() / without.as_secs_f64();
         println!(
-            "tools/list of {name}: plain {without:?}, caged {within:?}, ratio {ratio:.3} (medians of {PAIRS} pairs)"
+            "tools/list of {name}: plain {without:?}, in a cell {within:?}, ratio {ratio:.3} (medians of {PAIRS} pairs)"
         );
     }
     for (name, launch) in servers() {
@@ -173,7 +174,7 @@ fn real_servers(_: &mut Criterion) {
             begun.elapsed()
         };
         let (without, within) = (all(&|| plain(&launch)), all(&|| caged(&launch, &own())));
-        println!("{TOGETHER} × tools/list of {name} at once: plain {without:?}, caged {within:?}");
+        println!("{TOGETHER} × tools/list of {name} at once: plain {without:?}, in a cell {within:?}");
     }
 }
 

@@ -1,42 +1,43 @@
-//! What a source is given. Everything that is not listed here does not exist for it.
+//! What a source gets. Everything that is not listed here does not exist for it.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// The user and the group that a source is for itself in [`Tier::Full`]. Elsewhere it is who the broker is.
+/// The user and the group that a source has inside a cell of [`Tier::Full`]. In other tiers it has the broker's.
 pub const USER: u32 = 1000;
 
-/// Which program is the launcher.
+/// The program that serves as the launcher.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Launcher {
     /// The running program itself, whose `main` calls `main_if_asked` first.
     SelfExec,
-    /// Another program that does so, such as the `portcullis-jail` binary.
+    /// Another program whose `main` does so, such as the `portcullis-jail` binary.
     Path(PathBuf),
 }
 
 /// The cell of one source.
 ///
-/// A fresh value gives no file, no folder and no network: an empty root with `/proc`, `/tmp`, `/dev/shm` and a handful of
-/// harmless devices, under the default [`Limits`].
+/// A fresh value contains no file, no folder and no network of the machine: an empty root with `/proc`, `/tmp`,
+/// `/dev/shm` and a few harmless devices, under the default [`Limits`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Cell {
-    /// How it is enforced. The launcher builds this tier or refuses; it never falls back to another.
+    /// How the cell is enforced. The launcher builds this tier or refuses; it never falls back to another.
     pub tier: Tier,
-    /// Files and folders of the machine that are visible, under the path that they have outside. One may lie within
-    /// another. An entry with a symbolic link in its path is refused.
+    /// Files and folders of the machine that are visible, under the same path as outside. One may lie within another.
+    /// An entry with a symbolic link in its path is refused.
     pub view: Vec<Mount>,
-    /// Symbolic links: where, and where to. Only in a root of its own, so not in [`Tier::Reduced`].
+    /// Symbolic links, each with its path and its target. They need a root of the cell's own, so [`Tier::Reduced`]
+    /// ignores them.
     pub links: Vec<(PathBuf, PathBuf)>,
-    /// Files that exist inside only, world-readable: where, and what stands in them. Not in [`Tier::Reduced`].
+    /// Files that exist inside only, world-readable, each with its path and content. [`Tier::Reduced`] ignores them.
     pub files: Vec<(PathBuf, Vec<u8>)>,
-    /// A private folder, empty at the start and gone at the end. In [`Tier::Reduced`] a folder that exists outside.
+    /// The private home, empty at the start and removed at the end. In [`Tier::Reduced`] a folder that exists outside.
     pub home: PathBuf,
-    /// What it can reach.
+    /// What the source can reach.
     pub network: Network,
-    /// What it can spend.
+    /// What the source can spend.
     pub limits: Limits,
 }
 
@@ -54,40 +55,40 @@ impl Default for Cell {
     }
 }
 
-/// One file or folder, with everything beneath it.
+/// One visible file or folder, with everything beneath it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mount {
-    /// Absolute and without symbolic links; the same inside and outside.
+    /// The path, absolute and without symbolic links. It is the same inside and outside.
     pub path: PathBuf,
-    /// What may be done with it.
+    /// What the source may do with it.
     pub access: Access,
 }
 
 impl Mount {
-    /// To be read and executed, as far as everybody may.
+    /// Returns a mount that can be read and executed as far as every user of the machine may.
     #[must_use]
     pub fn public(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into(), access: Access::Public }
     }
 
-    /// To be read, and executed.
+    /// Returns a mount that can be read and executed.
     #[must_use]
     pub fn read(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into(), access: Access::Read }
     }
 
-    /// To be read, executed, changed and removed.
+    /// Returns a mount that can be read, executed, changed and removed.
     #[must_use]
     pub fn write(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into(), access: Access::Write }
     }
 }
 
-/// What may be done with a [`Mount`], least first. Nothing that is visible raises privileges or opens a device.
+/// What a source may do with a [`Mount`], the least first. No mount raises privileges or opens a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Access {
-    /// Read and execute what every user of the machine may: programs and libraries of the system. Differs from [`Self::Read`]
-    /// where the broker is root, whose source reads the rest as its owner could.
+    /// Read and execute what every user of the machine may: programs and libraries of the system. This differs from
+    /// [`Self::Read`] only if the broker is root: its source reads other files with their owner's rights.
     Public,
     /// Read and execute.
     Read,
@@ -95,40 +96,41 @@ pub enum Access {
     Write,
 }
 
-/// What a source can reach. It always has a loopback interface of its own, which leads to nobody else.
+/// What a source can reach. It always has a loopback interface of its own, which leads nowhere else.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Network {
     /// Nothing.
     None,
-    /// Sockets of the broker: each is bound inside the cell's network and handed to the broker once the cell is built, in
-    /// this order. Nothing else leads out.
+    /// Sockets of the broker. Each is bound inside the cell's network and handed to the broker once the cell is built,
+    /// in this order. Nothing else leads out.
     Listeners(Vec<Listener>),
 }
 
 /// A socket that is bound inside a cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Listener {
-    /// What it speaks.
+    /// The transport protocol of the socket.
     pub protocol: Protocol,
-    /// An address inside the cell: loopback, or unspecified for all of loopback. Ports below 1024 are possible.
+    /// The address inside the cell: a loopback address, or the unspecified one for all of loopback. Ports below 1024
+    /// are possible.
     pub address: SocketAddr,
 }
 
 impl Listener {
-    /// Accepts TCP connections.
+    /// Returns a listener that accepts TCP connections.
     #[must_use]
     pub const fn tcp(address: SocketAddr) -> Self {
         Self { protocol: Protocol::Tcp, address }
     }
 
-    /// Receives UDP datagrams.
+    /// Returns a listener that receives UDP datagrams.
     #[must_use]
     pub const fn udp(address: SocketAddr) -> Self {
         Self { protocol: Protocol::Udp, address }
     }
 }
 
-/// What a [`Listener`] speaks.
+/// The transport protocol of a [`Listener`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Protocol {
     /// A listening stream socket.
@@ -137,15 +139,16 @@ pub enum Protocol {
     Udp,
 }
 
-/// What a source can spend. How far each is enforced depends on the platform: see [`Probe`](crate::Probe).
+/// What a source can spend. How far each limit is enforced depends on the platform: see [`Probe`](crate::Probe).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Limits {
-    /// Bytes of memory of each process, and of all together: exactly in a delegated cgroup; in the full tiers elsewhere a cell
-    /// that holds more is ended within a second.
+    /// Bytes of memory of each process, and of all together. A delegated cgroup enforces the sum exactly; without one,
+    /// the full tiers end a cell that exceeds it within a second.
     pub memory: u64,
     /// Processes and threads.
     pub processes: u32,
-    /// Processors that it may keep busy; a fraction counts in a delegated cgroup only, else it is rounded up. None for all.
+    /// Processors that the source may keep busy, or `None` for all. A fraction counts only in a delegated cgroup;
+    /// elsewhere it is rounded up.
     pub cpu: Option<f64>,
     /// Open descriptors of each process.
     pub files: u32,
@@ -156,26 +159,26 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// Enough for a language runtime with its packages and a child or two, and no more.
+    /// Returns limits that suffice for a language runtime with its packages and a child or two.
     fn default() -> Self {
         Self { memory: 1 << 30, processes: 128, cpu: None, files: 4096, file_size: 256 << 20, tmp: 64 << 20 }
     }
 }
 
-/// How a cell is enforced, best first.
+/// How a cell is enforced, the strongest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Tier {
     /// Namespaces, Landlock, seccomp and limits, all made by the launcher.
     Full,
-    /// The same, but the namespaces are made by an installed bubblewrap, which some systems allow what they deny to others.
+    /// As [`Self::Full`], but an installed bubblewrap makes the namespaces. Some systems allow them to bubblewrap only.
     FullViaBwrap,
-    /// Landlock, seccomp and limits (on macOS: Seatbelt and limits): the machine's own root, processes and file names stay
-    /// visible. Only for sources without a network, and only where the operator accepted it by name.
+    /// Landlock, seccomp and limits (on macOS: Seatbelt and limits). The machine's own root, processes and file names
+    /// stay visible. Only for sources without a network, and only if the operator has accepted this tier by name.
     Reduced,
 }
 
 impl Tier {
-    /// As people read it: `full`, `full-via-bwrap`, `reduced`.
+    /// Returns the name that people read: `full`, `full-via-bwrap`, `reduced`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

@@ -1,7 +1,8 @@
-//! A delegated cgroup, where there is one: limits for all processes of a cell together. cgroups(7), version 2.
+//! A delegated cgroup, if there is one: limits for all processes of a cell together. cgroups(7), version 2.
 //!
-//! `systemd-run --user --scope --property Delegate=yes portcullis …` starts the broker in one. Then it moves itself into a
-//! group of its own, as a group that has others beneath it may hold no process, and makes one for each cell beside that.
+//! `systemd-run --user --scope --property Delegate=yes portcullis …` starts the broker in one. The broker then moves
+//! itself into a child group, since a group with limited children may hold no process, and makes a sibling group for
+//! each cell.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -11,30 +12,31 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 use crate::cell::Limits;
 
-/// Without any of them there is no such limit, and the weaker one of each process stays.
+/// The controllers that a delegated cgroup must have. If one is missing, only the weaker limits of each process apply.
 const CONTROLLERS: [&str; 3] = ["cpu", "memory", "pids"];
 
 /// The launcher's own processes, which are in the group too.
 const HELPERS: u32 = 2;
 
-/// Microseconds in which a cell may use its share of the processors: what the kernel proposes.
+/// The period of `cpu.max` in microseconds: the kernel's default.
 const PERIOD: u32 = 100_000;
 
 /// The cgroup that was delegated to this process.
 struct Delegated {
     folder: PathBuf,
     made: AtomicU32,
-    /// Groups that could not be removed yet: what was killed in them was still on its way out.
+    /// Groups that could not be removed yet, since processes that were killed in them had not quite ended.
     left: Mutex<Vec<PathBuf>>,
 }
 
-/// Looks for it once. The first look moves this process, if there is one.
+/// Returns the delegated cgroup, if there is one. The first call looks for it and moves this process into a child
+/// group.
 fn delegated() -> Option<&'static Delegated> {
     static FOUND: OnceLock<Option<Delegated>> = OnceLock::new();
     FOUND.get_or_init(|| own_folder().and_then(Delegated::at)).as_ref()
 }
 
-/// Where this process's own cgroup stands in the file system.
+/// Returns the folder of this process's own cgroup.
 fn own_folder() -> Option<PathBuf> {
     let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
     let own = groups.lines().find_map(|line| line.strip_prefix("0::/"))?;
@@ -44,7 +46,7 @@ fn own_folder() -> Option<PathBuf> {
 }
 
 impl Delegated {
-    /// None if it lacks a controller, is not ours to change, or holds other processes.
+    /// Returns `None` if the group lacks a controller, cannot be changed by this process, or holds other processes.
     fn at(folder: PathBuf) -> Option<Self> {
         let listed = fs::read_to_string(folder.join("cgroup.controllers")).ok()?;
         let has = |wanted: &&str| listed.split_whitespace().any(|listed| listed == *wanted);
@@ -61,7 +63,7 @@ impl Delegated {
         set(&broker, "cgroup.procs", "0").ok()?;
         let enabled = CONTROLLERS.map(|name| format!("+{name}")).join(" ");
         if set(&folder, "cgroup.subtree_control", &enabled).is_err() {
-            // Back to where it was; the empty group below harms nobody.
+            // Moves back to where it was. An empty child group that cannot be removed does no harm.
             let _ = set(&folder, "cgroup.procs", "0");
             let _ = fs::remove_dir(&broker);
             return None;
@@ -78,9 +80,9 @@ impl Delegated {
         let group = Group { folder };
         let folder = &group.folder;
         set(folder, "memory.max", &limits.memory.to_string())?;
-        // What is pushed out to disk would come on top. A machine without swap has no such file.
+        // Swapped memory would come on top of the limit. A machine without swap has no such file.
         let _ = set(folder, "memory.swap.max", "0");
-        // One of them alone, killed, would leave a source that is half alive.
+        // If only one process were killed, the source would be left half alive.
         set(folder, "memory.oom.group", "1")?;
         set(folder, "pids.max", &limits.processes.saturating_add(HELPERS).to_string())?;
         if let Some(processors) = limits.cpu {
@@ -91,19 +93,20 @@ impl Delegated {
     }
 }
 
-/// The group of one cell. Dropping it removes it, or leaves that to the next one if something in it has not quite ended.
+/// The group of one cell. Dropping it removes the group, or leaves that to the next cell if a process in it has not
+/// quite ended.
 #[derive(Debug)]
 pub(crate) struct Group {
     folder: PathBuf,
 }
 
 impl Group {
-    /// The group of a new cell; None where no cgroup was delegated.
+    /// Makes the group of a new cell. Returns `None` if no cgroup was delegated.
     pub(crate) fn new(limits: &Limits) -> io::Result<Option<Self>> {
         delegated().map(|delegated| delegated.group(limits)).transpose()
     }
 
-    /// Whoever writes `0` to this enters the group.
+    /// Opens the file by which processes enter the group: a process that writes `0` to it enters.
     pub(crate) fn entrance(&self) -> io::Result<File> {
         OpenOptions::new().write(true).open(self.folder.join("cgroup.procs"))
     }
@@ -119,7 +122,7 @@ impl Drop for Group {
     }
 }
 
-/// Removes a group that holds nobody. One that is gone is no error.
+/// Removes a group that holds no process. One that is already gone is not an error.
 fn remove(group: &Path) -> io::Result<()> {
     fs::remove_dir(group).or_else(|error| if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) })
 }
@@ -133,7 +136,7 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use super::*;
 
-    /// As the kernel shows one; files that it would make on its own are made here.
+    /// Makes a folder as the kernel shows a cgroup, with the files that the kernel would make in a child group.
     fn fake(controllers: &str, processes: &str) -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir(folder.path().join("broker")).unwrap();

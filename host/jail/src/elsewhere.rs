@@ -1,4 +1,4 @@
-//! The launcher on systems for which no cell is known: it refuses.
+//! The launcher on systems without a known way to build a cell: it refuses.
 
 use std::os::unix::net::UnixStream;
 
@@ -6,7 +6,7 @@ use crate::launch::Ask;
 use crate::report::{Enforced, Refusal};
 use crate::wire;
 
-/// Refuses what is asked for over standard input. Returns the status to end with.
+/// Refuses the request that comes over standard input. Returns the exit status.
 pub(crate) fn run() -> i32 {
     let refusal = Refusal {
         step: "cell".to_owned(),

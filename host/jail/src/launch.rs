@@ -1,4 +1,4 @@
-//! The broker's side: what is to be started, and the line to what was started.
+//! The broker's side: what is to be started, and the control connection to what was started.
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -19,19 +19,21 @@ use crate::wire;
 #[cfg(not(target_os = "linux"))]
 use without_cgroups::Group;
 
-/// The first argument that turns the program into the launcher. Nobody types it.
+/// The first argument that makes the program act as the launcher. It is not meant to be typed.
 pub(crate) const ASK: &str = "__jail";
 
-/// What the broker writes to ask for a polite end: the source gets SIGTERM. The end of the line kills instead.
+/// The byte that the broker writes to have SIGTERM sent to the source. Closing the connection kills the source instead.
 pub(crate) const TERMINATE: u8 = b'T';
 
-/// How long the launcher may take to build a cell. It takes milliseconds; a hanging network file system would take for ever.
+/// How long the launcher may take to build a cell. It takes milliseconds, but a hanging network file system would take
+/// for ever.
 const BUILD_DEADLINE: Duration = Duration::from_secs(20);
 
 impl Launcher {
     pub(crate) fn program(&self) -> OsString {
         match self {
-            // The link, not the path it shows: it still leads to the running program after that was replaced on disk.
+            // The link, not the path that it shows: it still leads to the running program after that was replaced on
+            // disk.
             Self::SelfExec if cfg!(target_os = "linux") => "/proc/self/exe".into(),
             Self::SelfExec => std::env::current_exe().unwrap_or_default().into(),
             Self::Path(path) => path.into(),
@@ -39,45 +41,44 @@ impl Launcher {
     }
 }
 
-/// What is to be started. A fresh value names no environment variable and no descriptor beside the three standard ones:
-/// what is not listed here does not reach the source.
+/// What is to be started. The source gets no environment variable and no descriptor that is not listed here, besides
+/// the three standard streams.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct Launch {
-    /// An absolute path, as it is called inside the cell; no search path is asked.
+    /// The program's absolute path inside the cell. No search path is used.
     pub program: PathBuf,
-    /// Its arguments, without the program.
+    /// The arguments, without the program's name.
     pub arguments: Vec<OsString>,
     /// The whole environment.
     pub environment: Vec<(String, OsString)>,
-    /// The working directory, as it is called inside the cell.
+    /// The working directory, as its path is inside the cell.
     pub directory: PathBuf,
-    /// What it can see, reach and spend.
+    /// What the source can see, reach and spend.
     pub cell: Cell,
 }
 
-/// What the launcher is told, over its standard input and never on its command line, which others can read.
+/// The request to the launcher. It is sent over standard input and not on the command line, which others can read.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Ask {
-    /// The broker: when it is gone before the launcher is ready, nothing starts.
+    /// The broker's process id. If the broker has ended before the launcher is ready, nothing starts.
     pub(crate) parent: i32,
-    /// Every step is taken but the last: nothing is executed.
+    /// True to take every step but the last: nothing is executed.
     pub(crate) rehearsal: bool,
-    /// A delegated cgroup bounds the cell; the way into it stands beside the streams.
+    /// True if a delegated cgroup limits the cell; the file to enter it by is sent along with the streams.
     pub(crate) cgroup: bool,
-    /// The namespaces are there already, and the line to the broker stands beside the streams.
+    /// True if the namespaces already exist (bubblewrap); the control connection is sent along with the streams.
     pub(crate) inside: bool,
     pub(crate) launch: Launch,
 }
 
 impl Launch {
-    /// Starts the launcher, which builds the cell and becomes the program. Returns at once; [`Control::ready`] says whether
-    /// the cell was built.
+    /// Starts the launcher, which builds the cell and becomes the program. Returns at once; [`Control::ready`] waits
+    /// until the cell is built.
     ///
     /// The thread that calls this must live as long as the source: when it ends, the kernel kills the source.
     ///
     /// # Errors
-    /// If the launcher cannot be executed, or what is to be started does not fit into a message (16 MiB), or a path is not
-    /// UTF-8.
+    /// If the launcher cannot be executed, the launch does not fit into a message (16 MiB), or a path is not UTF-8.
     pub fn start(&self, launcher: &Launcher) -> io::Result<Started> {
         self.ask(launcher, false)
     }
@@ -98,11 +99,11 @@ impl Launch {
         let streams = [input.as_fd(), output.as_fd(), error.as_fd()];
         let passed: Vec<_> = streams.into_iter().chain(entrance.as_ref().map(AsFd::as_fd)).collect();
         let sent = wire::send(&ours, &ask, &passed);
-        // A launcher that does not even listen is found out by whoever waits for it to be ready.
+        // If the launcher does not even read, `Control::ready` reports that.
         if let Err(error) =
             sent.or_else(|error| if error.kind() == io::ErrorKind::BrokenPipe { Ok(()) } else { Err(error) })
         {
-            // Whether it ends by itself or by this, it is gone and reaped.
+            // The process is gone and reaped, whether it ended by itself or was killed here.
             let _ = process.kill();
             let _ = process.wait();
             return Err(error);
@@ -125,7 +126,7 @@ impl std::fmt::Debug for Launch {
 }
 
 impl Network {
-    /// How many sockets are handed to the broker.
+    /// Returns how many sockets are handed to the broker.
     pub(crate) fn listeners(&self) -> usize {
         match self {
             Self::None => 0,
@@ -134,11 +135,11 @@ impl Network {
     }
 }
 
-/// A launcher that was started, and soon a source.
+/// A launcher that was started, and that becomes the source.
 #[derive(Debug)]
 pub struct Started {
-    /// The outermost process. It ends after all others of the cell, with the status of the source or by its signal. Whoever
-    /// holds this must wait for it, else it stays as a zombie.
+    /// The outermost process. It ends after all others of the cell, with the source's exit status or by the same
+    /// signal. The owner must wait for it, or it stays as a zombie.
     pub process: Child,
     /// The source's standard input.
     pub input: ChildStdin,
@@ -146,40 +147,42 @@ pub struct Started {
     pub output: ChildStdout,
     /// The source's standard error.
     pub error: ChildStderr,
-    /// The line to the cell. Dropping it kills everything in the cell.
+    /// The control connection to the cell. Dropping it kills everything in the cell.
     pub control: Control,
 }
 
-/// The line to a running cell. The cell lives no longer than this. To be dropped after [`Started::process`] was waited for.
+/// The control connection to a running cell. The cell lives no longer than this. Wait for [`Started::process`] before
+/// dropping it.
 #[derive(Debug)]
 pub struct Control {
     socket: UnixStream,
     listeners: usize,
-    /// Goes after the line, and after the processes if they were waited for.
+    /// Dropped after the connection, and after the processes if they were waited for.
     _group: Option<Group>,
 }
 
 /// A cell that was built, with the source's program executed in it.
 #[derive(Debug)]
 pub struct Ready {
-    /// What stands behind it.
+    /// What the launcher enforces on the cell, as far as that differs between machines.
     pub enforced: Enforced,
-    /// The sockets of [`Network::Listeners`], in their order. They keep the cell's network alive: drop them with the source.
+    /// The sockets of [`Network::Listeners`], in their order. They keep the cell's network alive: drop them with the
+    /// source.
     pub listeners: Vec<OwnedFd>,
 }
 
 impl Control {
-    /// Waits until the cell is built and the program executed. Blocks, 20 seconds at most. To be called once.
+    /// Waits until the cell is built and the program executed. Blocks for up to 20 seconds. To be called once.
     ///
     /// # Errors
-    /// Why it was refused. Nothing of the source has run then.
+    /// Why the cell was refused. No code of the source has run then.
     pub fn ready(&self) -> Result<Ready, Refusal> {
         let lost = |cause: String| Refusal {
             step: "launcher".to_owned(),
             cause,
             errno: None,
             setting: None,
-            remedy: Some("does the program that is its launcher call `main_if_asked` first?".to_owned()),
+            remedy: Some("does the launcher's `main` call `main_if_asked` first?".to_owned()),
         };
         let (said, listeners) =
             wire::receive::<Result<Enforced, Refusal>>(&self.socket).map_err(|error| match error.kind() {
@@ -194,19 +197,19 @@ impl Control {
         }
     }
 
-    /// Asks the source to end: it gets SIGTERM. A source that is gone is no error.
+    /// Asks the source to end, by SIGTERM. A source that is gone is not an error.
     pub fn terminate(&self) {
-        // Nobody there is no error; one byte always fits.
+        // Writing to a launcher that is gone is not an error, and one byte always fits.
         let _ = (&self.socket).write_all(&[TERMINATE]);
     }
 
-    /// Kills everything in the cell, by hanging up. Nobody there is no error.
+    /// Kills everything in the cell, by closing the connection. A cell that is gone is not an error.
     pub fn hang_up(&self) {
         let _ = self.socket.shutdown(Shutdown::Both);
     }
 }
 
-/// Only Linux has them.
+/// Cgroups exist on Linux only; elsewhere no cell has a group.
 #[cfg(not(target_os = "linux"))]
 mod without_cgroups {
     use std::fs::File;

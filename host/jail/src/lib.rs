@@ -1,11 +1,11 @@
-//! The launcher that becomes a tool source's process, and the cell around it.
+//! The launcher that becomes a source's process, and the cell around it.
 //!
-//! The broker never starts a source itself. It starts this launcher, a fresh and single-threaded process, which takes off
-//! whatever it could have inherited, builds the cell, and then becomes the source by `exec`. [`Launch`] is the broker's
-//! side: what is to be started, in which [`Cell`]. [`main_if_asked`] is the launcher's side. [`Control`] is the line
-//! between them: when it closes, everything in the cell is killed.
+//! The broker never starts a source itself. It starts this launcher, a fresh and single-threaded process, which drops
+//! everything that it could have inherited, builds the cell, and then becomes the source by `exec`. [`Launch`] is the
+//! broker's side: what is to be started, in which [`Cell`]. [`main_if_asked`] is the launcher's side. [`Control`] is
+//! the connection between them: when it closes, everything in the cell is killed.
 //!
-//! Without the feature `launch` nothing is started, and what is left are the types that cells are described by.
+//! Without the feature `launch` nothing can be started; only the types that describe cells are left.
 #![cfg_attr(feature = "launch", expect(clippy::disallowed_methods, reason = "this is where processes are started"))]
 
 mod cell;
@@ -43,10 +43,10 @@ use macos::run;
 pub use probe::probe;
 pub use report::{Enforced, Probe, Refusal};
 
-/// Becomes the source if the program was started as the launcher, and then never returns; else does nothing.
+/// Becomes the source if the program was started as the launcher, and then never returns. Otherwise does nothing.
 ///
-/// Must be the first statement of `main`, before any thread is started or any descriptor opened. A step that fails is told
-/// to the broker; the process then ends with status 126.
+/// Must be the first statement of `main`, before any thread is started or any descriptor opened. A step that fails is
+/// reported to the broker; the process then ends with status 126.
 #[cfg(feature = "launch")]
 pub fn main_if_asked() {
     if std::env::args_os().nth(1).as_deref() == Some(std::ffi::OsStr::new(launch::ASK)) {

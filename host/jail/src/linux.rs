@@ -1,4 +1,4 @@
-//! The launcher on Linux. Single-threaded from its start to its end.
+//! The launcher on Linux. It is single-threaded from start to end.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -28,10 +28,10 @@ mod seccomp;
 mod source;
 mod sys;
 
-/// The status of a launcher that refused.
+/// The exit status of a launcher that refused.
 const FAILED: i32 = 126;
 
-/// Builds the cell that is asked for over standard input, and waits for its end. Returns the status to end with.
+/// Builds the cell that the request on standard input describes, and waits for its end. Returns the exit status.
 pub(crate) fn run() -> i32 {
     let heard = match hear() {
         Ok(heard) => heard,
@@ -47,20 +47,20 @@ pub(crate) fn run() -> i32 {
             refuse(&control, refusal);
             FAILED
         }
-        // The line closes without a word, and the broker knows that much.
+        // The connection closes without an answer, which the broker reports as a failure.
         (Err(_), Err(_)) => FAILED,
     }
 }
 
-/// What came over standard input.
+/// The request that came over standard input, with its descriptors.
 struct Heard {
     ask: Ask,
     streams: Streams,
-    /// The line to the broker.
+    /// The control connection to the broker.
     control: UnixStream,
-    /// Inside of bubblewrap, the line to the launcher outside.
+    /// Inside bubblewrap, the connection to the launcher outside.
     outside: Option<UnixStream>,
-    /// The way into the cell's cgroup.
+    /// The file by which a process enters the cell's cgroup.
     cgroup: Option<File>,
 }
 
@@ -79,7 +79,7 @@ fn build(Heard { ask, streams, control, outside, cgroup }: Heard) -> Result<i32,
     }
 }
 
-/// Takes the line from standard input, where `/dev/null` then stands, and from it what is asked.
+/// Takes the connection from standard input, which becomes `/dev/null`, and reads the request from it.
 fn hear() -> io::Result<Heard> {
     sys::close_from(3)?;
     let line = UnixStream::from(rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?);
@@ -97,14 +97,14 @@ fn hear() -> io::Result<Heard> {
     Ok(Heard { ask, streams, control, outside, cgroup })
 }
 
-/// Takes off what ties it to whoever started the broker.
+/// Detaches this process from the session that the broker was started in.
 fn detach(parent: i32) -> Result<(), Refusal> {
     setsid().step("own session")?;
     die_with_parent(parent)?;
-    // Where the machine's memory ends, a source ends before anything else does. A container may forbid to say so.
+    // When the machine runs out of memory, the kernel kills a source first. A container may forbid this setting.
     let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
     match sys::new_session_keyring() {
-        // A kernel without keyrings, or a container that forbids them: nothing to leave.
+        // The kernel has no keyrings, or a container forbids them: there is nothing to leave.
         Err(error) if matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EPERM)) => Ok(()),
         done => done.step("own keyring"),
     }
@@ -112,7 +112,7 @@ fn detach(parent: i32) -> Result<(), Refusal> {
 
 fn die_with_parent(parent: i32) -> Result<(), Refusal> {
     set_parent_process_death_signal(Some(Signal::KILL)).step("die with the broker")?;
-    // It may have ended before the line above, and then the signal will never come.
+    // The parent may have ended before the line above; the signal will then never come.
     if getppid().map(|pid| pid.as_raw_nonzero().get()) == Some(parent) {
         Ok(())
     } else {

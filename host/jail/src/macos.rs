@@ -1,7 +1,7 @@
-//! The launcher on macOS: the reduced tier only, by Seatbelt. Not tested; the project has no such machine.
+//! The launcher on macOS: the reduced tier only, by Seatbelt. Not tested, since the project has no such machine.
 //!
-//! This process starts the source under `sandbox-exec` and kills its process group when the broker hangs up. What leaves the
-//! group outlives it.
+//! This process starts the source under `sandbox-exec` and kills its process group when the broker closes the
+//! connection. A process that leaves the group outlives it.
 
 use std::io::{self, Read};
 use std::os::unix::net::UnixStream;
@@ -17,16 +17,16 @@ use crate::seatbelt::profile;
 use crate::step::{Step, refused};
 use crate::wire;
 
-/// Part of every macOS so far, though marked deprecated for years.
+/// Part of every macOS so far, though marked as deprecated for years.
 const SANDBOX: &str = "/usr/bin/sandbox-exec";
 
-/// What stands in for the source in a rehearsal.
+/// The program that stands in for the source in a rehearsal.
 const NOTHING: &str = "/usr/bin/true";
 
-/// The status of a launcher that refused.
+/// The exit status of a launcher that refused.
 const FAILED: i32 = 126;
 
-/// Builds the cell that is asked for over standard input, and waits for its end. Returns the status to end with.
+/// Builds the cell that the request on standard input describes, and waits for its end. Returns the exit status.
 pub(crate) fn run() -> i32 {
     let (ask, control, streams) = match hear() {
         Ok(heard) => heard,
@@ -44,7 +44,7 @@ pub(crate) fn run() -> i32 {
         }
     };
     let enforced = Enforced { landlock: 0, cgroup: false, user: rustix::process::geteuid().as_raw() };
-    // If the broker is gone, the line says so below.
+    // If the broker is gone, the closed connection shows below.
     let _ = wire::send(&control, &Ok::<_, Refusal>(enforced), &[]);
     keep(child, control)
 }
@@ -72,7 +72,11 @@ fn start(ask: &Ask, [input, output, error]: [Stdio; 3]) -> Result<Child, Refusal
         return Err(refused("reduced tier", "it gives no network", "take `network` from its cell"));
     }
     if rustix::process::geteuid().is_root() {
-        return Err(refused("reduced tier", "it leaves root its rights", "start the broker as an ordinary user"));
+        return Err(refused(
+            "reduced tier",
+            "it cannot take root's rights away",
+            "start the broker as an ordinary user",
+        ));
     }
     limit(&launch.cell.limits).step("limits")?;
     let mut command = Command::new(SANDBOX);
@@ -89,7 +93,8 @@ fn start(ask: &Ask, [input, output, error]: [Stdio; 3]) -> Result<Child, Refusal
     command.stdin(input).stdout(output).stderr(error).spawn().step("start the source")
 }
 
-/// Those that count per process. The number of processes counts for the whole user, and would hit others.
+/// Sets the limits that count per process. The number of processes counts for the whole user, so limiting it would
+/// affect others.
 fn limit(limits: &Limits) -> rustix::io::Result<()> {
     let limited = [
         (Resource::Data, limits.memory),
@@ -104,10 +109,10 @@ fn limit(limits: &Limits) -> rustix::io::Result<()> {
     Ok(())
 }
 
-/// Waits for the source's end in a thread of its own, and for the broker's word in another.
+/// Waits for the end of the source, and on another thread for the broker's requests.
 fn keep(mut child: Child, mut control: UnixStream) -> i32 {
     let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-    // The source leads its group. Nobody left is no error.
+    // The source leads its process group. An empty group is not an error.
     let signal = move |signal| {
         let _ = group.map(|group| kill_process_group(group, signal));
     };
@@ -127,12 +132,12 @@ fn keep(mut child: Child, mut control: UnixStream) -> i32 {
 
 /// Closes everything above standard error.
 fn close_descriptors() {
-    /// More than any process has open by accident; walking further takes time.
+    /// More than any process has open by accident; closing further numbers takes time.
     const MOST: u64 = 65_536;
     let limit = getrlimit(Resource::Nofile).current.map_or(MOST, |limit| limit.min(MOST));
     for descriptor in 3..i32::try_from(limit).unwrap_or(i32::MAX) {
-        // SAFETY: this process is single-threaded and has opened nothing itself, so no object that owns the descriptor
-        // exists; closing one that is not open is an error that changes nothing.
+        // SAFETY: this process is single-threaded and has opened nothing itself, so no object exists that owns the
+        // descriptor; closing one that is not open is an error that changes nothing.
         unsafe { libc::close(descriptor) };
     }
 }

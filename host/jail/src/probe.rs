@@ -1,4 +1,4 @@
-//! Which cells this machine gives: each is built once, up to the last step.
+//! Finds out which cells this machine can build, by building each up to the last step.
 
 use std::path::PathBuf;
 
@@ -6,8 +6,8 @@ use crate::cell::{Cell, Launcher, Mount, Tier};
 use crate::launch::Launch;
 use crate::report::{Enforced, Probe, Refusal};
 
-/// Tries the tiers, best first, until one can be built. Nothing is executed in them. Blocks for some milliseconds, or as
-/// long as [`Control::ready`](crate::Control::ready).
+/// Tries the tiers, the strongest first, until one can be built. Executes no program in them. Blocks for some
+/// milliseconds, or for as long as [`Control::ready`](crate::Control::ready) does.
 #[must_use]
 pub fn probe(launcher: &Launcher) -> Probe {
     let full = rehearse(launcher, Tier::Full);
@@ -24,7 +24,7 @@ fn not_tried(better: Tier) -> Refusal {
 
 fn rehearse(launcher: &Launcher, tier: Tier) -> Result<Enforced, Refusal> {
     let home = if tier == Tier::Reduced { std::env::temp_dir() } else { Cell::default().home };
-    // In the one tier that executes the launcher anew, it needs its libraries.
+    // The tier that executes the launcher again needs the launcher's libraries in the cell.
     let (links, view) = if tier == Tier::FullViaBwrap { system() } else { Default::default() };
     let launch = Launch {
         program: PathBuf::from("/"),
@@ -43,12 +43,12 @@ fn rehearse(launcher: &Launcher, tier: Tier) -> Result<Enforced, Refusal> {
     let mut started = launch.ask(launcher, true).map_err(failed)?;
     let ready = started.control.ready();
     drop(started.control);
-    // It ends by itself, and has nothing to tell by its status.
+    // It ends by itself, and its status says nothing more.
     let _ = started.process.wait();
     ready.map(|ready| ready.enforced)
 }
 
-/// Where programs and libraries are: links to others, and folders.
+/// Returns where programs and libraries are: links, and folders.
 fn system() -> (Vec<(PathBuf, PathBuf)>, Vec<Mount>) {
     let folders = ["/usr", "/bin", "/lib", "/lib64", "/nix/store"].map(PathBuf::from);
     let link = |path: &PathBuf| Some((path.clone(), path.read_link().ok()?));

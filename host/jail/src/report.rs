@@ -1,20 +1,20 @@
-//! What the launcher says: why a cell was refused, and which cells this machine gives.
+//! What the launcher reports: why a cell was refused, and which cells this machine can build.
 
 use serde::{Deserialize, Serialize};
 
 use crate::cell::Tier;
 
-/// Why a cell was not built. The source was not started.
+/// An error that says why a cell was not built. The source was not started.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 #[error("step `{step}` failed: {cause}{}", self.way_out())]
 pub struct Refusal {
-    /// What was being done, such as `user namespace` or `mount /usr`.
+    /// The step that failed, such as `namespaces` or `mount /proc`.
     pub step: String,
-    /// What the system said, with the value that it was about.
+    /// What the system reported, with the value concerned.
     pub cause: String,
     /// The error number, if a system call failed.
     pub errno: Option<i32>,
-    /// The setting of the machine that decides it, such as `user.max_user_namespaces`.
+    /// The setting of the machine that decides the step, such as `user.max_user_namespaces`.
     pub setting: Option<String>,
     /// What a person can do.
     pub remedy: Option<String>,
@@ -28,19 +28,19 @@ impl Refusal {
     }
 }
 
-/// What this machine gives, found by running each step once.
+/// Which tiers this machine can build, found by building them up to the last step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Probe {
-    /// Whether [`Tier::Full`] can be built.
+    /// The result for [`Tier::Full`].
     pub full: Result<Enforced, Refusal>,
-    /// Whether [`Tier::FullViaBwrap`] can. Tried only where the full tier is refused.
+    /// The result for [`Tier::FullViaBwrap`]. It is tried only if the full tier is refused.
     pub bwrap: Result<Enforced, Refusal>,
-    /// Whether [`Tier::Reduced`] can. Tried only where neither of the others can be built.
+    /// The result for [`Tier::Reduced`]. It is tried only if neither of the others can be built.
     pub reduced: Result<Enforced, Refusal>,
 }
 
 impl Probe {
-    /// The best tier that can be built. [`Tier::Reduced`] must be accepted by the operator before it is used.
+    /// Returns the strongest tier that can be built. The operator must accept [`Tier::Reduced`] before it is used.
     #[must_use]
     pub fn best(&self) -> Option<Tier> {
         let tiers = [(Tier::Full, &self.full), (Tier::FullViaBwrap, &self.bwrap), (Tier::Reduced, &self.reduced)];
@@ -48,12 +48,12 @@ impl Probe {
     }
 }
 
-/// What stands behind a cell that was built, as far as it differs from machine to machine.
+/// What enforces a cell that was built, as far as it differs between machines.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Enforced {
-    /// The version of Landlock's interface; 0 where the kernel has none, which only the full tiers bear.
+    /// The version of Landlock; 0 if the kernel has none, which only the full tiers accept.
     pub landlock: u32,
-    /// Whether a delegated cgroup bounds memory, processes and processors of all its processes together.
+    /// True if a delegated cgroup limits memory, processes and processors of all the cell's processes together.
     pub cgroup: bool,
     /// The user outside that the source's processes belong to.
     pub user: u32,

@@ -1,12 +1,11 @@
-//! A cell in the words of Seatbelt, the sandbox of macOS.
+//! A cell as a profile of Seatbelt, the sandbox of macOS.
 
 use std::fmt::Write;
 use std::path::Path;
 
 use crate::cell::{Access, Cell};
 
-/// What every program needs to start: the rules that Apple ships for that, threads and processes of its own, and the names
-/// of the folders above what it may read.
+/// What every program needs to start: the rules that Apple ships for that, and threads and processes of its own.
 const EVERYBODY: &str = "(version 1)
 (deny default)
 (import \"system.sb\")
@@ -16,7 +15,8 @@ const EVERYBODY: &str = "(version 1)
 (deny network*)
 ";
 
-/// Denies all that is not granted. Names of files stay visible where a path leads through them.
+/// Returns a profile that denies everything that is not granted. The metadata of folders above a granted path stays
+/// visible.
 pub(crate) fn profile(cell: &Cell, program: &Path) -> String {
     let mut profile = EVERYBODY.to_owned();
     allow(&mut profile, "process-exec file-read*", program);

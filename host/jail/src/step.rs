@@ -1,4 +1,5 @@
-//! Each step that fails says which it was, what decides it on this machine, and the way out.
+//! Errors of the launcher: each names the step that failed, the setting that decides it on this machine, and the
+//! remedy.
 
 use std::fmt::Display;
 use std::io;
@@ -6,7 +7,7 @@ use std::io;
 use crate::report::Refusal;
 
 pub(crate) trait Step<T> {
-    /// Names the step, for the case that it fails.
+    /// Names the step in the error, if it failed.
     fn step(self, step: impl Display) -> Result<T, Refusal>;
 }
 
@@ -16,7 +17,7 @@ impl<T, E: Into<io::Error>> Step<T> for Result<T, E> {
     }
 }
 
-/// A refusal whose reason is none of the kernel's.
+/// Returns a refusal that is not due to an error of the kernel.
 pub(crate) fn refused(step: impl Display, cause: impl Display, remedy: impl Display) -> Refusal {
     let (step, cause, remedy) = (step.to_string(), cause.to_string(), Some(remedy.to_string()));
     Refusal { step, cause, errno: None, setting: None, remedy }
@@ -28,7 +29,7 @@ fn explained(step: String, error: &io::Error) -> Refusal {
     Refusal { step, cause: error.to_string(), errno, setting, remedy }
 }
 
-/// The setting that most likely decides the step, and what to do.
+/// Returns the setting that most likely decides the step, and what to do.
 fn explanation(step: &str, errno: i32) -> Option<(String, String)> {
     let (setting, remedy) = match (step, errno) {
         ("namespaces", libc::ENOSPC) => ("user.max_user_namespaces", "raise it with sysctl"),
@@ -44,7 +45,7 @@ fn explanation(step: &str, errno: i32) -> Option<(String, String)> {
     Some((setting.to_owned(), remedy.to_owned()))
 }
 
-/// Who denies namespaces to users here.
+/// Returns the setting that denies namespaces to users here, and what to do.
 fn denied_namespaces() -> (&'static str, &'static str) {
     let is = |file: &str, value: &str| std::fs::read_to_string(file).is_ok_and(|text| text.trim() == value);
     if is("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1") {

@@ -1,4 +1,4 @@
-//! Messages between the broker and its launcher: a length, then the message, with descriptors beside the first byte.
+//! Messages between the broker and its launcher: a length, then the message. Descriptors travel with the first byte.
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
@@ -13,22 +13,22 @@ use rustix::net::{
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// Bytes of one message. Linux takes 2 MiB of arguments and environment; the rest is room for the files of a cell.
+/// The largest message, in bytes. Linux takes 2 MiB of arguments and environment; the rest is for the files of a cell.
 const MAX_MESSAGE_BYTES: usize = 16 << 20;
 
-/// Descriptors beside one message. The kernel takes 253.
+/// How many descriptors a message may have. The kernel takes 253.
 pub(crate) const MAX_DESCRIPTORS: usize = 250;
 
 /// Bytes of the length that comes first.
 const HEAD_BYTES: usize = 4;
 
-/// Received descriptors are closed by `exec`. Elsewhere the launcher closes them itself.
+/// Received descriptors are closed by `exec`. On other systems the launcher closes them itself.
 #[cfg(target_os = "linux")]
 const CLOSE_ON_EXEC: RecvFlags = RecvFlags::CMSG_CLOEXEC;
 #[cfg(not(target_os = "linux"))]
 const CLOSE_ON_EXEC: RecvFlags = RecvFlags::empty();
 
-/// A broken line is an error and no signal. Elsewhere `std` has set that up for each of its sockets.
+/// A broken connection is an error and not a signal. On other systems `std` sets that for each of its sockets.
 #[cfg(target_os = "linux")]
 const NO_SIGNAL: SendFlags = SendFlags::NOSIGNAL;
 #[cfg(not(target_os = "linux"))]
@@ -40,7 +40,7 @@ pub(crate) fn send<T: Serialize>(socket: &UnixStream, message: &T, descriptors: 
     let fits = u32::try_from(payload.len()).ok().filter(|_| payload.len() <= MAX_MESSAGE_BYTES);
     let length = fits.ok_or_else(|| {
         let size = payload.len();
-        io::Error::other(format!("{size} bytes to start with are more than the limit of {MAX_MESSAGE_BYTES}"))
+        io::Error::other(format!("a message of {size} bytes is over the limit of {MAX_MESSAGE_BYTES}"))
     })?;
     let bytes = [&length.to_le_bytes(), payload.as_slice()].concat();
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
@@ -49,13 +49,13 @@ pub(crate) fn send<T: Serialize>(socket: &UnixStream, message: &T, descriptors: 
         let count = descriptors.len();
         return Err(io::Error::other(format!("{count} descriptors are more than the limit of {MAX_DESCRIPTORS}")));
     }
-    // A socket with a deadline is interrupted by any handled signal, and when the process is stopped and goes on. signal(7)
+    // A handled signal interrupts a socket with a timeout, and so does stopping and continuing the process. signal(7)
     let sent = retry_on_intr(|| sendmsg(socket, &[IoSlice::new(&bytes)], &mut beside, NO_SIGNAL))?;
     let mut socket = socket;
     socket.write_all(bytes.get(sent..).unwrap_or_default())
 }
 
-/// Receives a message and its descriptors, which no program that is executed inherits.
+/// Receives a message and its descriptors, which `exec` closes.
 pub(crate) fn receive<T: DeserializeOwned>(socket: &UnixStream) -> io::Result<(T, Vec<OwnedFd>)> {
     let mut head = [0; HEAD_BYTES];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];

@@ -1,6 +1,7 @@
-//! Limits on all processes of a cell together, by a delegated cgroup. Only a broker that is alone in one can set them, and it
-//! moves itself for that: so this is a program of its own, started in a cgroup that systemd makes, or root does, or root in
-//! another kernel does (User Mode Linux, where it is installed). Where none can be had it says so and proves nothing.
+//! Limits on all processes of a cell together, by a delegated cgroup. Only a broker that is alone in one can set them,
+//! and it moves itself for that. So this is a program of its own, started in a cgroup that is made by systemd, by root,
+//! or by root in another kernel (User Mode Linux, if that is installed). If no cgroup can be made, it says so and
+//! proves nothing.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods, reason = "tests")]
 
 #[cfg(target_os = "linux")]
@@ -28,7 +29,7 @@ mod linux {
 
     pub(crate) const INSIDE: &str = "inside";
 
-    /// The first process of another kernel.
+    /// The argument for the first process of another kernel.
     pub(crate) const FIRST: &str = "first";
 
     const DONE: &str = "a delegated cgroup bounds all processes of a cell together";
@@ -60,7 +61,7 @@ mod linux {
         Some(said(Command::new("sh").args(["-c", script]).arg(&made.0).arg(std::env::current_exe().unwrap())))
     }
 
-    /// Boots on this machine's own files, which it may change no more than this user may.
+    /// Boots on this machine's own files, which it can change no further than this user can.
     fn by_another_kernel() -> Option<String> {
         Command::new("linux.uml").arg("--version").output().ok()?;
         let own = std::env::current_exe().unwrap();
@@ -70,7 +71,7 @@ mod linux {
         Some(said(kernel.current_dir(std::env::temp_dir()).stdin(std::process::Stdio::null())))
     }
 
-    /// Makes a system of what there is, does in it what root does, and turns it off.
+    /// Sets up a minimal system, runs the test as root in it, and powers it off.
     pub(crate) fn first_process() {
         for (kind, place) in [("proc", "/proc"), ("tmpfs", "/tmp"), ("tmpfs", "/run"), ("cgroup2", "/run")] {
             mount(kind, place, kind, MountFlags::empty(), None).unwrap();
@@ -87,7 +88,7 @@ mod linux {
         format!("{}{}", String::from_utf8_lossy(&ran.stdout), String::from_utf8_lossy(&ran.stderr))
     }
 
-    /// Each of the source's processes could have this much; not all.
+    /// Each of the source's processes alone would stay below the limit; all together exceed it.
     pub(crate) fn where_a_cgroup_is_delegated_it_bounds_all_processes_together() {
         let script = "for n in 1 2 3 4; do dd if=/dev/zero bs=50M count=1 | sleep 1000 & done; wait";
         let links = ["bin", "lib", "lib64"].map(|name| (Path::new("/").join(name), Path::new("usr").join(name)));
@@ -108,7 +109,7 @@ mod linux {
         println!("{DONE}");
     }
 
-    /// A cgroup for this run alone. Dropped, it is removed.
+    /// A cgroup for this run, which is removed on drop.
     struct Made(PathBuf);
 
     impl Made {
@@ -125,7 +126,7 @@ mod linux {
 
     impl Drop for Made {
         fn drop(&mut self) {
-            // In vain, if a process is left in it; then that is what is to be looked at.
+            // This fails if a process is left in the group; that process is then the error to look at.
             let _ = fs::remove_dir(self.0.join("broker"));
             let _ = fs::remove_dir(&self.0);
         }

@@ -1,5 +1,6 @@
-//! The full tier by way of bubblewrap, where its program may make namespaces and others may not. It builds the root and
-//! executes this launcher in it, which does the rest: sockets, Landlock, seccomp, limits, and keeping the cell.
+//! The full tier with the help of bubblewrap, for systems that allow namespaces to bubblewrap only. Bubblewrap builds
+//! the root and executes this launcher in it, which does the rest: sockets, Landlock, seccomp, limits, and supervising
+//! the cell.
 
 use std::convert::Infallible;
 use std::ffi::{OsStr, OsString};
@@ -26,13 +27,13 @@ use crate::report::Refusal;
 use crate::step::{Step, refused};
 use crate::wire;
 
-/// Where it is on systems that have it. No search path is asked: whatever is found there is trusted with the cell.
+/// Where systems install bubblewrap. No search path is used, since the whole cell depends on this program.
 const PROGRAMS: [&str; 3] = ["/usr/bin/bwrap", "/usr/local/bin/bwrap", "/run/current-system/sw/bin/bwrap"];
 
-/// What this launcher is called inside.
+/// The launcher's path inside.
 const SELF: &str = "/.portcullis-jail";
 
-/// What the launcher inside says first: from here on it speaks for itself.
+/// The first byte that the launcher inside sends: from here on it reports to the broker itself.
 const INSIDE: u8 = b'I';
 
 /// Starts bubblewrap and waits for its end.
@@ -42,7 +43,7 @@ pub(super) fn run(ask: &Ask, control: &UnixStream, streams: Streams) -> Result<i
         return Err(refused("bubblewrap", "it cannot make grants of root usable for another user", remedy));
     }
     let program = PROGRAMS.into_iter().map(Path::new).find(|program| program.exists()).ok_or_else(|| {
-        refused("bubblewrap", format_args!("{} is not there", PROGRAMS.join(" or ")), "install bubblewrap")
+        refused("bubblewrap", format_args!("there is no {}", PROGRAMS.join(" or ")), "install bubblewrap")
     })?;
     let (arguments, opened) = arguments(&ask.launch.cell)?;
     let (line, theirs) = UnixStream::pair().step("pipe")?;
@@ -60,12 +61,12 @@ pub(super) fn run(ask: &Ask, control: &UnixStream, streams: Streams) -> Result<i
     hand_over(ask, control, streams, &line, complaint)?;
     watch(first, control).step("watch the cell")?;
     let status = wait_for(first, line);
-    // Bubblewrap does not wait for its own first process, by which the kernel ends everything.
+    // Bubblewrap does not wait for the first process of its namespaces, whose end makes the kernel kill the others.
     sweep();
     Ok(end_as(status))
 }
 
-/// Gives the launcher inside all that it needs, and waits until it is there.
+/// Sends the launcher inside all that it needs, and waits until it runs.
 fn hand_over(
     ask: &Ask,
     control: &UnixStream,
@@ -81,7 +82,7 @@ fn hand_over(
         return Ok(());
     }
     let mut said = String::new();
-    // What it did not say cannot be shown.
+    // If bubblewrap's error output cannot be read, there is nothing to show.
     let _ = complaint.read_to_string(&mut said);
     let remedy =
         "does this system allow bubblewrap user namespaces? `bwrap --unshare-all --ro-bind / / true` must work";
@@ -105,13 +106,13 @@ fn execute(
     Err(command.exec())
 }
 
-/// The cell in bubblewrap's words, and the descriptors that they name.
+/// Returns the cell as arguments of bubblewrap, and the descriptors that they name.
 fn arguments(cell: &Cell) -> Result<(Vec<OsString>, Vec<OwnedFd>), Refusal> {
     let mut words: Vec<OsString> = Vec::new();
     let mut say = |said: &[&OsStr]| words.extend(said.iter().map(|&word| word.to_owned()));
     let mut opened = Vec::new();
-    // All rights in its namespaces, for the launcher inside, which drops them. It keeps its number: for another, bubblewrap
-    // would nest a second user namespace, without rights over the network.
+    // All capabilities in its namespaces, for the launcher inside, which drops them. The user id stays the same: for
+    // another one, bubblewrap would nest a second user namespace, without rights over the network.
     for word in ["--unshare-all", "--unshare-user", "--die-with-parent", "--hostname", "cell", "--cap-add", "ALL"] {
         say(&[word.as_ref()]);
     }
@@ -164,11 +165,11 @@ fn filled(file: OwnedFd, content: &[u8]) -> io::Result<OwnedFd> {
     Ok(file.into())
 }
 
-/// The launcher inside: what bubblewrap does not do.
+/// Runs the launcher inside, which does what bubblewrap does not.
 pub(super) fn inside(ask: &Ask, control: &UnixStream, streams: Streams, mut line: UnixStream) -> Result<i32, Refusal> {
     set_parent_process_death_signal(Some(Signal::KILL)).step("die with bubblewrap")?;
     line.write_all(&[INSIDE]).step("tell the launcher outside")?;
-    // A policy for bubblewrap may deny this, and then denies the namespaces themselves; seccomp does so anyway.
+    // A security policy for bubblewrap may deny this; it then denies nested namespaces itself, and so does seccomp.
     let proc = openat(CWD, "/proc", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
     let _ = proc.and_then(|proc| limit_the_kernel(&proc));
     let listeners = network::listeners(&ask.launch.cell.network)?;
@@ -179,7 +180,7 @@ pub(super) fn inside(ask: &Ask, control: &UnixStream, streams: Streams, mut line
     Ok(end_as(raw))
 }
 
-/// Who this is for the machine.
+/// Returns the id that this user has outside the namespace.
 fn outside_user() -> u32 {
     let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
     map.split_ascii_whitespace().nth(1).and_then(|user| user.parse().ok()).unwrap_or_default()

@@ -1,5 +1,5 @@
-//! The full tier: three processes. The outermost waits; it is the one that the broker knows. The second is the first of its
-//! namespaces: it builds the cell and keeps it. The third becomes the source.
+//! The full tier has three processes. The outermost is the one that the broker knows; it waits. The second is the first
+//! process of its namespaces; it builds the cell and supervises it. The third becomes the source.
 
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -29,7 +29,7 @@ use crate::report::{Enforced, Refusal};
 use crate::step::{Step, refused};
 use crate::wire;
 
-/// All that Linux has, but for time.
+/// All namespaces of Linux except that of time.
 const NAMESPACES: UnshareFlags = UnshareFlags::NEWUSER
     .union(UnshareFlags::NEWNS)
     .union(UnshareFlags::NEWPID)
@@ -51,7 +51,7 @@ pub(super) fn run(ask: &Ask, control: UnixStream, streams: Streams) -> Result<i3
             first_process(ask, opened, &control, streams, tell, user)
         }
         Fork::Parent(first) => {
-            // Whoever holds them keeps the broker from seeing their end.
+            // While this process holds them, the broker does not see the end of the streams.
             drop((opened, streams, tell));
             set_dumpable_behavior(DumpableBehavior::NotDumpable).step("hide memory")?;
             watch(first, &control).step("watch the cell")?;
@@ -60,11 +60,11 @@ pub(super) fn run(ask: &Ask, control: UnixStream, streams: Streams) -> Result<i3
     }
 }
 
-/// Started as root: opens what is granted with root's rights, and becomes a user who has none.
+/// For a launcher started as root: opens what is granted with root's rights, then becomes an unprivileged user.
 fn open_and_step_down(ask: &Ask, streams: &Streams) -> Result<Vec<Grant>, Refusal> {
     let grants = grants::open(&ask.launch.cell.view, Some(&mut Maps::default()))?;
     let (user, group) = (Uid::from_raw(NOBODY_ELSE), Gid::from_raw(NOBODY_ELSE));
-    // A program that opens its streams by name (`/dev/stderr`) is asked whose they are.
+    // Opening a stream by name (`/dev/stderr`) checks its owner.
     for stream in [&streams.input, &streams.output, &streams.error] {
         fchown(stream, Some(user), Some(group)).step("give the standard streams to the source")?;
     }
@@ -72,7 +72,7 @@ fn open_and_step_down(ask: &Ask, streams: &Streams) -> Result<Vec<Grant>, Refusa
         .and_then(|()| set_thread_res_gid(group, group, group))
         .and_then(|()| set_thread_res_uid(user, user, user))
         .step("become an unprivileged user")?;
-    // The change took this away, and the right to write the maps of namespaces to come.
+    // Changing the user cleared this flag, and with it the right to write the maps of new namespaces.
     set_dumpable_behavior(DumpableBehavior::Dumpable).step("become an unprivileged user")?;
     die_with_parent(ask.parent)?;
     Ok(grants)
@@ -84,12 +84,13 @@ fn map(user: Uid, group: Gid) -> io::Result<()> {
     std::fs::write("/proc/self/gid_map", format!("{USER} {} 1\n", group.as_raw()))
 }
 
-/// Waits until the first process has ended or the broker has hung up, and then ends it. The kernel lets go of it only when
-/// everything in its namespace is gone.
+/// Waits until the first process has ended or the broker has closed the connection, then kills that process. The kernel
+/// lets it be reaped only after everything in its namespace is gone.
 pub(super) fn watch(first: Pid, control: &UnixStream) -> rustix::io::Result<()> {
     let ended = pidfd_open(first, PidfdFlags::empty())?;
     loop {
-        // Hanging up is told without being asked for; what the broker says is for the keeper.
+        // Poll reports a closed connection without being asked to. What the broker sends is read by the supervising
+        // process.
         let mut awaited = [PollFd::new(control, PollFlags::empty()), PollFd::new(&ended, PollFlags::IN)];
         match poll(&mut awaited, None) {
             Err(Errno::INTR) => {}
@@ -98,8 +99,8 @@ pub(super) fn watch(first: Pid, control: &UnixStream) -> rustix::io::Result<()> 
     }
 }
 
-/// Reaps the first process of the cell. Says how the source ended, as a raw status: by what `ended` tells, else by how the
-/// first process did.
+/// Reaps the first process of the cell. Returns the raw exit status of the source: the one read from `ended`, or else
+/// that of the first process.
 pub(super) fn wait_for(first: Pid, mut ended: impl Read) -> i32 {
     let mut raw = [0; 4];
     let told = ended.read_exact(&mut raw);
@@ -107,19 +108,19 @@ pub(super) fn wait_for(first: Pid, mut ended: impl Read) -> i32 {
         match waitpid(Some(first), WaitOptions::empty()) {
             Err(Errno::INTR) => {}
             Ok(Some((_, status))) => break status.as_raw(),
-            // It has no other parent, so that nobody else can have its status.
+            // This is its only parent, so no other process can have reaped it.
             _ => break libc::SIGKILL,
         }
     };
     told.map_or(status, |()| i32::from_ne_bytes(raw))
 }
 
-/// Ends by the signal that this raw status names, or returns the exit status to end with.
+/// Kills this process by the signal that a raw status names, or returns the exit status to end with.
 pub(super) fn end_as(raw: i32) -> i32 {
     let status = ExitStatus::from_raw(raw);
     if let Some(signal) = status.signal().and_then(Signal::from_named_raw) {
         super::sys::default_signals();
-        // If it is one that ends nobody, the number below says the same.
+        // If the signal does not end a process, the exit status below says the same.
         let _ = kill_process(getpid(), signal);
     }
     status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default())
@@ -161,14 +162,14 @@ fn build_and_keep(
     rustix::system::sethostname(b"cell").step("own host name")?;
     let listeners = network::build(&cell.network)?;
     let status = start_and_keep(ask, control, streams, listeners, user.as_raw())?;
-    // A source whose broker hung up is killed as this process ends.
+    // If the broker has closed the connection, the source is killed as this process ends.
     let raw = status.map_or(libc::SIGKILL, WaitStatus::as_raw);
-    // An outermost process that is gone takes this one with it.
+    // If the outermost process is gone, this one is killed with it.
     let _ = tell.write_all(&raw.to_ne_bytes());
     Ok(())
 }
 
-/// Starts the source, says that it is ready, and keeps it. To be called by the process whose end ends the cell.
+/// Starts the source, reports that it is ready, and supervises it. To be called by the process whose end ends the cell.
 pub(super) fn start_and_keep(
     ask: &Ask,
     control: &UnixStream,
@@ -184,7 +185,7 @@ pub(super) fn start_and_keep(
     };
     let Streams { input, output, error } = streams;
     drop((input, output, tell));
-    // In the reduced tier other processes can be seen too.
+    // In the reduced tier this process would also count processes outside the cell.
     let together = !ask.cgroup && ask.launch.cell.tier != Tier::Reduced;
     let watch = together.then(|| Watch {
         memory: ask.launch.cell.limits.memory,
@@ -197,12 +198,13 @@ pub(super) fn start_and_keep(
     let enforced = Enforced { landlock, cgroup: ask.cgroup, user };
     let sockets: Vec<BorrowedFd<'_>> = listeners.iter().map(AsFd::as_fd).collect();
     wire::send(control, &Ok::<_, Refusal>(enforced), &sockets).step("tell the broker")?;
-    // The broker's alone, so that their end is in its hands.
+    // Only the broker may hold the sockets, so that closing them is up to it.
     drop(listeners);
     Ok(keep(source, control, &ends, watch))
 }
 
-/// What the process says that becomes the source, until its line is closed by `exec`.
+/// Reads what the process that becomes the source reports, until `exec` closes its pipe. Returns the version of
+/// Landlock.
 fn listen_to(mut words: io::PipeReader) -> Result<u32, Refusal> {
     let mut said = Vec::new();
     words.read_to_end(&mut said).step("hear of the source")?;
@@ -215,5 +217,7 @@ fn listen_to(mut words: io::PipeReader) -> Result<u32, Refusal> {
         }
         rest = more;
     }
-    landlock.ok_or_else(|| refused("become the source", "it ended on its way", "is its `memory` enough to start?"))
+    landlock.ok_or_else(|| {
+        refused("become the source", "it ended before the program was executed", "is its `memory` enough to start?")
+    })
 }

@@ -1,5 +1,4 @@
-//! The view of a cell, opened before anything is mounted: what was opened is what will be seen, wherever its path leads
-//! later.
+//! Opens the view of a cell before anything is mounted: the cell sees what was opened, wherever its path leads later.
 
 use std::fs::File;
 use std::io;
@@ -17,17 +16,18 @@ use crate::cell::{Access, Mount};
 use crate::report::Refusal;
 use crate::step::{Step, refused};
 
-/// The step that opens what is declared.
+/// The name of the step that opens the view.
 const STEP: &str = "open the view";
 
-/// A detached copy of the mounts beneath one path, with the rights of the grant.
+/// A detached copy of the mounts beneath one path, restricted to what the grant allows.
 pub(super) struct Grant {
     pub(super) path: PathBuf,
     pub(super) tree: OwnedFd,
     pub(super) is_folder: bool,
 }
 
-/// Opens each entry of the view, outer paths before those within them. With `maps`, what its owner may do the source may do.
+/// Opens each entry of the view, outer paths before those within them. With `maps`, the source gets the rights of an
+/// entry's owner, unless the entry is public.
 pub(super) fn open(view: &[Mount], mut maps: Option<&mut Maps>) -> Result<Vec<Grant>, Refusal> {
     let mut view: Vec<_> = view.iter().collect();
     view.sort_by_key(|mount| mount.path.components().count());
@@ -56,7 +56,7 @@ fn grant(mount: &Mount, maps: Option<&mut Maps>) -> Result<Grant, Refusal> {
     Ok(Grant { path: path.clone(), tree, is_folder: about.is_dir() })
 }
 
-/// The path as it is, or why not.
+/// Opens a path without following links. A refusal says why it cannot be opened.
 pub(super) fn open_path(path: &Path) -> Result<OwnedFd, Refusal> {
     let shown = path.display();
     if !path.is_absolute() {
@@ -80,7 +80,7 @@ pub(super) fn open_path(path: &Path) -> Result<OwnedFd, Refusal> {
     })
 }
 
-/// A copy of the mounts at and beneath a place, attached nowhere.
+/// Returns a detached copy of the mounts at and beneath a place.
 pub(super) fn clone_tree(place: impl AsFd) -> rustix::io::Result<OwnedFd> {
     let flags = OpenTreeFlags::OPEN_TREE_CLONE
         | OpenTreeFlags::OPEN_TREE_CLOEXEC
@@ -89,13 +89,13 @@ pub(super) fn clone_tree(place: impl AsFd) -> rustix::io::Result<OwnedFd> {
     open_tree(place, "", flags)
 }
 
-/// Some file systems cannot translate owners. What everybody may read is as good without.
+/// Accepts a mount that cannot be id-mapped if everyone may read it: some file systems do not support id mapping.
 fn without_idmap(mount: &Mount, mode: u32, error: &io::Error) -> Result<(), Refusal> {
     const EVERYBODY_READS: u32 = 0o004;
     if mount.access != Access::Write && mode & EVERYBODY_READS != 0 {
         return Ok(());
     }
-    let cause = format_args!("{} stands on a file system without id-mapped mounts: {error}", mount.path.display());
+    let cause = format_args!("{} is on a file system without id-mapped mounts: {error}", mount.path.display());
     let mut refusal = refused("map owners", cause, "start the broker as an ordinary user who owns it");
     refusal.errno = error.raw_os_error();
     Err(refusal)

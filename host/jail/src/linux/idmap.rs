@@ -1,5 +1,5 @@
-//! Started as root, the launcher becomes a user who owns nothing. So that this user can do with what is granted what its
-//! owner could, the owner's files are shown as that user's: by a mount of their own, with a map of their own.
+//! Id mapping for a launcher that was started as root and becomes a user who owns nothing. So that this user gets the
+//! rights of the owner of what is granted, each grant is mounted with the owner's files shown as that user's.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -12,15 +12,16 @@ use super::sys::{Fork, fork, unshare};
 use crate::report::Refusal;
 use crate::step::Step;
 
-/// The user and group outside that a source becomes when the broker is root. Debian reserves it; nothing owns anything by it.
+/// The user and group outside that a source becomes if the broker is root. Debian reserves the id; nothing is owned by
+/// it.
 pub(super) const NOBODY_ELSE: u32 = 65_533;
 
-/// One user namespace for each owner that was met: in practice root, and at times another.
+/// One user namespace for each owner seen so far: in practice root, and sometimes another.
 #[derive(Default)]
 pub(super) struct Maps(Vec<((u32, u32), OwnedFd)>);
 
 impl Maps {
-    /// The namespace whose map shows files of this owner as those of [`NOBODY_ELSE`].
+    /// Returns the namespace whose map shows files of this owner as those of [`NOBODY_ELSE`].
     pub(super) fn for_owner(&mut self, user: u32, group: u32) -> Result<&OwnedFd, Refusal> {
         let owner = (user, group);
         let known = self.0.iter().position(|(known, _)| *known == owner);
@@ -36,7 +37,7 @@ impl Maps {
     }
 }
 
-/// A user namespace needs a process to be made, and lives on by its descriptor.
+/// Makes a user namespace with such a map. Making it needs a process; the descriptor keeps it alive afterwards.
 fn map(user: u32, group: u32) -> io::Result<OwnedFd> {
     let (mut told, tell) = io::pipe()?;
     let child = match fork()? {
@@ -55,7 +56,7 @@ fn map(user: u32, group: u32) -> io::Result<OwnedFd> {
             errno => Err(io::Error::from_raw_os_error(errno)),
         }
     })();
-    // It is our child and waits for this; both can only fail if it is gone.
+    // The child waits to be killed; both calls can fail only if it is gone.
     let _ = kill_process(child, Signal::KILL);
     let _ = waitpid(Some(child), WaitOptions::empty());
     made
@@ -63,22 +64,22 @@ fn map(user: u32, group: u32) -> io::Result<OwnedFd> {
 
 /// Makes the namespace and waits to be killed.
 fn stand_in(mut tell: io::PipeWriter) -> ! {
-    // Dies with the launcher, which may be killed meanwhile.
+    // The launcher may be killed meanwhile; this process must end with it.
     let tied = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
     let errno = tied.and_then(|()| unshare(UnshareFlags::NEWUSER)).err().map_or(0, rustix::io::Errno::raw_os_error);
-    // The launcher may have ended before its end was a signal to this process.
+    // The launcher may have ended before the death signal was set.
     if tell.write_all(&errno.to_ne_bytes()).is_err() {
         std::process::exit(super::FAILED);
     }
     loop {
-        // Returns early on signals only.
+        // Returns only after a signal.
         rustix::event::pause();
     }
 }
 
 fn describe(child: Pid, user: u32, group: u32) -> io::Result<OwnedFd> {
     let folder = format!("/proc/{}", child.as_raw_nonzero());
-    // Each of the two maps must be one write.
+    // The kernel accepts each of the two maps in a single write only.
     std::fs::write(format!("{folder}/uid_map"), format!("{user} {NOBODY_ELSE} 1\n"))?;
     std::fs::write(format!("{folder}/gid_map"), format!("{group} {NOBODY_ELSE} 1\n"))?;
     Ok(File::open(format!("{folder}/ns/user"))?.into())

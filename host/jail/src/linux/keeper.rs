@@ -1,5 +1,5 @@
-//! The process that keeps a cell: it waits for the source's end and for the broker to hang up, and reaps whoever is left
-//! behind. When it ends, the kernel kills everything in the cell.
+//! The process that supervises a cell: it waits for the source to end and for the broker to close the connection, and
+//! reaps orphaned processes. When it ends, the kernel kills everything in the cell.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -14,17 +14,17 @@ use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process_group, 
 use super::memory::{self, Excess, Watcher};
 use crate::launch::TERMINATE;
 
-/// What all processes of a cell may hold together, where nothing but this process sees to it.
+/// The limit on the memory of all processes of a cell together, if only this process enforces it.
 pub(super) struct Watch {
-    /// Bytes.
+    /// The limit, in bytes.
     pub(super) memory: u64,
-    /// Where it is said if they hold more.
+    /// The source's standard error, which gets the reason if the limit is exceeded.
     pub(super) complain: File,
     pub(super) watcher: Watcher,
 }
 
-/// Keeps the cell until the source has ended, and says how; None if it is to be killed, as the broker hung up or its
-/// processes hold too much. `ends` is readable when a child has ended.
+/// Supervises the cell until the source has ended, and returns how. Returns `None` if the cell is to be killed because
+/// the broker closed the connection or the processes hold too much memory. `ends` is readable when a child has ended.
 pub(super) fn keep(source: Pid, control: &UnixStream, ends: &OwnedFd, mut watch: Option<Watch>) -> Option<WaitStatus> {
     let mut next_look = Instant::now();
     loop {
@@ -42,11 +42,11 @@ pub(super) fn keep(source: Pid, control: &UnixStream, ends: &OwnedFd, mut watch:
         let pause = watch.is_some().then(|| next_look.saturating_duration_since(now));
         let pause = pause.and_then(|pause| Timespec::try_from(pause).ok());
         let mut awaited = [PollFd::new(control, PollFlags::IN), PollFd::new(ends, PollFlags::IN)];
-        // Interrupted or failed, what follows finds out what is the case.
+        // If poll was interrupted or failed, the checks below find out what happened.
         let _ = poll(&mut awaited, pause.as_ref());
         let [called, ended] = awaited.map(|descriptor| !descriptor.revents().is_empty());
         if ended {
-            // Only says that somebody ended; who, the next round asks.
+            // It says only that some child has ended; the next round finds out which.
             let _ = rustix::io::read(ends.as_fd(), &mut [0_u8; 128]);
         }
         if called {
@@ -54,7 +54,7 @@ pub(super) fn keep(source: Pid, control: &UnixStream, ends: &OwnedFd, mut watch:
             match { control }.read(&mut word) {
                 Ok(count) if count > 0 => {
                     if word.contains(&TERMINATE) {
-                        // The source leads its group. Nobody left is no error.
+                        // The source leads its process group. An empty group is not an error.
                         let _ = kill_process_group(source, Signal::TERM);
                     }
                 }
@@ -71,19 +71,21 @@ impl Watch {
         let said = match excess {
             Excess::Held(held) => {
                 let held = held >> 20;
-                format!("portcullis: ended, as its processes hold {held} MiB together and its cell gives {given} MiB\n")
+                format!(
+                    "portcullis: ended, as its processes hold {held} MiB together and its cell allows {given} MiB\n"
+                )
             }
             Excess::Unreadable(process) => format!(
-                "portcullis: ended, as the memory of its process {process} cannot be read and its cell gives {given} MiB\n"
+                "portcullis: ended, as the memory of its process {process} cannot be read and its cell allows {given} MiB\n"
             ),
         };
-        // The broker may have stopped reading, and must not be waited for.
+        // The broker may have stopped reading, and this process must not wait for it.
         let _ = rustix::fs::fcntl_setfl(&self.complain, OFlags::NONBLOCK);
         let _ = self.complain.write_all(said.as_bytes());
     }
 }
 
-/// Reaps whoever has ended; says how the source has, if it is among them.
+/// Reaps all children that have ended. Returns the source's status if it is among them.
 fn reap(source: Pid) -> Option<WaitStatus> {
     while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
         if pid == source {

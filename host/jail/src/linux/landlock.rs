@@ -1,4 +1,4 @@
-//! A second fence around files, independent of mounts, and the only one in the reduced tier.
+//! A second restriction on files, independent of mounts, and the only one in the reduced tier.
 
 use std::fmt::Display;
 use std::fs::File;
@@ -14,20 +14,20 @@ use crate::cell::{Access, Cell, Tier};
 use crate::report::Refusal;
 use crate::step::refused;
 
-/// The newest rights that are asked for. Kernels that know fewer enforce those.
+/// The newest access rights that are requested. Older kernels enforce those that they know.
 const NEWEST: ABI = ABI::V6;
 
-/// Where every program may write in a root of its own, beside its home.
+/// Where a program may write in a root of its own, besides its home.
 const PRIVATE: [&str; 2] = ["/tmp", "/dev/shm"];
 
-/// Read and written to without being changed.
+/// Devices that can be read and written to without being changed.
 const DEVICES: [&str; 2] = ["/dev/null", "/dev/full"];
 
-/// Read only. Whoever may write to `/dev/zero` can map memory by it that counts for no process.
+/// Devices that are read-only. Mapping a writable `/dev/zero` yields memory that counts for no process.
 const SPRINGS: [&str; 3] = ["/dev/zero", "/dev/random", "/dev/urandom"];
 
-/// Fences this process and all that it will start. Says which version of the interface the kernel has, 0 for none. Needs
-/// `no_new_privs`.
+/// Restricts this process and all that it will start. Returns the version of Landlock that the kernel has, 0 for none.
+/// Needs `no_new_privs`.
 pub(super) fn apply(cell: &Cell) -> Result<u32, Refusal> {
     let status = fence(cell)?.restrict_self().map_err(failed)?;
     let version = match status.landlock {
@@ -36,7 +36,7 @@ pub(super) fn apply(cell: &Cell) -> Result<u32, Refusal> {
         }
         _ => 0,
     };
-    // Elsewhere the mounts say the same; here nothing else does.
+    // In the full tiers mounts restrict files as well; in the reduced tier nothing else does.
     if version == 0 && cell.tier == Tier::Reduced {
         return Err(failed("the kernel does not enforce it"));
     }
@@ -49,7 +49,7 @@ fn fence(cell: &Cell) -> Result<RulesetCreated, Refusal> {
     let mut ruleset = handled(cell.tier)?;
     for mount in &cell.view {
         let access = if mount.access == Access::Write { write } else { read };
-        // By what was opened, so that nobody can change where the path leads to.
+        // The rule names the opened file, so that changing where the path leads has no effect.
         let opened = File::from(open_path(&mount.path)?);
         let is_folder = opened.metadata().is_ok_and(|about| about.is_dir());
         let access = if is_folder { access } else { access & AccessFs::from_file(NEWEST) };
@@ -57,7 +57,7 @@ fn fence(cell: &Cell) -> Result<RulesetCreated, Refusal> {
     }
     let mut writable = vec![cell.home.as_path()];
     if cell.tier != Tier::Reduced {
-        // Whatever else is in the root was put there for the source.
+        // Everything else in the root was put there for the source.
         ruleset = ruleset.add_rules(path_beneath_rules(["/"], read)).map_err(failed)?;
         writable.extend(PRIVATE.map(Path::new));
     }
@@ -68,13 +68,13 @@ fn fence(cell: &Cell) -> Result<RulesetCreated, Refusal> {
         .map_err(failed)
 }
 
-/// A ruleset that denies all that it can, but for what rules allow.
+/// Returns a ruleset that denies everything it can handle, except what rules allow.
 fn handled(tier: Tier) -> Result<RulesetCreated, Refusal> {
     let ruleset = Ruleset::default().set_compatibility(CompatLevel::BestEffort);
     let ruleset = ruleset.handle_access(AccessFs::from_all(NEWEST)).map_err(failed)?;
     let ruleset = ruleset.scope(Scope::from_all(NEWEST)).map_err(failed)?;
     let ruleset = if tier == Tier::Reduced {
-        // No rule follows: nothing can be connected to and nothing bound.
+        // No rule for the network follows: nothing can be connected to and nothing bound.
         ruleset.handle_access(AccessNet::from_all(NEWEST)).map_err(failed)?
     } else {
         ruleset

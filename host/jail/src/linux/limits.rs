@@ -1,4 +1,4 @@
-//! What a source can spend, as far as the kernel bounds it for each process.
+//! The limits that the kernel enforces for each process.
 
 use std::fs::DirEntry;
 use std::os::unix::fs::MetadataExt;
@@ -11,14 +11,14 @@ use crate::cell::{Limits, Tier};
 use crate::report::Refusal;
 use crate::step::Step;
 
-/// Bytes that can be kept from being swapped out: what programs lock for their keys.
+/// Bytes that can be locked in memory: enough for programs that lock their keys.
 const LOCKED_BYTES: u64 = 8 << 20;
 
-/// Bytes of the stack of a first thread, which counts for no other limit: what every system gives.
+/// Bytes of the stack of a first thread, which no other limit counts: the usual default.
 const STACK_BYTES: u64 = 8 << 20;
 
 pub(super) fn apply(limits: &Limits, tier: Tier) -> Result<(), Refusal> {
-    // Without a user namespace of its own, what the user runs beside it counts too.
+    // Without a user namespace of its own, the user's other processes count too.
     let beside = if tier == Tier::Reduced { threads_of_user() } else { 0 };
     let limited = [
         // Not the address space: language runtimes reserve far more of it than they use.
@@ -28,10 +28,10 @@ pub(super) fn apply(limits: &Limits, tier: Tier) -> Result<(), Refusal> {
         (Resource::Fsize, limits.file_size, "limit the size of files"),
         (Resource::Memlock, LOCKED_BYTES, "limit locked memory"),
         (Resource::Stack, STACK_BYTES, "limit the stack"),
-        // Some users may take a processor from everybody else, for sound.
+        // Some users may raise priorities, for sound; a source could then take a processor from everything else.
         (Resource::Rtprio, 0, "limit priorities"),
         (Resource::Nice, 0, "limit priorities"),
-        // A core would be a copy of its secrets, in a place that the machine chooses.
+        // A core dump would copy the source's secrets to a place that the machine chooses.
         (Resource::Core, 0, "limit cores"),
         (Resource::Msgqueue, 0, "limit message queues"),
     ];
@@ -41,7 +41,8 @@ pub(super) fn apply(limits: &Limits, tier: Tier) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// How many processes and threads the user has now. Folders in `/proc` have a link for each folder in them, and two more.
+/// Returns how many processes and threads the user has now. A folder in `/proc` has a link for each folder in it, and
+/// two more.
 fn threads_of_user() -> u64 {
     let user = rustix::process::geteuid().as_raw();
     let threads = |process: std::io::Result<DirEntry>| {
@@ -51,14 +52,14 @@ fn threads_of_user() -> u64 {
     std::fs::read_dir("/proc").into_iter().flatten().filter_map(threads).sum()
 }
 
-/// Never more than what the broker itself has.
+/// Sets a limit, but never above the broker's own.
 fn bound(resource: Resource, value: u64) -> rustix::io::Result<()> {
     let value = Some(getrlimit(resource).maximum.map_or(value, |own| value.min(own)));
     setrlimit(resource, Rlimit { current: value, maximum: value })
 }
 
-/// Keeps to so many of the processors that it may use, rounded up. Which ones is left to the clock, so that many sources
-/// share all of them. seccomp keeps it from changing that.
+/// Restricts this process to this number of its processors, rounded up. The clock chooses which ones, so that many
+/// sources spread over all of them. seccomp keeps the source from changing that.
 pub(super) fn pin(processors: f64) -> rustix::io::Result<()> {
     let own = sched_getaffinity(None)?;
     let possible: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|&processor| own.is_set(processor)).collect();

@@ -1,46 +1,46 @@
-//! What the processes of a cell hold together, where no cgroup counts it.
+//! The memory of all processes of a cell together, where no cgroup counts it.
 //!
-//! The limit of each process (`RLIMIT_DATA`) is what an honest program meets: it hears that there is no more. It is no bound for
-//! a hostile one, which can make pages read-only so that they count no longer, or start others. So whoever keeps the cell looks
-//! from time to time. seccomp denies what would count for no process (`seccomp.rs`).
+//! The limit of each process (`RLIMIT_DATA`) is for honest programs: an allocation beyond it fails. A hostile one can
+//! evade it, by making pages read-only so that they no longer count, or by starting other processes. So the supervising
+//! process checks the sum from time to time. seccomp denies memory that would count for no process (`seccomp.rs`).
 
 use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How often it is looked: in this time a processor fills about a gibibyte.
+/// The time between two checks. A processor fills about a gibibyte in it.
 pub(super) const PAUSE: Duration = Duration::from_millis(500);
 
-/// What counts, in `/proc/PID/status`: memory of its own and shared, on the disk too, and the tables for it.
+/// The lines of `/proc/PID/status` that count: private and shared memory, swapped memory, and page tables.
 const HELD: [&str; 4] = ["RssAnon:", "RssShmem:", "VmSwap:", "VmPTE:"];
 
-/// The same in `/proc/PID/smaps_rollup`, where pages that several processes share count for each in part.
+/// The corresponding lines of `/proc/PID/smaps_rollup`, which divides shared pages among the processes that share them.
 const SHARED_OUT: [&str; 3] = ["Pss_Anon:", "Pss_Shmem:", "SwapPss:"];
 
 /// A finding about the memory of a cell, for which the cell is ended.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Excess {
-    /// All processes together hold so many bytes, which are more than allowed.
+    /// All processes together hold this many bytes, more than is allowed.
     Held(u64),
-    /// The memory of this process could not be read twice in a row, although it lives.
+    /// The memory of this living process could not be read twice in a row.
     Unreadable(i32),
 }
 
-/// Looks at what the processes of this process's namespace hold.
+/// Checks what the processes of this process's namespace hold.
 #[derive(Default)]
 pub(super) struct Watcher {
-    /// The living processes whose memory could not be read when it was last looked. Once may be chance: a process that ends
+    /// The living processes whose memory could not be read at the last check. Once may be chance: a process that ends
     /// gives up its memory before it is gone.
     unread: HashSet<i32>,
 }
 
 impl Watcher {
-    /// Looks once. To be called every [`PAUSE`].
+    /// Checks once. To be called every [`PAUSE`].
     pub(super) fn look(&mut self, allowed: u64) -> Option<Excess> {
         let mut sum = together(|task| count(&task.join("status"), &HELD));
         if sum.held > allowed {
-            // Slower, and fair to those that have forked. Some cannot be looked at so closely.
+            // Slower, but fair to processes that have forked. Some processes have no rollup to read.
             let fair = together(|task| {
                 let (status, rollup) = (task.join("status"), task.join("smaps_rollup"));
                 let tables = || count(&status, &["VmPTE:"]).unwrap_or_default();
@@ -57,14 +57,15 @@ impl Watcher {
     }
 }
 
-/// The memory of all processes together, and the processes that could not be asked.
+/// The memory of all processes together, and the processes whose memory could not be read.
 #[derive(Default)]
 struct Sum {
     held: u64,
     unread: HashSet<i32>,
 }
 
-/// Adds up what all processes hold. `held` reads it from the folder of a task, and gives `None` where nothing stands there.
+/// Adds up what all processes hold. `held` reads it from the folder of a task, and returns `None` if it cannot be read
+/// there.
 fn together(held: impl Fn(&Path) -> Option<u64>) -> Sum {
     let mut sum = Sum::default();
     for (process, folder) in numbered(Path::new("/proc")) {
@@ -81,7 +82,7 @@ fn of_process(folder: &Path, held: impl Fn(&Path) -> Option<u64>) -> Option<u64>
     if let Some(bytes) = held(folder) {
         return Some(bytes);
     }
-    // The memory belongs to all threads alike. A thread that has ended shows none of it, and the first one, which stands for
+    // All threads share the memory. A thread that has ended shows none of it, and the first thread, which stands for
     // the process, may have ended before the others.
     let mut lives = false;
     for (_, thread) in numbered(&folder.join("task")) {
@@ -93,31 +94,31 @@ fn of_process(folder: &Path, held: impl Fn(&Path) -> Option<u64>) -> Option<u64>
     (!lives).then_some(0)
 }
 
-/// Returns whether a thread has ended or is about to, and so has given up its memory if it shows none. A thread that is not there any
-/// more counts as living while its process has others: it may have handed over to one of them.
+/// Reports whether a thread has ended or is about to, and so has given up its memory if it shows none. A thread that is
+/// no longer there counts as living while its process has others: it may have handed over to one of them.
 fn ends(thread: &Path) -> bool {
     /// `PF_EXITING` of the kernel's `sched.h`.
     const EXITING: u64 = 4;
     let Ok(stat) = fs::read_to_string(thread.join("stat")) else { return !has_threads(thread) };
-    // The name, which stands in brackets, may hold anything. The state follows, and the flags six fields later.
+    // The name in brackets may contain anything. The state follows it, and the flags come six fields later.
     let mut fields = stat.rsplit(')').next().unwrap_or_default().split_ascii_whitespace();
     let state = fields.next().unwrap_or_default();
     let flags: u64 = fields.nth(5).and_then(|flags| flags.parse().ok()).unwrap_or_default();
     matches!(state, "Z" | "X") || flags & EXITING != 0
 }
 
-/// Returns whether the process of a thread still has other threads.
+/// Reports whether the process of a thread still has other threads.
 fn has_threads(thread: &Path) -> bool {
     thread.parent().is_some_and(|task| numbered(task).next().is_some())
 }
 
-/// The entries of a folder of `/proc` that are numbers, with their paths.
+/// Returns the entries of a folder of `/proc` that are numbers, with their paths.
 fn numbered(folder: &Path) -> impl Iterator<Item = (i32, PathBuf)> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     entries.filter_map(|entry| Some((entry.file_name().to_str()?.parse().ok()?, entry.path())))
 }
 
-/// The sum of some lines such as `RssAnon:     120 kB`; `None` if the file has none of them.
+/// Returns the sum in bytes of lines such as `RssAnon: 120 kB`, or `None` if the file has none of them.
 fn count(file: &Path, names: &[&str]) -> Option<u64> {
     let text = fs::read_to_string(file).ok()?;
     let kibibytes = |line: &str| -> Option<u64> {

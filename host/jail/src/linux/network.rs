@@ -15,17 +15,17 @@ use crate::report::Refusal;
 use crate::step::{Step, refused};
 use crate::wire::MAX_DESCRIPTORS;
 
-/// Connections that wait to be accepted: a burst of a busy client.
+/// How many connections may wait to be accepted: a burst of a busy client.
 const BACKLOG: i32 = 128;
 
-/// Brings the loopback interface up and binds what is listed. To be called inside the network's own namespace, with its
-/// rights.
+/// Brings the loopback interface up and binds the listed sockets. To be called inside the network namespace, with
+/// rights over it.
 pub(super) fn build(network: &Network) -> Result<Vec<OwnedFd>, Refusal> {
     raise_loopback().step("raise the loopback interface")?;
     listeners(network)
 }
 
-/// Binds what is listed.
+/// Binds the listed sockets.
 pub(super) fn listeners(network: &Network) -> Result<Vec<OwnedFd>, Refusal> {
     let Network::Listeners(listeners) = network else { return Ok(Vec::new()) };
     if listeners.len() > MAX_DESCRIPTORS {
@@ -57,13 +57,14 @@ fn bind_to(socket: &OwnedFd, address: &SocketAddr) -> rustix::io::Result<()> {
     }
 }
 
-/// As `ip link set lo up` does. rtnetlink(7).
+/// Brings the loopback interface up as `ip link set lo up` does. rtnetlink(7).
 fn raise_loopback() -> io::Result<()> {
     /// The first interface of every network namespace.
     const LOOPBACK: u32 = 1;
     const UP: u32 = libc::IFF_UP.unsigned_abs();
     const FLAGS: u16 = (libc::NLM_F_REQUEST | libc::NLM_F_ACK).unsigned_abs() as u16;
-    // A header: length, kind, flags, sequence, port. Then the interface: family and type, index, flags, which of them.
+    // The header: length, kind, flags, sequence, port. Then the interface: family and type, index, flags, mask of
+    // flags.
     let [length, sequence, port, family]: [u32; 4] = [32, 1, 0, 0];
     let mut message = length.to_ne_bytes().to_vec();
     message.extend(libc::RTM_NEWLINK.to_ne_bytes());
@@ -75,7 +76,7 @@ fn raise_loopback() -> io::Result<()> {
     sendto(&netlink, &message, SendFlags::empty(), &SocketAddrNetlink::new(0, 0))?;
     let mut answer = [0_u8; 128];
     recv(&netlink, &mut answer, RecvFlags::empty())?;
-    // After the header stands the negated error number.
+    // The negated error number follows the header.
     let errno = answer.get(16..20).and_then(|bytes| bytes.try_into().ok()).map_or(0, i32::from_ne_bytes);
     if errno == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(-errno)) }
 }

@@ -1,5 +1,5 @@
-//! The reduced tier: no namespaces. Landlock fences files, seccomp the network, and this process finds whoever is left at
-//! the end, by adopting them.
+//! The reduced tier: no namespaces. Landlock restricts files, seccomp the network, and this process adopts and kills
+//! what the source leaves behind.
 
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -26,14 +26,14 @@ pub(super) fn run(ask: &Ask, control: &UnixStream, streams: Streams) -> Result<i
         return Err(refused("reduced tier", "it cannot tell hosts apart, so it gives no network", remedy));
     }
     set_child_subreaper(Some(getpid())).step("adopt what is left behind")?;
-    // The end of the line tells the same, and leaves time to kill the rest.
+    // The closed connection reports the broker's end too, and leaves time to kill the rest.
     set_parent_process_death_signal(None).step("outlive the broker")?;
     let status = start_and_keep(ask, control, streams, Vec::new(), geteuid().as_raw());
     sweep();
     Ok(end_as(status?.map_or(libc::SIGKILL, |status| status.as_raw())))
 }
 
-/// Kills whoever is beneath this process. Their children become its own and are killed in turn.
+/// Kills every process beneath this one. Their children become its own and are killed in turn.
 pub(super) fn sweep() {
     loop {
         for child in children().unwrap_or_default() {

@@ -1,4 +1,4 @@
-//! The root of a cell: an empty one, with what is declared put into it, and nothing behind it.
+//! The root of a cell: an empty one, with what is declared put into it. The machine's own root is detached.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -20,7 +20,7 @@ use crate::cell::Cell;
 use crate::report::Refusal;
 use crate::step::{Step, refused};
 
-/// Devices that every program expects and that lead nowhere.
+/// Devices that every program expects and that give access to nothing.
 pub(super) const DEVICES: [&str; 5] = ["null", "zero", "full", "random", "urandom"];
 
 /// Links in `/dev` that the C library and shells expect.
@@ -31,14 +31,15 @@ pub(super) const DEVICE_LINKS: [(&str, &str); 4] = [
     ("/dev/stderr", "/proc/self/fd/2"),
 ];
 
-/// Bytes of the root itself, which holds mount points and the cell's own files only.
+/// Bytes of the root itself, which holds only mount points and the cell's own files.
 const ROOT_BYTES: u64 = 16 << 20;
 
-/// Files in each private folder: what a package of some size unpacks to. They cost kernel memory that no other limit counts.
+/// Files in each private folder: enough for a large package to unpack. They use kernel memory that no other limit
+/// counts.
 const MAX_FILES: u32 = 65_536;
 
-/// What a source may have of the kernel's things that no other limit counts. No namespaces even for code that got past
-/// seccomp; watches as editors and file servers use them.
+/// Limits on kernel objects that no other limit counts. There are no namespaces, even for code that gets past seccomp,
+/// and as many watches as editors and file servers use.
 const KERNEL_LIMITS: [(&str, &str); 6] = [
     ("max_user_namespaces", "0"),
     ("max_mnt_namespaces", "0"),
@@ -48,8 +49,8 @@ const KERNEL_LIMITS: [(&str, &str); 6] = [
     ("max_fanotify_groups", "0"),
 ];
 
-/// What `/proc` tells of the machine and no source needs: how it was started, its keys and modules, a name by which sources
-/// could know that they share it, and the counts by which somebody can be heard typing.
+/// Files in `/proc` that say something about the machine that no source needs: how it was started, its keys and
+/// modules, an id by which sources could tell that they share it, and counters from which typing can be detected.
 const MASKED: [&str; 9] = [
     "cmdline",
     "interrupts",
@@ -84,7 +85,7 @@ pub(super) fn build(cell: &Cell, grants: Vec<Grant>) -> Result<(), Refusal> {
     limit_the_kernel(&proc).step("limit namespaces and watches")?;
     read_only(&proc).step("protect /proc")?;
     pieces.push(Piece { path: "/proc".into(), tree: proc, is_folder: true });
-    // What lies within another comes after it.
+    // Inner paths come after outer ones.
     pieces.sort_by_key(|piece| piece.path.components().count());
 
     move_mount(&root, "", CWD, "/", MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH).step("attach the root")?;
@@ -101,12 +102,12 @@ pub(super) fn build(cell: &Cell, grants: Vec<Grant>) -> Result<(), Refusal> {
     enter(&root).step("enter the root")
 }
 
-/// What of it there is on this machine.
+/// Returns the masked files that exist on this machine.
 pub(super) fn masked() -> impl Iterator<Item = PathBuf> {
     MASKED.iter().map(|name| Path::new("/proc").join(name)).filter(|path| path.exists())
 }
 
-/// Something to be mounted, and where.
+/// Something to mount, and where.
 struct Piece {
     path: PathBuf,
     tree: OwnedFd,
@@ -142,13 +143,13 @@ fn device(name: &str) -> std::io::Result<Piece> {
     Ok(Piece { path, tree, is_folder: false })
 }
 
-/// The limits are those of the user namespace that this process is in, whoever's `/proc` they are reached by.
+/// Sets the limits of this process's user namespace, whichever `/proc` is given.
 pub(super) fn limit_the_kernel(proc: &OwnedFd) -> rustix::io::Result<()> {
     for (name, value) in KERNEL_LIMITS {
         let flags = OFlags::WRONLY | OFlags::CLOEXEC;
         match openat(proc, Path::new("sys/user").join(name), flags, Mode::empty()) {
             Ok(file) => drop(rustix::io::write(file, value.as_bytes())?),
-            // A kernel without the thing has no limit for it.
+            // A kernel that lacks the feature has no limit for it.
             Err(Errno::NOENT) => {}
             Err(errno) => return Err(errno),
         }
@@ -162,7 +163,7 @@ fn attach(root: &OwnedFd, Piece { path, tree, is_folder }: &Piece) -> Result<(),
         folder(root, path).step(format_args!("make {shown}"))?
     } else {
         let (parent, name) = parent(root, path).step(format_args!("make {shown}"))?;
-        // Within a granted folder it exists.
+        // In a granted folder the file already exists.
         match openat(&parent, name, OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC, Mode::from_raw_mode(0o444)) {
             Ok(_) | Err(Errno::EXIST) => {}
             Err(errno) => return Err(errno).step(format_args!("make {shown}")),
@@ -196,7 +197,7 @@ fn parent<'path>(root: &OwnedFd, path: &'path Path) -> rustix::io::Result<(Owned
     Ok((folder(root, parent)?, name))
 }
 
-/// Opens a folder, made where it does not exist. Follows no link: granted folders may be full of them.
+/// Opens a folder, which is made if it does not exist. Follows no link: granted folders may be full of them.
 fn folder(root: &OwnedFd, path: &Path) -> rustix::io::Result<OwnedFd> {
     let mut at = beneath(root, OsStr::new("."), OFlags::DIRECTORY)?;
     for component in path.components() {
@@ -221,10 +222,10 @@ fn beneath(folder: &OwnedFd, name: &OsStr, flags: OFlags) -> rustix::io::Result<
     openat2(folder, name, OFlags::PATH | OFlags::CLOEXEC | flags, Mode::empty(), resolve)
 }
 
-/// Makes it the root, detaches the machine's, and lets nothing be made in it any more.
+/// Makes this the root, detaches the machine's, and makes the new root read-only.
 fn enter(root: &OwnedFd) -> std::io::Result<()> {
     fchdir(root)?;
-    // The old root comes to lie over the new one, and is taken off.
+    // The old root lies over the new one then, and is unmounted.
     pivot_root(".", ".")?;
     unmount(".", UnmountFlags::DETACH)?;
     std::env::set_current_dir("/")?;

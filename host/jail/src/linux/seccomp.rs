@@ -1,4 +1,4 @@
-//! The system calls that no tool source needs, and that reach far into the kernel.
+//! Denies system calls that no source needs and that reach far into the kernel.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -9,7 +9,7 @@ use seccompiler::{
     TargetArch, apply_filter, sock_filter,
 };
 
-/// Answered as if the caller were not allowed.
+/// System calls that fail as if the caller were not allowed to make them.
 const DENIED: &[c_long] = &[
     // Other processes.
     libc::SYS_ptrace,
@@ -77,17 +77,18 @@ const DENIED: &[c_long] = &[
     SET_MEMPOLICY_HOME_NODE,
 ];
 
-/// The same, where only this architecture has them.
+/// Denied system calls that only this architecture has.
 #[cfg(target_arch = "x86_64")]
 const DENIED_HERE: &[c_long] =
     &[libc::SYS_mknod, libc::SYS_iopl, libc::SYS_ioperm, libc::SYS_modify_ldt, libc::SYS_uselib, libc::SYS_ustat];
 #[cfg(not(target_arch = "x86_64"))]
 const DENIED_HERE: &[c_long] = &[];
 
-/// Answered as if the kernel did not know them, so that callers take the older way: some hide their flags in memory where no
-/// filter sees them, io_uring makes system calls that no filter sees. Of System V only what would make or find something:
-/// it belongs to no process, so that no limit counts it. So does secret memory; and the older asynchronous calls have one
-/// number of requests for the whole machine, which a source could use up.
+/// System calls that fail as if the kernel did not have them, so that callers use older ones instead. Some pass their
+/// flags in memory, where no filter sees them; io_uring makes system calls that no filter sees. Of System V IPC, only
+/// the calls that make or find an object: it belongs to no process, so no limit counts it. The same holds for secret
+/// memory. The older asynchronous calls share one number of requests for the whole machine, which a source could use
+/// up.
 const UNKNOWN: &[c_long] = &[
     libc::SYS_clone3,
     libc::SYS_openat2,
@@ -102,7 +103,7 @@ const UNKNOWN: &[c_long] = &[
     MEMFD_SECRET,
 ];
 
-/// The same numbers on all architectures; `libc` does not have them for all.
+/// These numbers are the same on all architectures; `libc` does not have them for all.
 const QUOTACTL_FD: c_long = 443;
 const MEMFD_SECRET: c_long = 447;
 const SET_MEMPOLICY_HOME_NODE: c_long = 450;
@@ -113,11 +114,11 @@ const LISTMOUNT: c_long = 458;
 const LSM_SET_SELF_ATTR: c_long = 460;
 const OPEN_TREE_ATTR: c_long = 467;
 
-/// Where a mode is set: the system call, which argument is the mode, and which are flags that must ask for a new file.
+/// System calls that set a mode: which argument is the mode, and which has the flags that must ask for a new file.
 const MODES: &[(c_long, u8, Option<u8>)] =
     &[(libc::SYS_fchmod, 1, None), (libc::SYS_fchmodat, 2, None), (FCHMODAT2, 2, None), (libc::SYS_openat, 3, Some(2))];
 
-/// The same, where only this architecture has them.
+/// Those that only this architecture has.
 #[cfg(target_arch = "x86_64")]
 const MODES_HERE: &[(c_long, u8, Option<u8>)] =
     &[(libc::SYS_chmod, 1, None), (libc::SYS_creat, 1, None), (libc::SYS_open, 2, Some(1))];
@@ -135,14 +136,14 @@ const NAMESPACES: [i32; 7] = [
     libc::CLONE_NEWNET,
 ];
 
-/// What differs from cell to cell.
+/// The rules that differ from cell to cell.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Rules {
-    /// Internet sockets: in a network of its own, harmless.
+    /// True to allow internet sockets, which are harmless in a network of the cell's own.
     pub(super) internet: bool,
-    /// Its processors were chosen for it.
+    /// True if the cell is restricted to some processors, which it must not change.
     pub(super) pinned: bool,
-    /// A cgroup counts memory that belongs to no process.
+    /// True if a cgroup counts memory that belongs to no process.
     pub(super) counted: bool,
 }
 
@@ -180,13 +181,13 @@ fn programs(rules: Rules) -> io::Result<Vec<BpfProgram>> {
     Ok(programs)
 }
 
-/// By system call: any of the rules denies; no rule denies always.
+/// The rules of each system call: any rule that matches denies the call, and an empty list denies it always.
 type Filter = BTreeMap<c_long, Vec<SeccompRule>>;
 
-/// All families but those that are listed are denied: Unix sockets too, by which a source would reach the daemons of any
-/// folder that it can read. A pair of them stays possible. Netlink only as the C library asks for addresses; of the
-/// internet only TCP and UDP, under which no other protocol's code can be reached: not by its number, and not by a kind of
-/// socket for which the kernel chooses the protocol (SCTP, DCCP).
+/// Allows only the listed families of sockets. Unix sockets are denied, since they would reach daemons through any
+/// folder that the source can read; a pair of them stays possible. Netlink is allowed only as the C library uses it to
+/// list addresses. Of the internet protocols only TCP and UDP are allowed, so that the code of no other can be reached:
+/// neither by its number, nor by a kind of socket for which the kernel chooses the protocol (SCTP, DCCP).
 fn sockets(internet: bool) -> io::Result<Vec<SeccompRule>> {
     let mut others = vec![differs(0, libc::AF_NETLINK)?];
     if internet {
@@ -209,29 +210,29 @@ fn sockets(internet: bool) -> io::Result<Vec<SeccompRule>> {
     Ok(rules)
 }
 
-/// Pairs of streams and of packets in order. Each end of any other pair can be connected anew, to the daemons above: of
-/// datagrams, and of what the kernel makes datagrams of (`SOCK_RAW`).
+/// Allows pairs of stream and sequenced-packet sockets. Each end of any other pair could be reconnected to such a
+/// daemon: datagram pairs, and what the kernel turns into datagrams (`SOCK_RAW`).
 fn pairs() -> io::Result<Vec<SeccompRule>> {
     let others = kinds_but([libc::SOCK_STREAM, libc::SOCK_SEQPACKET]).map(|kind| all([is_kind(kind)?]));
     [all([differs(0, libc::AF_UNIX)?])].into_iter().chain(others).collect()
 }
 
-/// The bits of the argument that say the kind of a socket. The rest are flags.
+/// The bits of the argument that hold the kind of a socket. The rest are flags.
 const KIND: i32 = 0xf;
 
-/// All kinds of sockets that there could be, but for these.
+/// Returns all possible kinds of sockets except these.
 fn kinds_but(kept: [i32; 2]) -> impl Iterator<Item = i32> {
     (0..=KIND).filter(move |kind| !kept.contains(kind))
 }
 
-/// Matches a request for a socket of this kind, with whatever flags.
+/// Matches a request for a socket of this kind, with any flags.
 fn is_kind(kind: i32) -> io::Result<SeccompCondition> {
     let bits = SeccompCmpOp::MaskedEq(u64::from(KIND.unsigned_abs()));
     condition(1, SeccompCmpArgLen::Dword, bits, kind.unsigned_abs())
 }
 
-/// Memory that no limit of a process counts: stacks that grow, and what is shared without being a file of a private folder,
-/// which has a size of its own.
+/// Denies memory that no limit of a process counts: stacks that grow, and shared memory that is not a file in a private
+/// folder, whose size is limited.
 fn mappings(counted: bool) -> io::Result<Vec<SeccompRule>> {
     let mut rules = vec![all([has(3, libc::MAP_GROWSDOWN)?])?];
     if !counted {
@@ -240,7 +241,7 @@ fn mappings(counted: bool) -> io::Result<Vec<SeccompRule>> {
     Ok(rules)
 }
 
-/// Programs for the kernel to run on packets, and protocols on top of TCP, whose code nobody needs.
+/// Denies programs that the kernel would run on packets, and protocols on top of TCP: no source needs their code.
 fn options() -> io::Result<Vec<SeccompRule>> {
     const FILTERS: [i32; 4] =
         [libc::SO_ATTACH_FILTER, libc::SO_ATTACH_BPF, libc::SO_ATTACH_REUSEPORT_CBPF, libc::SO_ATTACH_REUSEPORT_EBPF];
@@ -249,17 +250,17 @@ fn options() -> io::Result<Vec<SeccompRule>> {
     filters.into_iter().chain([upper]).collect()
 }
 
-/// Files in a folder that it may write would raise the rights of whoever executes them on the machine: to those of their
-/// owner, who is root where the broker is.
+/// Denies the setuid and setgid bits. A file with them in a writable folder would raise the rights of everyone who
+/// executes it on the machine to those of its owner, who is root if the broker is.
 fn raising(mode: u8, flags: Option<u8>) -> io::Result<Vec<SeccompRule>> {
     let mut rules = Vec::new();
     for bit in [libc::S_ISUID, libc::S_ISGID] {
         let raises = || condition(mode, SeccompCmpArgLen::Dword, SeccompCmpOp::MaskedEq(bit.into()), bit);
         match flags {
             None => rules.push(all([raises()?])?),
-            // Else the mode is whatever was in the register.
+            // Without these flags the argument is not a mode, but whatever was in the register.
             Some(flags) => {
-                // Of O_TMPFILE only what is not also O_DIRECTORY.
+                // Only those bits of `O_TMPFILE` that are not also `O_DIRECTORY`.
                 for new in [libc::O_CREAT, libc::O_TMPFILE & !libc::O_DIRECTORY] {
                     rules.push(all([raises()?, has(flags, new)?])?);
                 }
@@ -276,7 +277,8 @@ fn compiled(filter: Filter, errno: i32) -> io::Result<BpfProgram> {
     filter.try_into().map_err(io::Error::other)
 }
 
-/// The x32 calls have the architecture's number and numbers of their own, which the filters above do not know.
+/// Denies x32 calls: they have the same architecture number but numbers of their own, which the filters above do not
+/// know.
 fn x32_guard() -> BpfProgram {
     const X32: u32 = 0x4000_0000;
     let step = |code: u32, jump_false: u8, k: u32| sock_filter { code: code as u16, jt: 0, jf: jump_false, k };

@@ -1,4 +1,5 @@
-//! The last steps of the process that becomes the source. What it still has it gives up here, and nothing is asked after.
+//! The last steps of the process that becomes the source. It gives up its remaining rights here, and later steps need
+//! none.
 
 use std::convert::Infallible;
 use std::io::{self, Write};
@@ -27,16 +28,16 @@ pub(super) struct Streams {
     pub(super) error: OwnedFd,
 }
 
-/// What this process tells the keeper before its line is closed by `exec`.
+/// What this process reports to the supervising one before `exec` closes its pipe.
 #[derive(Serialize, Deserialize)]
 pub(super) enum Word {
-    /// Landlock is in force, in this version.
+    /// Landlock is enforced, in this version.
     Fenced(u32),
     /// The source was not started.
     Refused(Refusal),
 }
 
-/// Becomes the source. Ends instead if a step fails, which is told, or in a rehearsal.
+/// Becomes the source. If a step fails, reports that and ends instead; a rehearsal ends before the last step.
 pub(super) fn become_source(ask: &Ask, streams: Streams, mut tell: io::PipeWriter) -> ! {
     let status = match restrict(ask, &mut tell) {
         Ok(()) if ask.rehearsal => 0,
@@ -54,7 +55,7 @@ pub(super) fn become_source(ask: &Ask, streams: Streams, mut tell: io::PipeWrite
 }
 
 fn say(tell: &mut io::PipeWriter, word: &Word) {
-    // A keeper that is gone has taken this process with it.
+    // If the supervising process is gone, this one is killed with it.
     let _ = postcard::to_stdvec(word).map(|bytes| tell.write_all(&bytes));
 }
 
@@ -65,7 +66,7 @@ fn restrict(ask: &Ask, tell: &mut io::PipeWriter) -> Result<(), Refusal> {
     let shown = launch.directory.display();
     std::env::set_current_dir(&launch.directory).step(format_args!("change to the folder {shown}"))?;
     limits::apply(&launch.cell.limits, launch.cell.tier)?;
-    // The cgroup bounds it more exactly.
+    // A cgroup limits processors more exactly.
     let processors = launch.cell.limits.cpu.filter(|_| !ask.cgroup);
     processors.map_or(Ok(()), limits::pin).step("limit processors")?;
     drop_capabilities().step("drop capabilities")?;
@@ -75,14 +76,14 @@ fn restrict(ask: &Ask, tell: &mut io::PipeWriter) -> Result<(), Refusal> {
     seccomp::apply(seccomp::Rules { internet, pinned: processors.is_some(), counted: ask.cgroup }).step("seccomp")
 }
 
-/// None is left, and none can be had from a file.
+/// Drops all capabilities, so that none can be gained from a file either.
 pub(super) fn drop_capabilities() -> rustix::io::Result<()> {
     for number in 0..u64::BITS {
         match remove_capability_from_bounding_set(CapabilitySet::from_bits_retain(1 << number)) {
             Ok(()) => {}
-            // Beyond the last one.
+            // There are no more capabilities.
             Err(Errno::INVAL) => break,
-            // Without the right to, as in the reduced tier: there `no_new_privs` is what keeps files from giving any.
+            // This process may not, as in the reduced tier; `no_new_privs` keeps files from giving capabilities there.
             Err(Errno::PERM) => break,
             Err(errno) => return Err(errno),
         }
@@ -103,7 +104,7 @@ fn execute(launch: &Launch, streams: Streams) -> Result<Infallible, Refusal> {
     let mut command = Command::new(&launch.program);
     command.args(&launch.arguments).env_clear();
     command.envs(launch.environment.iter().map(|(name, value)| (name, value)));
-    // Replaces this process; returns only if it could not.
+    // Replaces this process; returns only on failure.
     let failure = command.exec();
     let shown = launch.program.display();
     if failure.kind() == io::ErrorKind::NotFound {

@@ -1,4 +1,4 @@
-//! The system calls that no safe wrapper offers. All `unsafe` of the launcher on Linux is here.
+//! The system calls for which there is no safe wrapper. All `unsafe` code of the launcher on Linux is here.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use rustix::process::Pid;
 use rustix::thread::UnshareFlags;
 
-/// Which side of a [`fork`] this is.
+/// The side of a [`fork`] that this process is on.
 pub(super) enum Fork {
     Child,
     Parent(Pid),
@@ -14,46 +14,46 @@ pub(super) enum Fork {
 
 /// Makes a copy of this process.
 pub(super) fn fork() -> io::Result<Fork> {
-    // SAFETY: the launcher is single-threaded, so that no lock can be held by a thread that the copy does not have; the
-    // copy may go on like any process.
+    // SAFETY: the launcher is single-threaded, so no thread that the copy lacks can hold a lock; the copy may continue
+    // like any process.
     match unsafe { libc::fork() } {
         0 => Ok(Fork::Child),
         pid => Pid::from_raw(pid).filter(|_| pid > 0).map(Fork::Parent).ok_or_else(io::Error::last_os_error),
     }
 }
 
-/// Leaves the named namespaces for fresh ones.
+/// Moves this process into fresh namespaces of the named kinds.
 pub(super) fn unshare(namespaces: UnshareFlags) -> rustix::io::Result<()> {
-    // SAFETY: unsound only with FILES, which would part threads from their descriptors; here is one thread, and no caller
-    // names it.
+    // SAFETY: this is unsound only with FILES, which would separate threads from their descriptors; there is only one
+    // thread, and no caller names FILES.
     unsafe { rustix::thread::unshare_unsafe(namespaces) }
 }
 
-/// Closes everything from this number on.
+/// Closes all descriptors from this number on.
 pub(super) fn close_from(first: u32) -> io::Result<()> {
-    // SAFETY: no memory is passed. Called before any object above standard error exists that owns a descriptor.
+    // SAFETY: no memory is passed. It is called before any object exists that owns a descriptor above standard error.
     done(unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, 0_u32) })
 }
 
-/// Lets `exec` close everything from this number on.
+/// Has `exec` close all descriptors from this number on.
 pub(super) fn close_on_exec_from(first: u32) -> io::Result<()> {
     // SAFETY: no memory is passed, and nothing is closed before this process becomes another program.
     done(unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) })
 }
 
-/// What a mount tree is changed to.
+/// The new attributes of a mount tree.
 #[derive(Default)]
 pub(super) struct MountAttributes<'fd> {
-    /// `libc::MOUNT_ATTR_*`
+    /// Flags to set: `libc::MOUNT_ATTR_*`.
     pub(super) set: u64,
-    /// No mount made outside appears inside.
+    /// True if mounts that are made outside must not appear inside.
     pub(super) private: bool,
     /// A user namespace whose map translates the owners of files.
     pub(super) idmap: Option<BorrowedFd<'fd>>,
     pub(super) recursive: bool,
 }
 
-/// Changes a mount tree that is named by a descriptor.
+/// Changes the attributes of the mount tree that a descriptor names.
 pub(super) fn mount_setattr(tree: BorrowedFd<'_>, attributes: &MountAttributes<'_>) -> io::Result<()> {
     let idmap = attributes.idmap.map_or(0, |_| libc::MOUNT_ATTR_IDMAP);
     let namespace = attributes.idmap.map_or(0, |namespace| namespace.as_raw_fd().unsigned_abs());
@@ -66,8 +66,8 @@ pub(super) fn mount_setattr(tree: BorrowedFd<'_>, attributes: &MountAttributes<'
     let flags = libc::AT_EMPTY_PATH | if attributes.recursive { libc::AT_RECURSIVE } else { 0 };
     let path = c"".as_ptr();
     let size = size_of::<libc::mount_attr>();
-    // SAFETY: the path is a static string with its end, `attr` lives through the call and is as long as `size` says; the
-    // kernel only reads both. The descriptors are borrowed, so they are open.
+    // SAFETY: the path is a static string with its terminator, `attr` lives through the call and is as long as `size`
+    // says; the kernel only reads both. The descriptors are borrowed, so they are open.
     done(unsafe { libc::syscall(libc::SYS_mount_setattr, tree.as_raw_fd(), path, flags, &raw const attr, size) })
 }
 
@@ -78,12 +78,13 @@ pub(super) fn new_session_keyring() -> io::Result<()> {
     done(unsafe { libc::syscall(libc::SYS_keyctl, JOIN_SESSION_KEYRING, std::ptr::null::<libc::c_char>()) })
 }
 
-/// Signals that the broker or whoever started it ignores (Rust programs ignore SIGPIPE, `nohup` SIGHUP) would stay
-/// ignored in the source: dispositions of "ignore" survive `exec`. So do blocked signals.
+/// Resets all signals to their default actions and unblocks them. Signals that the broker or its parent ignores (Rust
+/// programs ignore SIGPIPE, `nohup` ignores SIGHUP) would stay ignored in the source, since "ignore" survives `exec`;
+/// so do blocked signals.
 pub(super) fn default_signals() {
     for signal in 1..=64 {
-        // SAFETY: sets the default action and installs no handler, so no code of ours runs in signal context. Numbers that
-        // cannot be set (SIGKILL, SIGSTOP, those of the C library) are refused and change nothing.
+        // SAFETY: this sets the default action and installs no handler, so no code of ours runs in signal context.
+        // Numbers that cannot be set (SIGKILL, SIGSTOP, those of the C library) are refused, which changes nothing.
         unsafe { libc::signal(signal, libc::SIG_DFL) };
     }
     let mut none = std::mem::MaybeUninit::uninit();
@@ -95,11 +96,11 @@ pub(super) fn default_signals() {
     }
 }
 
-/// A descriptor that is readable when a child has ended. Blocks the signal that says so.
+/// Returns a descriptor that is readable when a child has ended. Blocks SIGCHLD.
 pub(super) fn child_ends() -> io::Result<OwnedFd> {
     let mut set = std::mem::MaybeUninit::uninit();
-    // SAFETY: `sigemptyset` initialises the set before anything reads it; all pointers are to locals that outlive the calls.
-    // The descriptor is fresh, so nobody else owns it.
+    // SAFETY: `sigemptyset` initialises the set before anything reads it; all pointers are to locals that outlive the
+    // calls. The descriptor is fresh, so nothing else owns it.
     unsafe {
         libc::sigemptyset(set.as_mut_ptr());
         libc::sigaddset(set.as_mut_ptr(), libc::SIGCHLD);

@@ -1,4 +1,4 @@
-//! The full tier by way of bubblewrap. Where that is not installed, these tests say so and prove nothing.
+//! The full tier with bubblewrap. If bubblewrap is not installed, these tests say so and prove nothing.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -10,7 +10,7 @@ use portcullis_jail::{Launch, Listener, Mount, Network, Tier};
 
 use crate::{As, STUBBORN, assert_gone, each, output, refusal, shell, standing, start};
 
-/// Runs a test as an ordinary user, who alone can have this tier.
+/// Runs a test as an ordinary user, since only those can use this tier.
 fn as_ordinary(test: impl Fn(As) + Copy + Send + 'static) {
     if !Path::new("/usr/bin/bwrap").exists() {
         eprintln!("NOT TESTED: the tier full-via-bwrap, as bubblewrap is not installed (apt install bubblewrap)");

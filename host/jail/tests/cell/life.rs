@@ -52,7 +52,7 @@ fn every_process_ends_with_the_source_and_sigterm_reaches_it() {
     });
 }
 
-/// Stopping interrupts whoever waits at a socket with a deadline, as a machine does that is frozen and thawed.
+/// Stopping a process interrupts it while it waits on a socket with a timeout, as suspending the machine does.
 #[test]
 fn a_broker_that_is_stopped_and_continued_keeps_waiting() {
     let folder = tempfile::tempdir().unwrap();

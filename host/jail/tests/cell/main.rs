@@ -1,4 +1,4 @@
-//! Cells over the real launcher, started by the user who runs the tests and, if that is root, by an ordinary user too.
+//! Cells with the real launcher, started by the user who runs the tests and, if that is root, by an ordinary user too.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods, reason = "tests")]
 
@@ -18,29 +18,29 @@ mod reduced;
 mod sight;
 mod spend;
 
-/// Who starts the launcher.
+/// The user who starts the launcher.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum As {
-    /// Whoever runs the tests.
+    /// The user who runs the tests.
     Oneself,
-    /// User 4242, who owns nothing but what a test gives.
+    /// User 4242, who owns nothing but what a test gives them.
     Ordinary,
 }
 
 impl As {
-    /// A folder of this user alone.
+    /// Makes a folder that only this user can enter.
     fn folder(self) -> TempDir {
         tempfile::Builder::new().prefix("jail-").permissions(fs::Permissions::from_mode(0o700)).tempdir().unwrap()
     }
 }
 
-/// Runs a test for each user that this process can be.
+/// Runs a test as each user that this process can become.
 fn each(test: impl Fn(As) + Copy + Send + 'static) {
     test(As::Oneself);
     if rustix::process::geteuid().is_root() {
-        // Credentials are each thread's own, and the launcher is started by this one.
+        // Credentials are per thread, and this thread starts the launcher.
         let ordinary = move || {
-            // Only this user can make it.
+            // Only the user who runs the tests can make the copy.
             COPY.with(|_| ());
             set_thread_groups(&[]).unwrap();
             let (user, group) = (Uid::from_raw(4242), Gid::from_raw(4242));
@@ -52,7 +52,7 @@ fn each(test: impl Fn(As) + Copy + Send + 'static) {
     }
 }
 
-/// The shell, and what it needs to run.
+/// Returns the launch of a shell, with what it needs to run.
 fn shell(script: &str) -> Launch {
     let mut cell = Cell::default();
     cell.view.push(Mount::read("/usr"));
@@ -70,11 +70,11 @@ fn shell(script: &str) -> Launch {
 }
 
 thread_local! {
-    /// A copy of the launcher that everybody reaches, as the folder it was built into may be closed to ordinary users.
+    /// A copy of the launcher that every user can execute, as the build folder may be closed to ordinary users.
     static COPY: TempDir = {
         let folder = tempfile::Builder::new().permissions(fs::Permissions::from_mode(0o755)).tempdir().unwrap();
-        // By another process: one that this process is starting just now must not inherit a descriptor for writing, which
-        // would forbid to execute the copy.
+        // Copied by another process: a child that this process is just starting must not inherit a descriptor for
+        // writing, with which the copy could not be executed.
         let made = Command::new("cp").arg(env!("CARGO_BIN_EXE_portcullis-jail")).arg(folder.path().join("jail")).status();
         assert!(made.unwrap().success());
         folder
@@ -89,7 +89,7 @@ fn start(launch: &Launch) -> Started {
     launch.start(&launcher()).unwrap()
 }
 
-/// What it wrote, and how it ended.
+/// Returns what a program wrote, and how it ended.
 fn output(launch: &Launch) -> (String, ExitStatus) {
     let mut started = start(launch);
     started.control.ready().unwrap_or_else(|refusal| panic!("{refusal}"));
@@ -111,25 +111,26 @@ fn refusal(launch: &Launch) -> Refusal {
     refusal
 }
 
-/// The processes beneath this one, however deep.
+/// Returns the processes beneath this one, at any depth.
 fn beneath(process: u32) -> Vec<u32> {
     let children = fs::read_to_string(format!("/proc/{process}/task/{process}/children")).unwrap();
     let children: Vec<u32> = children.split_whitespace().map(|child| child.parse().unwrap()).collect();
     children.iter().copied().chain(children.iter().flat_map(|&child| beneath(child))).collect()
 }
 
-/// A shell with two daemons, each in a session of its own, that all ignore polite words. Each says when it stands.
+/// A shell with two daemons, each in a session of its own. All ignore SIGTERM, and each daemon prints `up` when it
+/// runs.
 const STUBBORN: &str =
     "trap '' TERM HUP INT; for n in 1 2; do setsid sh -c 'echo up; sleep 1000' & done; cat; sleep 1000";
 
-/// The processes beneath a launcher of [`STUBBORN`], once they stand.
+/// Waits until the daemons of [`STUBBORN`] run. Returns the processes beneath its launcher.
 fn standing(started: &mut Started) -> Vec<u32> {
     let mut lines = BufReader::new(&mut started.output).lines();
     assert_eq!([(); 2].map(|()| lines.next().unwrap().unwrap()), ["up", "up"]);
     beneath(started.process.id())
 }
 
-/// None of them is there, not even as a zombie.
+/// Checks that none of the processes exists, not even as a zombie.
 fn assert_gone(processes: &[u32]) {
     assert!(processes.len() >= 3, "{processes:?}");
     for process in processes {

@@ -8,7 +8,7 @@ use portcullis_jail::{Cell, Launch, Mount, Network, Tier};
 use crate::sight::{EVERY_KIND, kinds_of_sockets};
 use crate::{As, STUBBORN, assert_gone, each, output, refusal, shell, standing, start};
 
-/// The shell in the reduced tier, which an ordinary user alone can have.
+/// Returns the launch of a shell in the reduced tier, which only an ordinary user can use.
 fn reduced(home: &Path, script: &str) -> Launch {
     let mut launch = shell(script);
     launch.cell = Cell { tier: Tier::Reduced, home: home.to_owned(), ..Cell::default() };

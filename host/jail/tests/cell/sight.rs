@@ -64,7 +64,7 @@ fn what_is_public_is_what_everybody_may_read_also_if_the_broker_is_root() {
 #[test]
 fn it_has_no_privilege_and_can_get_none() {
     each(|_| {
-        // Not by the shell, which sets up signals for its children.
+        // Not through the shell, which sets up signals for its children.
         let mut launch = shell("");
         (launch.program, launch.arguments) = ("/usr/bin/cat".into(), vec!["/proc/self/status".into()]);
         let (status, _) = output(&launch);
@@ -74,7 +74,7 @@ fn it_has_no_privilege_and_can_get_none() {
         }
         assert_eq!((field("NoNewPrivs:"), field("Seccomp:")), ("1", "2"));
         assert_eq!(field("SigBlk:"), "0000000000000000");
-        // 32 and 33 belong to the C library, which lets nobody touch them.
+        // Signals 32 and 33 belong to the C library, which does not let them be changed.
         assert_eq!(u64::from_str_radix(field("SigIgn:"), 16).unwrap() & !(0b11 << 31), 0);
         let said = says(
             "unshare -U true; mount -t tmpfs x /tmp; /usr/sbin/chroot /tmp; echo 1 > /proc/sys/kernel/core_pattern",
@@ -168,7 +168,7 @@ fn what_is_granted_can_be_used_as_its_owner_could_and_no_more() {
         );
         launch.arguments.push(folder.path().into());
         launch.cell.view.extend([
-            // Whatever their order.
+            // The order of the entries does not matter.
             Mount::read(at("write/inner")),
             Mount::write(at("write")),
             Mount::read(at("read")),
@@ -278,7 +278,8 @@ fn a_daemon_in_a_granted_folder_cannot_be_reached() {
     });
 }
 
-/// Makes sockets of every kind from 0 to 15, with every flag, and prints which it got as `what kind+flags`.
+/// A script that tries to make sockets of every kind from 0 to 15 with all flags, and prints the family and the kind of
+/// each success.
 pub(crate) const EVERY_KIND: &str = r#"
     use Socket qw(:DEFAULT SOCK_CLOEXEC SOCK_NONBLOCK);
     for my $flags (0, SOCK_CLOEXEC, SOCK_NONBLOCK, SOCK_CLOEXEC | SOCK_NONBLOCK) {
@@ -292,7 +293,7 @@ pub(crate) const EVERY_KIND: &str = r#"
     }
 "#;
 
-/// What every kind of socket comes to, without repetitions and in order.
+/// Returns what [`EVERY_KIND`] prints, sorted and without repetitions.
 pub(crate) fn kinds_of_sockets(launch: &Launch) -> Vec<String> {
     let (said, status) = output(launch);
     assert!(status.success(), "{said}");

@@ -30,14 +30,14 @@ fn limits_hold() {
 #[test]
 fn a_cell_whose_processes_exceed_the_memory_limit_together_is_ended_and_says_so() {
     each(|_| {
-        // None of them alone is near its limit.
+        // None of the processes alone is near its limit.
         let mut launch =
             shell("for n in 1 2 3 4 5 6 7 8; do perl -e '$x = \"x\" x (16 << 20); sleep 30' & done; wait; echo done");
         launch.cell.limits.memory = 64 << 20;
         let (said, status) = output(&launch);
         assert_eq!(status.signal(), Some(9), "{said}");
         assert!(
-            said.starts_with("portcullis: ended, as its processes hold ") && said.contains("gives 64 MiB"),
+            said.starts_with("portcullis: ended, as its processes hold ") && said.contains("allows 64 MiB"),
             "{said}"
         );
     });
@@ -46,7 +46,7 @@ fn a_cell_whose_processes_exceed_the_memory_limit_together_is_ended_and_says_so(
 #[test]
 fn memory_counts_although_the_first_thread_has_ended() {
     each(|_| {
-        // None of the processes is near its own limit. In each a second thread takes memory after the first one, which stands
+        // No process is near its own limit. In each, a second thread allocates memory after the first one, which stands
         // for the process, has ended by a system call of its own.
         let exit = if cfg!(target_arch = "x86_64") { 60 } else { 93 };
         let hoarder = format!(
