@@ -1,4 +1,4 @@
-//! The arguments.
+//! The command-line arguments.
 
 use std::path::PathBuf;
 
@@ -11,8 +11,8 @@ use crate::command::{
 
 /// A deny-by-default broker for the Model Context Protocol.
 ///
-/// An agent connects to one MCP endpoint; behind it stand tool sources. Every call passes policies and approval, and is
-/// recorded before it is made. Start with `portcullis demo`.
+/// An agent connects to one MCP endpoint, and the broker behind it to all configured sources. Every call passes
+/// policies and approval, and is recorded before it is made. Start with `portcullis demo`.
 #[derive(Debug, Parser)]
 #[command(
     name = "portcullis",
@@ -29,10 +29,10 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
-/// What every command takes.
+/// The options that every command takes.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Global {
-    /// The configuration [default: ./portcullis.toml if you trust it, then the user's configuration folder]
+    /// The configuration [default: ./portcullis.toml if you trust it, then the one in the user's configuration folder]
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 
@@ -42,7 +42,8 @@ pub(crate) struct Global {
 }
 
 impl Global {
-    /// The configuration that the arguments name, or one that was found and counts. On a terminal it is asked about.
+    /// Loads the configuration that the arguments name, or the one that was found. On a terminal the user is asked
+    /// whether to trust the latter.
     pub(crate) fn load(&self) -> Result<portcullis::config::Config, portcullis::config::ConfigError> {
         trust::counted(portcullis::config::Found::look(self.config.as_deref())?)
     }
@@ -73,8 +74,8 @@ pub(crate) enum Command {
 }
 
 impl Command {
-    /// From which level on the program's own log is shown. A command that ends by itself reports as its result what a
-    /// server can only log, and the tour tells the failures that it causes.
+    /// Returns the lowest level of the program's own log that is shown. A command that ends by itself reports as its
+    /// result what a server can only log, and the tour explains the failures that it causes.
     pub(crate) fn log_level(&self) -> &'static str {
         match self {
             Self::Serve(_) | Self::Wrap(_) => "warn",

@@ -1,4 +1,4 @@
-//! One module per command: its arguments, its help, what it does.
+//! One module for each command: its arguments, its help, and what it does.
 
 pub(crate) mod approvals;
 pub(crate) mod audit;
@@ -24,7 +24,7 @@ use std::process::ExitCode;
 
 use crate::cli::{Cli, Command};
 
-/// Runs the command. The exit code is 0 only where the answer is good.
+/// Runs the command. The exit code is 0 only if the result is good.
 pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     let Cli { global, command } = cli;
     match command {

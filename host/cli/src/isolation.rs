@@ -1,4 +1,4 @@
-//! What a source may touch and what is enforced by what, as people read it.
+//! What a source may touch and what enforces that, as text for people.
 
 use portcullis::broker::Broker;
 use portcullis::cell::{Forecast, Strength, size};
@@ -6,17 +6,17 @@ use serde_json::Value as Data;
 
 use crate::output::{self, BAD, BOLD, visible};
 
-/// One fact under a source.
+/// Prints one fact about a source.
 pub(crate) fn line(what: &str, text: &str) -> anyhow::Result<()> {
     output::text(&format!("  {what:11}  {text}\n"))
 }
 
-/// The members of a list; none of anything else.
+/// Returns the elements of a list, or none for any other value.
 pub(crate) fn list(value: &Data) -> &[Data] {
     value.as_array().map(Vec::as_slice).unwrap_or_default()
 }
 
-/// A value without quotes, and with nothing in it that acts on a terminal.
+/// Returns a value without quotes, and without characters that act on a terminal.
 pub(crate) fn plain(value: &Data) -> String {
     match value {
         Data::String(text) => visible(text).into_owned(),
@@ -24,13 +24,13 @@ pub(crate) fn plain(value: &Data) -> String {
     }
 }
 
-/// Prints the cell of one source, as `check` has it.
+/// Prints the cell of one source, as `check` reports it.
 pub(crate) fn print_cell(cell: &Data) -> anyhow::Result<()> {
     if let Some(summary) = cell["summary"].as_str() {
         return line("cell", summary);
     }
     if cell.is_null() {
-        return line("cell", "none was made, and nothing of it has run");
+        return line("cell", "none was built, and no code of the source has run");
     }
     let package = &cell["package"];
     if package.is_object() {
@@ -55,7 +55,7 @@ pub(crate) fn print_cell(cell: &Data) -> anyhow::Result<()> {
     let isolation = &cell["isolation"];
     let risk = match cell["harmless"] == true {
         true => "neither writes nor reaches a network: its calls run without a question",
-        false => "its calls ask until a person accepts the tool",
+        false => "its calls need approval until a person accepts the tool",
     };
     line("cell", &format!("{BOLD}{}{BOLD:#}; {risk}", plain(&isolation["tier"])))?;
     for aspect in list(&isolation["aspects"]) {
@@ -94,7 +94,7 @@ fn words(list: &Data) -> String {
     if words.is_empty() { "nothing".to_owned() } else { words.join(" ") }
 }
 
-/// Says of every process source, on standard error and before anything is served, in which cell it will run.
+/// Prints the cell that each process source will run in, to standard error and before anything is served.
 pub(crate) async fn banner(broker: &Broker) {
     for (name, forecast) in broker.forecast().await {
         match forecast {

@@ -1,4 +1,5 @@
-//! The command line of Portcullis: arguments → `Config` → `Broker`, and what people read of it.
+//! The command line of Portcullis: it turns arguments into a `Config` and a `Broker`, and prints for people and
+//! programs.
 
 mod cli;
 mod command;
@@ -16,7 +17,7 @@ use clap::Parser as _;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 fn main() -> ExitCode {
-    // A process source is launched through this very program; there is nothing to do before that.
+    // A process source is launched through this very program, and that must come before anything else.
     portcullis_jail::main_if_asked();
     thief::main_if_asked();
     raise_descriptors();
@@ -30,29 +31,31 @@ fn main() -> ExitCode {
     }
 }
 
-/// Agents, sources and the files of components need more descriptors than many systems give a program at first. What it may have
-/// at most is for whoever set that. Cells have a limit of their own.
+/// Raises the limit on open descriptors to its maximum: agents, sources and the files of components need more than many
+/// systems give a program at first. The maximum stays what the system's administrator has set. Cells have a limit of
+/// their own.
 fn raise_descriptors() {
     let most = getrlimit(Resource::Nofile).maximum;
-    // Without it there are fewer, and what needs more says so.
+    // If this fails, there are fewer descriptors, and what needs more reports an error.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: most, maximum: most });
 }
 
-/// Has the C library give each large block of memory pages of its own, which go back to the system with it. Left alone, it stops
-/// doing so for blocks of up to 32 MiB once one of that size was freed, and a burst of large messages is kept for good.
+/// Has the C library give each large block of memory pages of its own, which are returned to the system with it. By
+/// default it stops doing so for blocks of up to 32 MiB once one of that size was freed, and keeps the memory of a
+/// burst of large messages for good.
 #[cfg(target_env = "gnu")]
 fn give_large_blocks_back() {
-    /// In bytes: beyond what calls take that are not large.
+    /// The size of a large block in bytes: more than ordinary calls need.
     const LARGE: libc::c_int = 1024 * 1024;
     #[allow(unsafe_code, reason = "the only way to set this after the program has started")]
     // SAFETY: it takes two numbers, and no other thread has been started.
     unsafe {
-        // Where it is refused, all works and more memory is kept.
+        // If this is refused, everything works, but more memory is kept.
         libc::mallopt(libc::M_MMAP_THRESHOLD, LARGE);
         libc::mallopt(libc::M_TRIM_THRESHOLD, 2 * LARGE);
     }
 }
 
-/// Other C libraries give large blocks back by themselves.
+/// Does nothing: other C libraries return large blocks by themselves.
 #[cfg(not(target_env = "gnu"))]
 fn give_large_blocks_back() {}

@@ -1,4 +1,4 @@
-//! Errors, as people and programs read them.
+//! Prints errors for people and programs.
 
 use std::process::ExitCode;
 
@@ -7,7 +7,7 @@ use portcullis::config::{ConfigError, Problem};
 
 use crate::output::{self, BAD};
 
-/// Shows why the command failed, on standard error. With `--json` it is one JSON object.
+/// Shows why the command failed, on standard error; with `--json`, as one JSON object.
 pub(crate) fn failure(error: &anyhow::Error, json: bool) -> ExitCode {
     let config = error.downcast_ref::<ConfigError>();
     match config {
@@ -18,14 +18,15 @@ pub(crate) fn failure(error: &anyhow::Error, json: bool) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// The error and its causes in one line each, with nothing in it that acts on the terminal.
+/// Returns the error and its causes joined by colons, without characters that act on the terminal.
 fn message(error: &anyhow::Error) -> String {
     let causes: Vec<String> = error.chain().map(ToString::to_string).collect();
     let text = causes.join(": ");
     text.lines().map(output::visible).collect::<Vec<_>>().join("\n")
 }
 
-/// The snippet; `anstream` takes the colours out where they are not wanted.
+/// Returns a problem with the lines of the file that it is about. `anstream` removes the colours if they are not
+/// wanted.
 fn rendered(problem: &Problem) -> String {
     let mut shown = String::new();
     let handler = GraphicalReportHandler::new_themed(GraphicalTheme::unicode()).with_width(100);

@@ -1,4 +1,4 @@
-//! What the commands that need a broker share: the runtime, the log, the signals, the folders.
+//! What the commands that need a broker share: the runtime, signals, and the data folders.
 
 use std::path::PathBuf;
 
@@ -15,12 +15,13 @@ pub(crate) fn block_on<T>(future: impl Future<Output = anyhow::Result<T>>) -> an
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.context("the runtime cannot be started")?;
     let done = runtime.block_on(future);
-    // A read of standard input cannot be cancelled: waiting for it, a signal would end nothing until the agent goes, too.
+    // A read of standard input cannot be cancelled: if this waited for it, a signal would not end the program until the
+    // agent left, too.
     runtime.shutdown_background();
     done
 }
 
-/// Builds a broker whose process sources are launched through this very program.
+/// Builds a broker that launches process sources through this very program.
 pub(crate) async fn broker(config: Config) -> anyhow::Result<Broker> {
     if config.state_dir.is_none() {
         tracing::warn!("no home is known, so compiled plugins are not kept: set HOME or XDG_STATE_HOME");
@@ -28,7 +29,7 @@ pub(crate) async fn broker(config: Config) -> anyhow::Result<Broker> {
     Ok(Broker::build(config, Launcher::SelfExec).await?)
 }
 
-/// Builds a broker, lets `work` have it, and closes it whatever came of that.
+/// Builds a broker, runs `work` with it, and shuts it down whatever the result.
 pub(crate) fn with_broker<T, F>(config: Config, work: impl FnOnce(Broker) -> F) -> anyhow::Result<T>
 where
     F: Future<Output = anyhow::Result<T>>,
@@ -41,12 +42,12 @@ where
     })
 }
 
-/// The named profile, or `default`.
+/// Returns the named profile, or `default`.
 pub(crate) fn profile(name: Option<&str>) -> anyhow::Result<ProfileName> {
     Ok(name.unwrap_or("default").parse()?)
 }
 
-/// Ready when somebody wants a command to end: Ctrl-C, TERM, or the terminal going away.
+/// Completes when a command is asked to end: by Ctrl-C, SIGTERM, or the terminal closing.
 pub(crate) async fn asked_to_end() -> std::io::Result<()> {
     use tokio::signal::unix::{SignalKind, signal};
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -60,7 +61,8 @@ pub(crate) async fn asked_to_end() -> std::io::Result<()> {
     Ok(())
 }
 
-/// Ready when a broker that serves is to end: Ctrl-C or TERM. That the terminal goes away is no reason; see [`outlive_terminal`].
+/// Completes when a serving broker is asked to end: by Ctrl-C or SIGTERM. A closed terminal does not end it; see
+/// [`outlive_terminal`].
 pub(crate) async fn asked_to_stop() {
     use tokio::signal::unix::{SignalKind, signal};
     let asked = async {
@@ -73,14 +75,14 @@ pub(crate) async fn asked_to_stop() {
         std::io::Result::Ok(())
     };
     if let Err(error) = asked.await {
-        tracing::error!(%error, "signals cannot be listened for");
+        tracing::error!(%error, "cannot listen for signals");
     }
 }
 
-/// Keeps SIGHUP from ending the program. It is what operators send for a reload, and what a terminal sends that is closed.
+/// Keeps SIGHUP from ending the program. Operators send it for a reload, and a closed terminal sends it too.
 pub(crate) fn outlive_terminal() -> anyhow::Result<()> {
     use tokio::signal::unix::{SignalKind, signal};
-    let mut hangup = signal(SignalKind::hangup()).context("SIGHUP cannot be listened for")?;
+    let mut hangup = signal(SignalKind::hangup()).context("cannot listen for SIGHUP")?;
     tokio::spawn(async move {
         while hangup.recv().await.is_some() {
             tracing::warn!(
@@ -91,8 +93,8 @@ pub(crate) fn outlive_terminal() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The data folders that a command about brokers looks into: the one that was named, or the configuration's and the user's
-/// own (where `wrap` keeps its ledger).
+/// Returns the data folders that a command about brokers looks into: the named one, or else that of the configuration
+/// and the user's own (where `wrap` keeps its ledger).
 pub(crate) fn data_dirs(global: &Global, named: Option<&PathBuf>) -> anyhow::Result<Vec<PathBuf>> {
     if let Some(named) = named {
         return Ok(vec![named.clone()]);
@@ -101,7 +103,7 @@ pub(crate) fn data_dirs(global: &Global, named: Option<&PathBuf>) -> anyhow::Res
     let mut folders = match global.load() {
         Ok(config) => vec![config.data_dir],
         Err(error) if global.config.is_some() || user.is_none() => return Err(error.into()),
-        // Without a configuration there may still be wrapped servers.
+        // Wrapped servers need no configuration, so the user's folder may still have some.
         Err(error) if error.is_missing() => Vec::new(),
         Err(error) => return Err(error.into()),
     };

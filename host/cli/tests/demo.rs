@@ -1,6 +1,6 @@
 //! The tour, as a newcomer's first command runs it.
 //!
-//! That this test stands beside the binary also makes `cargo test` build it, for the suite in `tests/`.
+//! Since this test belongs to the same package as the binary, `cargo test` also builds that, for the suite in `tests/`.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods, reason = "tests")]
 
 use std::process::Command;

@@ -63,6 +63,6 @@ fn a_grant_that_cannot_be_given_stops_the_start_and_says_why() {
     assert_eq!(ran.code, Some(1));
     let why = "`read` names";
     assert!(ran.out.contains(why) && ran.out.contains("does not exist; create it"), "{}", ran.out);
-    assert!(ran.out.contains("none was made, and nothing of it has run"), "{}", ran.out);
+    assert!(ran.out.contains("none was built, and no code of the source has run"), "{}", ran.out);
     assert!(place.records_of("source.started").is_empty());
 }

@@ -162,7 +162,7 @@ fn a_login_makes_calls_possible_and_a_logout_revokes_its_tokens() {
 
     let out = place.run(&["logout", "web"]);
     assert_eq!(out.code, Some(0));
-    assert!(out.err.contains("is forgotten, and its server has taken the tokens back"), "{}", out.err);
+    assert!(out.err.contains("is forgotten, and its server has revoked the tokens"), "{}", out.err);
     assert!(remote.seen().contains("POST /revoke"));
     let refused = place.run(&["call", "web__t"]);
     assert!(refused.err.contains("needs login"), "{}", refused.err);

@@ -14,7 +14,8 @@ use crate::run;
 
 /// Answer the questions that calls are waiting for
 ///
-/// Questions are held by the running brokers. An id may be cut to a unique prefix. A question that expires is a no.
+/// Running brokers hold the questions. An id may be shortened to a unique prefix. A question that expires counts as a
+/// no.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -37,20 +38,20 @@ enum Action {
     List,
     /// Show one question with its whole arguments
     Show {
-        /// The question
+        /// The id of the question
         id: String,
     },
     /// Say yes
     Approve {
-        /// The question
+        /// The id of the question
         id: String,
-        /// How far the answer reaches: `once`, or another scope that the question offers
+        /// How long the answer holds: `once`, or another scope that the question offers
         #[arg(long)]
         scope: Option<String>,
     },
     /// Say no
     Refuse {
-        /// The question
+        /// The id of the question
         id: String,
     },
 }
@@ -136,7 +137,7 @@ async fn answer(
     scope: Option<String>,
     json: bool,
 ) -> anyhow::Result<ExitCode> {
-    // The full id, so that a prefix is unique over all brokers and not only within one.
+    // The full id, so that a prefix is unique among the questions of all brokers and not only of one.
     let asks = asks(folders).await?;
     let id = find(&asks, id)?["id"].as_str().unwrap_or_default().to_owned();
     let by = format!("cli (uid {})", rustix::process::getuid().as_raw());
@@ -151,7 +152,7 @@ async fn answer(
                 }
                 Err(error) => {
                     let text = error.to_string();
-                    // The other brokers do not know the question; what counts is what its own says.
+                    // The other brokers do not know the question; the answer of the broker that holds it counts.
                     if !text.contains("no open question") || refusal.is_none() {
                         refusal = Some(text);
                     }

@@ -32,13 +32,13 @@ pub(crate) struct Args {
 enum Action {
     /// Print the last records
     Tail {
-        /// How many
+        /// How many records to print
         #[arg(short, long, default_value_t = 20, value_name = "N")]
         n: usize,
         /// Only records of this kind, such as call.denied
         #[arg(long)]
         kind: Option<String>,
-        /// Go on with what is recorded from now on
+        /// Then print new records as they are written
         #[arg(short, long)]
         follow: bool,
     },
@@ -47,7 +47,8 @@ enum Action {
         /// The id of a call or a run
         id: String,
     },
-    /// Recompute every chain: exit code 0 good, 1 tampered with, 2 incomplete, until the next broker seals what a dead one left
+    /// Recompute every chain: exit code 0 if good, 1 if tampered with, 2 if incomplete, as after a broker was killed,
+    /// until the next one seals its chain
     Verify,
 }
 
@@ -60,7 +61,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// The first data folder that has a ledger, or had one: a lost one must not be passed over.
+/// Returns the first data folder that has a ledger or had one. A folder whose ledger is lost must not be skipped.
 fn folder(global: &Global, named: Option<&PathBuf>) -> anyhow::Result<PathBuf> {
     let folders = run::data_dirs(global, named)?;
     let found = folders.iter().find(|folder| ["ledger.sqlite", "chains"].iter().any(|name| folder.join(name).exists()));
@@ -96,7 +97,7 @@ fn print(entry: &Entry, json: bool) -> anyhow::Result<()> {
     let text = |key: &str| visible(value[key].as_str().unwrap_or("-")).into_owned();
     let at = value["at"].as_u64().and_then(|at| i64::try_from(at).ok());
     let at = at.and_then(|at| jiff::Timestamp::from_millisecond(at).ok()).map(|at| at.to_string()).unwrap_or_default();
-    // What a reader looks for first stands first; the whole record is `--json`.
+    // The fields that a reader looks for come first; `--json` prints the whole record.
     let body = &value["body"];
     let first =
         ["tool", "prompt", "resource", "source", "outcome", "code"].into_iter().filter_map(|key| body[key].as_str());
@@ -105,7 +106,7 @@ fn print(entry: &Entry, json: bool) -> anyhow::Result<()> {
     output::text(&format!("{at:24}  {BOLD}{kind:15}{BOLD:#}  {call:26}  {first}  {}\n", brief(&body.to_string())))
 }
 
-/// As much of a body as a line takes.
+/// Returns the first 160 characters of a text.
 fn brief(body: &str) -> String {
     let shown = visible(body);
     match shown.char_indices().nth(160) {
@@ -141,7 +142,7 @@ fn show(folder: &Path, id: &str, json: bool) -> anyhow::Result<ExitCode> {
 
 fn verify(folder: &Path, json: bool) -> anyhow::Result<ExitCode> {
     let found = match ledger::verify(folder) {
-        // Nothing recorded yet is nothing to doubt, but it is no proof either.
+        // An empty ledger is no reason for doubt, but no proof either.
         Err(error @ LedgerError::Missing(_)) => {
             output::note(&format!("incomplete: {error}"));
             return Ok(ExitCode::from(2));

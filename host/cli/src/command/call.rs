@@ -15,10 +15,10 @@ use crate::cli::Global;
 use crate::output::{self, visible};
 use crate::run;
 
-/// Call one tool, the whole way through policies, approval and ledger
+/// Call one tool, through policies, approval and the ledger as an agent would
 ///
-/// A question is put to you at the terminal; without one, the call waits for `portcullis approvals approve`. Exit code 0
-/// only if the tool answered without an error.
+/// A question is put to you at the terminal; without one, the call waits for `portcullis approvals approve`. The exit
+/// code is 0 only if the tool answered without an error.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -29,11 +29,12 @@ pub(crate) struct Args {
     /// The tool's name as agents see it (`portcullis tools`)
     tool: String,
 
-    /// The arguments, a JSON object
+    /// The arguments, as a JSON object
     #[arg(value_name = "JSON", default_value = "{}")]
     arguments: String,
 
-    /// Call the same tool of this source if those before it cannot be reached, in the order given; TOOL is SOURCE__TOOL then
+    /// Call the same tool of this source if no source before it can be reached, in the order given; TOOL must then be
+    /// SOURCE__TOOL
     #[arg(long, value_name = "SOURCE")]
     fallback: Vec<SourceName>,
 
@@ -129,7 +130,7 @@ impl AgentPeer for Terminal {
     }
 }
 
-/// Puts an elicitation's one choice to the person. None if they gave no answer.
+/// Puts the single choice of an elicitation to the person. Returns `None` if they gave no answer.
 fn ask(params: &Json) -> std::io::Result<Option<String>> {
     let message = params.get_str("message").unwrap_or_default();
     let answer = params.get("requestedSchema").and_then(|s| s.get("properties")).and_then(|p| p.get("answer"));

@@ -17,10 +17,10 @@ use crate::isolation::{line, list, plain, print_cell};
 use crate::output::{self, BAD, BOLD, visible};
 use crate::run;
 
-/// Check the configuration, the plugins and every source: what would start, in which cell
+/// Check the configuration, the plugins and every source: what starts, and in which cell
 ///
-/// Reads the configuration, loads and configures every plugin, starts every source once and lists its tools. Exit code 1 if
-/// anything that is required fails.
+/// Reads the configuration, loads and configures every plugin, starts every source once and lists its tools. The exit
+/// code is 1 if anything that is required fails.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {}
 
@@ -68,7 +68,8 @@ pub(crate) fn run(_: &Args, global: &Global) -> anyhow::Result<ExitCode> {
     Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Each group with its members in the order in which they are called, and with what keeps a member from standing in.
+/// Returns each group with its members in the order in which they are called, and with the tools that keep a member
+/// from standing in.
 fn groups(config: &Config, found: &Found) -> Vec<Data> {
     let of = |(name, members): (&SourceName, Vec<&SourceConfig>)| {
         let mut shown: BTreeMap<&str, &Arc<Item>> = BTreeMap::new();
@@ -94,7 +95,7 @@ fn endpoint(source: &SourceConfig) -> String {
     }
 }
 
-/// Names of the variables that the source sees; never their values.
+/// Returns the names of the variables that the source sees, never their values.
 fn environment(source: &SourceConfig) -> Vec<String> {
     let (made, env): (&[&str], _) = match &source.endpoint {
         Endpoint::Command { env, .. } => (&["PATH", "HOME", "LANG", "TMPDIR"], env),
@@ -108,11 +109,11 @@ fn environment(source: &SourceConfig) -> Vec<String> {
     made.iter().map(|name| (*name).to_owned()).chain(listed).collect()
 }
 
-/// What the source may touch, and what is enforced by what. Null for one that could not be made ready.
+/// Returns what the source may touch and what enforces that, or null for a source that could not be prepared.
 fn cell(broker: &Broker, source: &SourceConfig) -> Data {
     match &source.endpoint {
         Endpoint::Command { .. } | Endpoint::Component { .. } => broker.cell(&source.name).unwrap_or(Data::Null),
-        Endpoint::Url { .. } => json!({ "summary": "nothing runs here; addresses that are private are refused" }),
+        Endpoint::Url { .. } => json!({ "summary": "nothing runs on this machine; private addresses are refused" }),
     }
 }
 

@@ -6,7 +6,7 @@ use clap::CommandFactory as _;
 
 use crate::output;
 
-/// Print completions for a shell
+/// Print the completion script of a shell
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:

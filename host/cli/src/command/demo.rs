@@ -21,7 +21,7 @@ use crate::command::call::failed;
 use crate::output::{self, BOLD, visible};
 use crate::run;
 
-/// What the tour runs on. It is printed, so it is written to be read.
+/// The configuration of the tour. It is printed, so it is written to be read.
 const CONFIGURATION: &str = r#"[sources.calc]                   # a tool source: here a sealed WebAssembly component
 component = "builtin:calculator"
 
@@ -41,10 +41,10 @@ settings = { loop = ["calc__multiply"], trap = ["spare__add"] }
 plugin = "builtin:approval-memory"
 "#;
 
-/// Take a tour: one agent, its sources, everything that can happen to a call, and a thief in a cell
+/// Take a tour: one agent, its sources, what can happen to a call, and a thief in a cell
 ///
-/// Needs nothing but this program, which also plays the thief, and works in a temporary folder. Nothing is installed or left
-/// behind.
+/// Needs nothing but this program, which also plays the thief, and works in a temporary folder. Nothing is installed or
+/// left behind.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {}
 
@@ -55,9 +55,9 @@ pub(crate) fn run(_: &Args, _: &Global) -> anyhow::Result<ExitCode> {
 }
 
 async fn tour(folder: &Path) -> anyhow::Result<()> {
-    say("Portcullis stands between an agent and its tools. The agent connects to one endpoint; behind it stand tool")?;
+    say("Portcullis stands between an agent and its tools. The agent connects to one endpoint; behind it are tool")?;
     say(
-        "sources that nobody has reason to trust. Every call passes a gate of sandboxed plugins, and all is recorded.",
+        "sources that you have no reason to trust. Every call passes a gate of sandboxed plugins, and all is recorded.",
     )?;
     chapter("The configuration of this tour")?;
     output::text(CONFIGURATION)?;
@@ -74,13 +74,13 @@ async fn tour(folder: &Path) -> anyhow::Result<()> {
     let found = ledger::verify(&data_dir)?;
     let records: u64 = found.chains.iter().map(|chain| chain.records).sum();
     ensure!(found.verdict == Verdict::Good, "the ledger does not verify: {:?}", found.verdict);
-    say(&format!("All of this stands in the ledger: {records} records, each with the hash of the one before."))?;
+    say(&format!("All of this is in the ledger: {records} records, each with the hash of the one before."))?;
     say(
         "Verified: every record is as it was written. Change one byte, and `portcullis audit verify` names the record.",
     )?;
 
     chapter("Next")?;
-    say("Put Portcullis in front of a server you use; in your client's configuration it is one word:")?;
+    say("Put Portcullis in front of a server you use, with a small change in your client's configuration:")?;
     output::text("  portcullis wrap -- npx -y @modelcontextprotocol/server-everything\n")
 }
 
@@ -108,19 +108,19 @@ async fn story(broker: &Broker) -> anyhow::Result<()> {
     chapter("A policy that never answers")?;
     let stopped = Ending::Denied("plugin-deadline");
     call(&session, "calc__multiply", json!({ "a": 6, "b": 7 }), Person::Absent, stopped).await?;
-    say("The clock stopped it. A plugin's silence is a no.")?;
+    say("It was stopped at its deadline. A plugin that does not answer counts as a no.")?;
 
     chapter("A policy that crashes")?;
     let crashed = Ending::Denied("plugin-trap");
     call(&session, "spare__add", json!({ "a": 1, "b": 2 }), Person::Absent, crashed).await?;
-    say("So is its crash. And the next call finds everything in order:")?;
+    say("A plugin that crashes counts as a no, too. The next call works as before:")?;
     call(&session, "calc__add", json!({ "a": 1, "b": 2 }), Person::Absent, Ending::Answered).await?;
 
     session.close().await;
     Ok(())
 }
 
-/// How a call is meant to end. A tour that shows something else is a failure, not a story.
+/// How a call is meant to end. If it ends otherwise, the tour fails.
 #[derive(Clone, Copy)]
 enum Ending {
     Answered,
@@ -148,7 +148,7 @@ async fn call(
             ensure!(found.as_deref() == Some(code), "{tool} was denied as {found:?}, not as {code:?}");
             say(&format!("gate    {} [{code}]", visible(&error.get_str("message").unwrap_or_default())))
         }
-        (answer, _) => bail!("{tool} ended otherwise than the tour says: {answer:?}"),
+        (answer, _) => bail!("{tool} did not end as the tour says: {answer:?}"),
     }
 }
 
@@ -172,7 +172,7 @@ impl AgentPeer for Person {
     async fn request(&self, _: &Method, params: Option<Json>) -> Answer {
         let Self::Says(answer) = self else { return Answer::Result(Json::of(&json!({ "action": "cancel" }))) };
         let question = params.and_then(|params| params.get_str("message")).unwrap_or_default();
-        // A reader that went away is no reason to answer otherwise.
+        // A reader that has gone away does not change the answer.
         let _ = say(&format!("gate    {}", visible(&question)));
         let _ = say(&format!("person  {answer}"));
         Answer::Result(Json::of(&json!({ "action": "accept", "content": { "answer": answer } })))

@@ -10,14 +10,15 @@ use crate::cli::Global;
 use crate::command::trust;
 use crate::output;
 
-/// More than any client writes; the library refuses less.
+/// More than any client writes. The library's own limit is lower, so it refuses a file that is cut off here.
 const MAX_BYTES: u64 = 4 << 20;
 
 /// Turn another client's mcpServers JSON into a portcullis.toml
 ///
-/// Reads what Claude Desktop, Claude Code, Cursor and VS Code write, and mcp_servers.json. The configuration is printed;
-/// nothing is started. Where standard output is a file portcullis.toml, that is trusted as it was written. Values that look
-/// like secrets are left out: the commands that set them, and everything else to look at, go to standard error.
+/// Reads the files of Claude Desktop, Claude Code, Cursor and VS Code, and mcp_servers.json. The configuration is
+/// printed; nothing is started. If standard output is a file named portcullis.toml, that file is trusted as it was
+/// written. Values that look like secrets are left out: the commands that set them, and everything else that needs your
+/// attention, are printed to standard error.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -25,7 +26,7 @@ Examples:
   portcullis import .vscode/mcp.json
   cat claude_desktop_config.json | portcullis import -")]
 pub(crate) struct Args {
-    /// The JSON file; `-` for standard input
+    /// The JSON file, or `-` for standard input
     file: PathBuf,
 }
 

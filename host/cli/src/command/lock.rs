@@ -16,10 +16,10 @@ use crate::cli::Global;
 use crate::output::{self, BAD, BOLD, visible};
 use crate::run;
 
-/// Accept tool definitions, and see what changed since
+/// Accept tool definitions, and show what has changed since
 ///
-/// An accepted tool runs without being asked about, as long as its definition and its source stay what they were. A tool
-/// that changes asks again and says what changed. The lock is kept in the data folder as portcullis.lock.
+/// An accepted tool runs without a question, as long as its definition and its source stay what they were. A tool that
+/// has changed asks again and says what changed. The lock file is portcullis.lock in the data folder.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -37,23 +37,24 @@ enum Action {
     Show,
     /// Accept tools as they are now
     ///
-    /// Without a name: every tool that its source does not call destructive or open to the world. Those must be named.
+    /// Without a name: every tool that its source does not call destructive or open to the world. Such tools must be
+    /// named.
     Accept {
-        /// Names or globs, as agents see the tools
+        /// Names of tools as agents see them, or globs
         #[arg(value_name = "TOOL")]
         tools: Vec<String>,
 
-        /// Instead of tools: resolve the package of every npx and uvx source anew, and pin what the registry has now
+        /// Instead of tools: resolve the package of every npx and uvx source again, and pin what the registry has now
         #[arg(long, conflicts_with = "tools")]
         packages: bool,
 
-        /// Instead of tools: pin every plugin and component that is a file to the bytes that it has now, and every one with a
-        /// tag to what its registry has for that
+        /// Instead of tools: pin every plugin and component that is a file to its present bytes, and every one with a
+        /// tag to what its registry has for that tag
         #[arg(long, conflicts_with_all = ["tools", "packages"])]
         components: bool,
     },
-    /// Compare every tool with what was accepted; exit code 1 if an accepted one changed. Packages stay what they were pinned
-    /// to: theirs are listed as they run
+    /// Compare every tool with what was accepted; exit code 1 if an accepted one has changed. Packages keep their pins,
+    /// so the tools listed are those of the pinned versions
     Diff,
 }
 
@@ -137,7 +138,7 @@ async fn accept(broker: &Broker, names: &[String], json: bool) -> anyhow::Result
     Ok(ExitCode::SUCCESS)
 }
 
-/// Pins every plugin and component to what it is now.
+/// Pins every plugin and component to its present bytes.
 fn components(global: &Global) -> anyhow::Result<ExitCode> {
     let config = global.load()?;
     let accepted = run::block_on(async { Ok(Broker::accept_components(&config, &by()).await?) })?;
@@ -159,12 +160,12 @@ fn components(global: &Global) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Who accepts, for the ledger.
+/// Returns who accepts, for the ledger.
 fn by() -> String {
     format!("cli (uid {})", rustix::process::getuid().as_raw())
 }
 
-/// Pins every package as the registry has it now.
+/// Pins every package to what its registry has now.
 async fn packages(broker: &Broker, json: bool) -> anyhow::Result<ExitCode> {
     let renewed = broker.renew_packages().await?;
     if json {
@@ -230,12 +231,13 @@ async fn diff(broker: &Broker, json: bool) -> anyhow::Result<ExitCode> {
         }
     }
     if changed {
-        output::note("what changed asks again; `portcullis lock accept TOOL` accepts it as it is now");
+        output::note("a tool that has changed asks again; `portcullis lock accept TOOL` accepts it as it is now");
     }
     Ok(if changed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// Every source's tools. A source that fails is an error: a lock over a part would look like the whole.
+/// Returns the tools of every source. If a source fails, that is an error: a lock file of some sources would look
+/// complete.
 async fn discover(broker: &Broker) -> anyhow::Result<Discovered> {
     let mut tools = BTreeMap::new();
     for (name, found) in broker.discover().await {

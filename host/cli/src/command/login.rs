@@ -10,11 +10,12 @@ use serde_json::json;
 use crate::cli::Global;
 use crate::{output, run};
 
-/// Log in to a source that wants OAuth
+/// Log in to a source that requires OAuth
 ///
-/// Prints an address to open in a browser on this machine, which comes back to 127.0.0.1. What comes of it is kept sealed in the
-/// data folder, sent to that source alone, and renewed as long as its server allows; a running broker uses it from its next
-/// request on. A source that wants more scopes later says so: log in again, and nothing that was granted is lost.
+/// Prints an address to open in a browser on this machine, which is then redirected to 127.0.0.1. The tokens are kept
+/// sealed in the data folder, sent to that source alone, and renewed as long as its server allows; a running broker
+/// uses them from its next request on. A source that needs more scopes later says so: log in again, which keeps the
+/// scopes that were granted.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 A source that wants a login says so in `portcullis check`. Most need no configuration; a client that was registered by hand
@@ -24,20 +25,21 @@ Examples:
   portcullis login tickets
   portcullis login tickets --port 8976    # from another machine: ssh -L 8976:127.0.0.1:8976")]
 pub(crate) struct Args {
-    /// The source
+    /// The name of the source
     source: SourceName,
 
-    /// Listen for the browser at this port of 127.0.0.1 [default: one that is free]
+    /// Listen for the browser at this port of 127.0.0.1 [default: a free one]
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     port: Option<u16>,
 }
 
 /// Forget a login
 ///
-/// Its tokens are taken back at the server that issued them, if that offers it; else they stay good there until they expire.
+/// The server that issued the tokens is asked to revoke them, if it supports that; otherwise they stay valid there
+/// until they expire.
 #[derive(Debug, clap::Args)]
 pub(crate) struct LogoutArgs {
-    /// The source
+    /// The name of the source
     source: SourceName,
 }
 
@@ -51,7 +53,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
     let logged_in = run::block_on(async {
         tokio::select! {
             logged_in = login::login(&config, &args.source, args.port, show) => Ok(logged_in?),
-            _ = run::asked_to_end() => anyhow::bail!("given up; nothing has changed"),
+            _ = run::asked_to_end() => anyhow::bail!("interrupted; nothing has changed"),
         }
     })?;
     if global.json {
@@ -65,7 +67,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let lasts = match (logged_in.renews, logged_in.lasts) {
-        (true, _) => "it is renewed by itself".to_owned(),
+        (true, _) => "it is renewed automatically".to_owned(),
         (false, Some(lasts)) => format!("it lasts {} min", lasts.as_secs() / 60),
         (false, None) => "it lasts as long as its server says".to_owned(),
     };
@@ -82,16 +84,16 @@ pub(crate) fn logout(args: &LogoutArgs, global: &Global) -> anyhow::Result<ExitC
     let why = match &logged_out {
         LoggedOut::Revoked => None,
         LoggedOut::NotRevoked(why) => Some(output::visible(why).into_owned()),
-        _ => Some("its server does not offer it".to_owned()),
+        _ => Some("its server does not support that".to_owned()),
     };
     if global.json {
         output::json(&json!({ "source": source, "revoked": why.is_none(), "why": why }))?;
         return Ok(ExitCode::SUCCESS);
     }
     output::note(&match why {
-        None => format!("the login of {source} is forgotten, and its server has taken the tokens back"),
+        None => format!("the login of {source} is forgotten, and its server has revoked the tokens"),
         Some(why) => format!(
-            "the login of {source} is forgotten; its tokens were not taken back ({why}) and stay good until they expire"
+            "the login of {source} is forgotten; its tokens were not revoked ({why}) and stay valid until they expire"
         ),
     });
     Ok(ExitCode::SUCCESS)

@@ -20,8 +20,8 @@ use crate::run;
 
 /// Show what a source writes to standard error
 ///
-/// The broker keeps the last 4 to 8 MiB of it for each source that runs here, with secrets blotted out. A source with a `url`
-/// keeps its log where it runs.
+/// The broker keeps the last 4 to 8 MiB of it for each source that runs on this machine, with secrets blotted out. The
+/// log of a source with a `url` stays where that source runs.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -29,14 +29,14 @@ Examples:
   portcullis logs files --lines 1000 --json
   portcullis logs files --follow")]
 pub(crate) struct Args {
-    /// The source
+    /// The name of the source
     source: String,
 
-    /// How many of the last lines
+    /// How many of the last lines to print
     #[arg(short = 'n', long, default_value_t = 100, value_name = "N")]
     lines: usize,
 
-    /// Go on with what is written from now on
+    /// Then print new lines as they are written
     #[arg(short, long)]
     follow: bool,
 
@@ -45,7 +45,7 @@ pub(crate) struct Args {
     data_dir: Option<PathBuf>,
 }
 
-/// How often a follower looks. A person sees a line soon enough.
+/// How often `--follow` checks for new lines: soon enough for a person.
 const LOOK: Duration = Duration::from_millis(250);
 
 pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
@@ -77,7 +77,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The log of a source. None if the source is known and has none yet.
+/// Returns the log of a source, or `None` if the source is known and has no log yet.
 fn find(source: &str, folders: &[PathBuf], global: &Global) -> anyhow::Result<Option<PathBuf>> {
     let configured = global.load().map(|config| config.sources).unwrap_or_default();
     let name: Option<SourceName> = source.parse().ok();
@@ -92,14 +92,14 @@ fn find(source: &str, folders: &[PathBuf], global: &Global) -> anyhow::Result<Op
             let mut known: BTreeSet<String> = configured.keys().map(ToString::to_string).collect();
             known.extend(folders.iter().flat_map(|folder| logged(folder)));
             match known.is_empty() {
-                true => bail!("no source {source:?} is known here, nor any other"),
+                true => bail!("no source {source:?} is known here, and no other one either"),
                 false => bail!("no source {source:?} is known here; there is {}", Vec::from_iter(known).join(", ")),
             }
         }
     }
 }
 
-/// The names of the sources with a log in a data folder.
+/// Returns the names of the sources that have a log in a data folder.
 fn logged(folder: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(folder.join("logs")).into_iter().flatten().flatten();
     let names = entries.filter_map(|entry| entry.file_name().to_str()?.strip_suffix(".log").map(str::to_owned));
@@ -110,7 +110,7 @@ fn logged(folder: &Path) -> Vec<String> {
 struct Tail {
     path: PathBuf,
     file: BufReader<File>,
-    /// The start of a line whose end is not there yet.
+    /// The start of a line that is not complete yet.
     half: Vec<u8>,
 }
 
@@ -120,7 +120,7 @@ impl Tail {
         Ok(Self { path, file, half: Vec::new() })
     }
 
-    /// The last lines of what there is, also in the file before.
+    /// Returns the last lines of the log, including those of the file that it replaced.
     fn last(&mut self, lines: usize) -> anyhow::Result<VecDeque<String>> {
         let mut last = VecDeque::new();
         let mut keep = |line| {
@@ -137,14 +137,14 @@ impl Tail {
         Ok(last)
     }
 
-    /// What was written since.
+    /// Returns the lines that were written since the last call.
     fn more(&mut self) -> anyhow::Result<Vec<String>> {
         let mut lines = Vec::new();
         self.rest(|line| lines.push(line))?;
         let inode = |file: &File| file.metadata().map(|meta| meta.ino());
         let now = std::fs::metadata(&self.path).map(|meta| meta.ino());
         if now.is_ok_and(|now| inode(self.file.get_ref()).is_ok_and(|before| before != now)) {
-            // What the old one got in between is there now, and nothing will be added.
+            // The old file now has the lines that were added meanwhile, and gets no more.
             self.rest(|line| lines.push(line))?;
             *self = Self::open(std::mem::take(&mut self.path))?;
             self.rest(|line| lines.push(line))?;

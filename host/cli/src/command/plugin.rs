@@ -14,7 +14,7 @@ use crate::cli::Global;
 use crate::output::{self, BOLD, visible};
 use crate::run;
 
-/// For authors and users of plugins
+/// Inspect and compile plugins, for their authors and users
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -23,25 +23,26 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Show what a plugin is and what it wants, without running it
+    /// Show what a plugin is and what it imports, without running it
     ///
     /// The list of imports is the list of permissions: a plugin can touch nothing else.
     Inspect {
         /// A .wasm file, builtin:NAME, or oci://REGISTRY/NAME@sha256:…
         plugin: String,
     },
-    /// Compile a plugin for a program without a compiler, and print how the configuration there names it
+    /// Compile a plugin for a program without a compiler, and print the name for that program's configuration
     ///
-    /// It is loaded by this digest alone, by a program that was built with the same version of Portcullis.
+    /// The name contains a digest. Only a program with the same version of Portcullis loads the file, and only with
+    /// this digest.
     Compile {
         /// A .wasm file, builtin:NAME, or oci://REGISTRY/NAME@sha256:…
         plugin: String,
 
-        /// Where to write it
+        /// The file to write
         #[arg(value_name = "FILE.cwasm")]
         file: PathBuf,
 
-        /// Not for this processor, but for an interpreter of any: pulley64
+        /// Compile for an interpreter instead of this processor: pulley64
         #[arg(long)]
         target: Option<String>,
     },
@@ -64,7 +65,7 @@ fn named(plugin: &str) -> anyhow::Result<PluginRef> {
 
 fn compile(plugin: &PluginRef, file: &Path, target: Option<&str>, json: bool) -> anyhow::Result<ExitCode> {
     if file.extension().is_none_or(|extension| extension != "cwasm") {
-        bail!("{} does not end in .cwasm, by which compiled code is known", file.display());
+        bail!("{} does not end in .cwasm, the extension of compiled code", file.display());
     }
     let compiled = run::block_on(async { Ok(Plugins::new(None)?.precompile(plugin, target).await?) })?;
     std::fs::write(file, &compiled).with_context(|| format!("cannot write {}", file.display()))?;
@@ -102,7 +103,7 @@ fn inspect(plugin: &PluginRef, json: bool) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// An import, with what it takes to have it.
+/// Returns an import with what it requires.
 fn import(item: &serde_json::Value) -> String {
     let name = item["name"].as_str().unwrap_or_default();
     match (item["refused"].as_str(), item["grant"].as_str()) {

@@ -11,17 +11,18 @@ use crate::cli::Global;
 use crate::output::{self, visible};
 use crate::run;
 
-/// End a source of the running brokers and start it again
+/// Stop a source of the running brokers and start it again
 ///
-/// Its calls that are open have 2 s to end. What a session had subscribed to there is subscribed to again. The ledger keeps who
-/// asked for it. Exit code 1 if no running broker has the source, or it does not come back.
+/// Its open calls have 2 s to end. What sessions had subscribed to at the source is subscribed to again. The ledger
+/// records who asked for the restart. The exit code is 1 if no running broker has the source, or if it does not come
+/// back.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:
   portcullis restart files
   portcullis restart files --json")]
 pub(crate) struct Args {
-    /// The source
+    /// The name of the source
     source: String,
 
     /// Look only into this data folder
@@ -47,7 +48,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
     for (chain, answer) in &answers {
         match answer {
             Ok(restarted) => told.push(json!({ "chain": chain, "source": args.source, "state": restarted["state"] })),
-            // Another broker may have it.
+            // Another broker may have the source.
             Err(error) if error.to_string().starts_with("no source ") => unknown = Some(error.to_string()),
             Err(error) => {
                 good = false;
@@ -74,7 +75,7 @@ fn print(told: &Value) -> anyhow::Result<()> {
         (None, Some("ready")) => "ready".to_owned(),
         (None, Some("idle")) => "ended; it is started when it is needed".to_owned(),
         (None, state) => {
-            format!("ended; it is {}, and `portcullis status` tells how it goes on", state.unwrap_or("away"))
+            format!("ended; it is {}, and `portcullis status` shows how it goes on", state.unwrap_or("away"))
         }
     };
     output::text(&format!("{}  broker {}  {outcome}\n", text("source"), text("chain")))

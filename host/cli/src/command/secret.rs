@@ -13,10 +13,10 @@ use secrecy::zeroize::Zeroizing;
 use crate::cli::Global;
 use crate::output;
 
-/// Keep the secrets that sources are given
+/// Manage the secrets that sources get
 ///
-/// A source gets a secret where the configuration says `{ secret = "NAME" }`. Values are kept in a file that only you can
-/// read, in the data folder of the configuration.
+/// A source gets a secret where the configuration says `{ secret = "NAME" }`. Values are kept in the data folder of the
+/// configuration, in a file that only you can read.
 #[derive(Debug, clap::Args)]
 #[command(
     arg_required_else_help = true,
@@ -34,16 +34,16 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// Keep a value, read from standard input: arguments are visible to every process
+    /// Store a value, read from standard input since every process can see arguments
     Set {
-        /// ASCII letters, digits, `-`, `_` and `.`
+        /// The name: ASCII letters, digits, `-`, `_` and `.`
         name: String,
     },
-    /// Print the names
+    /// Print the names of all secrets
     List,
-    /// Forget a value
+    /// Remove a value
     Remove {
-        /// As it was set
+        /// The name that it was set under
         name: String,
     },
 }
@@ -75,7 +75,7 @@ fn list(names: &[String], json: bool) -> anyhow::Result<()> {
     names.iter().try_for_each(|name| output::text(&format!("{name}\n")))
 }
 
-/// A line from the terminal, typed unseen, or everything that is piped in; without the last line break.
+/// Reads a line from the terminal without echo, or everything from a pipe, without the last line break.
 fn read_value(name: &str) -> std::io::Result<SecretString> {
     let stdin = std::io::stdin();
     let mut value = Zeroizing::new(String::new());
@@ -91,7 +91,7 @@ fn read_value(name: &str) -> std::io::Result<SecretString> {
     Ok(line.strip_suffix('\r').unwrap_or(line).into())
 }
 
-/// The terminal without echo, until dropped.
+/// The terminal without echo, until this is dropped.
 struct Unseen(Termios);
 
 impl Unseen {

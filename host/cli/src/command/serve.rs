@@ -15,10 +15,10 @@ use crate::{isolation, output, run};
 
 /// Serve the configured sources as one MCP endpoint
 ///
-/// Over HTTP at http://127.0.0.1:8765/mcp unless the configuration or --listen says otherwise; callers need the bearer
-/// token, which is made on first use and kept in the data folder. With --stdio one agent is served over standard input and
-/// output. Sources start when the first agent asks for tools. Ctrl-C drains and ends; calls that take longer are answered with an
-/// error that says so.
+/// Listens for HTTP at http://127.0.0.1:8765/mcp unless the configuration or --listen says otherwise; callers need the
+/// bearer token, which is made on first use and kept in the data folder. With --stdio, serves one agent over standard
+/// input and output. Sources start when the first agent asks for tools. Ctrl-C lets open calls finish, then ends; calls
+/// that take longer get an error that says so.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -30,7 +30,7 @@ pub(crate) struct Args {
     #[arg(long)]
     pub(crate) stdio: bool,
 
-    /// Listen here instead of where [serve] says
+    /// Listen at this address instead of the one in [serve]
     #[arg(long, value_name = "ADDR", conflicts_with = "stdio")]
     pub(crate) listen: Option<SocketAddr>,
 
@@ -80,7 +80,7 @@ async fn http(broker: Broker, profile: ProfileName) -> anyhow::Result<()> {
     let front = HttpFront::bind(broker, &serve, profile, tokens, on_rejected).await?;
     output::note(&format!("serving http://{}{MCP_PATH}", front.address()));
     if let Some(jwt) = &serve.jwt {
-        output::note(&format!("tokens of {} are taken too", jwt.issuer));
+        output::note(&format!("tokens of {} are accepted too", jwt.issuer));
     }
     match (serve.dangerous_no_token, &serve.token) {
         (true, _) => output::note("warning: dangerous-no-token: every program on this machine can call"),

@@ -13,19 +13,20 @@ use crate::run;
 
 /// Show the running brokers: their sources, sessions and open questions
 ///
-/// Exit code 1 if no broker runs, a source of one is broken, or one refuses calls because its ledger cannot record them.
+/// The exit code is 1 if no broker runs, if a source of one is broken, or if one refuses calls because its ledger
+/// cannot record them.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Look only into this data folder
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
 
-    /// Go on, and show it again whenever something has changed; with --json one document a line
+    /// Keep running, and show the state again whenever it changes; with --json, one document per line
     #[arg(long)]
     watch: bool,
 }
 
-/// How often a watch looks. A person sees a change soon enough, and a broker answers from memory.
+/// How often `--watch` asks: soon enough for a person, and a broker answers from memory.
 const LOOK: Duration = Duration::from_secs(1);
 
 pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
@@ -45,7 +46,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// What every broker says of itself.
+/// Returns the status that every broker reports.
 async fn ask(folders: &[PathBuf]) -> anyhow::Result<Vec<Value>> {
     let mut brokers = Vec::new();
     for folder in folders {
@@ -60,7 +61,7 @@ async fn ask(folders: &[PathBuf]) -> anyhow::Result<Vec<Value>> {
 async fn watch(folders: &[PathBuf], mut brokers: Vec<Value>, json: bool) -> anyhow::Result<ExitCode> {
     let mut shown = None;
     loop {
-        // What always changes is no change.
+        // Values that always change do not count as a change.
         let still = brokers.iter().cloned().map(|mut broker| {
             broker.as_object_mut().and_then(|broker| broker.remove("uptimeSeconds"));
             for source in broker.get_mut("sources").and_then(Value::as_array_mut).into_iter().flatten() {
@@ -136,7 +137,7 @@ fn print(broker: &Value) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The tier, and what of it is not enforced by the kernel for the whole source.
+/// Returns the tier, and the aspects that the kernel does not enforce for the whole source.
 fn cell(cell: &Value) -> String {
     let isolation = &cell["isolation"];
     let Some(tier) = isolation["tier"].as_str() else { return String::new() };

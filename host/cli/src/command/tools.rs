@@ -15,7 +15,7 @@ const SHOWN: usize = 80;
 /// List the tools that a profile sees, as an agent would see them
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// See through this profile [default: default]
+    /// Show the tools of this profile [default: default]
     #[arg(long, value_name = "P")]
     profile: Option<String>,
 }

@@ -14,18 +14,19 @@ use serde_json::json;
 use crate::cli::Global;
 use crate::output::{self, BAD, BOLD, visible};
 
-/// The file that is found where no other is named.
+/// The file that is used if no other is named.
 const FILE: &str = "portcullis.toml";
 
-/// Trust a configuration that lies in a folder, after a look at what it does
+/// Trust a configuration in a folder, after a look at what it does
 ///
-/// A portcullis.toml that is found in the working directory counts only as far as you trust it: with this command, or when a
-/// command asks. What it would start, reach, read and write is shown, as a difference to what you trusted before. Any change of
-/// the file has to be trusted anew, and so has another data folder. What --config names, and what stands in your own configuration
-/// folder, counts without.
+/// A portcullis.toml that is found in the working directory is used only if you trust it: with this command, or when
+/// another command asks. You are shown what it would start, reach, read and write, as a difference to what you trusted
+/// before. Any change of the file must be trusted again, and so must another data folder. A file that --config names,
+/// and the one in your own configuration folder, need no trust.
 ///
-/// Its data folder is made, if there is none. With --yes nobody looks, so it refuses where somebody should: a data folder is there
-/// already that was not trusted with the file, or a source of another configuration that counts may have written the file.
+/// If there is no data folder, it is made. With --yes nobody looks at the configuration, so the command refuses if
+/// somebody should: if a data folder already exists that was not trusted with the file, or if a source of another
+/// trusted configuration may have written the file.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -41,11 +42,11 @@ pub(crate) struct Args {
     #[arg(long)]
     yes: bool,
 
-    /// Print what is trusted
+    /// Print the trusted configurations
     #[arg(long, conflicts_with_all = ["file", "yes", "revoke"])]
     list: bool,
 
-    /// Trust it no longer
+    /// Stop trusting it
     #[arg(long, conflicts_with = "yes")]
     revoke: bool,
 }
@@ -83,7 +84,8 @@ pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The configuration that a command is to use, if it counts. On a terminal a person is asked about one that was found here.
+/// Returns the configuration that a command is to use, if it is trusted. On a terminal the user is asked about one that
+/// was found here.
 pub(crate) fn counted(found: Found) -> Result<Config, ConfigError> {
     let before = match found.standing()? {
         Standing::Unknown if terminal() => None,
@@ -93,19 +95,19 @@ pub(crate) fn counted(found: Found) -> Result<Config, ConfigError> {
     output::note(&described(&found, before.as_ref())?);
     match agreed() {
         Ok(true) => found.accept(),
-        // Said as where nobody can be asked.
+        // The same error as if nobody could be asked.
         _ => found.counted(),
     }
 }
 
-/// Trusts the file that this command has just printed to, if standard output is one and holds that text and nothing else.
+/// Trusts the file that this command has just printed to, if standard output is a file with exactly that text.
 pub(crate) fn keep_printed(text: &str) {
     let Some(file) = std::fs::read_link("/proc/self/fd/1").ok().filter(|file| file.is_file()) else { return };
     if file.file_name().is_none_or(|name| name != FILE) {
         return;
     }
     let kept = match Found::look(Some(&file)) {
-        // Something else stands in it, before or behind what was printed.
+        // The file holds something else before or after what was printed.
         Ok(found) if found.digest() != Digest::of(text.as_bytes()) => return,
         found => found.map_err(anyhow::Error::from).and_then(|found| {
             let before = found.trusted()?;
@@ -120,7 +122,7 @@ pub(crate) fn keep_printed(text: &str) {
     }
 }
 
-/// Refuses to trust a configuration at which nobody looks, but somebody should.
+/// Refuses to trust a configuration that nobody looks at if somebody should.
 fn needs_nobody(found: &Found, before: Option<&Trusted>) -> anyhow::Result<()> {
     data_is_seen(found, before)?;
     if let Some(writer) = found.writers()?.first() {
@@ -133,7 +135,8 @@ fn needs_nobody(found: &Found, before: Option<&Trusted>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Refuses a data folder that was not trusted with the file: whatever was accepted in it would count, and nobody has seen it.
+/// Refuses a data folder that was not trusted with the file: everything accepted in it would be used, though nobody has
+/// looked at it.
 fn data_is_seen(found: &Found, before: Option<&Trusted>) -> anyhow::Result<()> {
     if !found.has_strange_data(before) {
         return Ok(());
@@ -151,8 +154,8 @@ fn terminal() -> bool {
     std::io::stdin().is_terminal() && std::io::stderr().is_terminal()
 }
 
-/// Returns the effects of a configuration as a difference to those that were trusted before, and what speaks for a second look, safe
-/// to show.
+/// Returns the effects of a configuration as a difference to those that were trusted before, and reasons for a second
+/// look. The text is safe to show.
 fn described(found: &Found, before: Option<&Trusted>) -> Result<String, ConfigError> {
     let shown = visible(&found.file().to_string_lossy()).into_owned();
     let now = found.config().effects();
@@ -222,6 +225,6 @@ fn revoke(file: &Path) -> anyhow::Result<ExitCode> {
     if !user_trust()?.revoke(&file)? {
         bail!("{shown} is not trusted: `portcullis trust --list` shows what is");
     }
-    output::note(&format!("{shown} is trusted no longer"));
+    output::note(&format!("{shown} is no longer trusted"));
     Ok(ExitCode::SUCCESS)
 }

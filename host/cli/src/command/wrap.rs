@@ -12,11 +12,11 @@ use crate::{isolation, run};
 
 /// Put the broker in front of one command, over stdio, without a configuration file
 ///
-/// A one-word change in a client's configuration: `npx -y some-server` becomes `portcullis wrap -- npx -y some-server`.
-/// Names stay as they are, what the server asks of the agent's person and for its roots reaches the agent, and the server starts
-/// where its client would have started it. Of the environment it sees
-/// PATH, HOME, LANG, TMPDIR and what --env names. Ledger, questions and accepted tools are kept in the user's data folder;
-/// --config is not read.
+/// This is a small change in a client's configuration: `npx -y some-server` becomes `portcullis wrap -- npx -y
+/// some-server`. Names stay as they are, the server's questions to the user and its requests for roots reach the agent,
+/// and the server starts in the folder where its client would have started it. Of the environment it sees PATH, HOME,
+/// LANG, TMPDIR and what --env names. Ledger, questions and accepted tools are kept in the user's data folder; --config
+/// is not read.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -24,7 +24,7 @@ Examples:
   portcullis wrap --read ./docs -- npx -y @modelcontextprotocol/server-filesystem ./docs
   portcullis wrap --env API_KEY=… --network api.example.com:443 --approve never -- uvx some-server")]
 pub(crate) struct Args {
-    /// A file or folder that the server may read; no other exists for it
+    /// A file or folder that the server may read; no other one exists for it
     #[arg(long, value_name = "P")]
     pub(crate) read: Vec<String>,
 
@@ -32,11 +32,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "P")]
     pub(crate) write: Vec<String>,
 
-    /// A host and port that the server may reach; there is no other network for it
+    /// A host and port that the server may reach; it has no other network
     #[arg(long, value_name = "HOST:PORT")]
     pub(crate) network: Vec<String>,
 
-    /// A variable that the server sees
+    /// An environment variable of the server
     #[arg(long, value_name = "K=V", value_parser = variable)]
     pub(crate) env: Vec<(String, String)>,
 
@@ -48,11 +48,11 @@ pub(crate) struct Args {
     #[arg(long)]
     pub(crate) sampling: bool,
 
-    /// When a person is asked [default: risky]
+    /// When to ask a person [default: risky]
     #[arg(long, value_name = "WHEN")]
     pub(crate) approve: Option<When>,
 
-    /// Where ledger and questions are kept [default: the user's data folder]
+    /// Where the ledger and questions are kept [default: the user's data folder]
     #[arg(long, value_name = "DIR")]
     pub(crate) data_dir: Option<PathBuf>,
 
@@ -77,7 +77,7 @@ pub(crate) enum When {
     Risky,
     /// Before every call
     Always,
-    /// Before none; said in the ledger
+    /// Never, which the ledger records
     Never,
 }
 
