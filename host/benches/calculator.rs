@@ -1,5 +1,5 @@
-//! A call of `add` over standard streams, one after another: of a server written with rmcp alone; of `builtin:calculator` through
-//! the whole broker; and of that server through the broker, in a cell.
+//! The time of one `add` call after another over standard streams: with a server written with rmcp alone; with
+//! `builtin:calculator` through the whole broker; and with that rmcp server through the broker, in a cell.
 //!
 //! ```text
 //! cargo build --release --bins && cargo bench -p portcullis --bench calculator
@@ -14,7 +14,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use criterion::Criterion;
 use serde_json::{Value, json};
 
-/// A server that has been greeted. Ends with its owner.
+/// A server that has been initialized. It is killed on drop.
 struct Server {
     child: Child,
     input: ChildStdin,
@@ -22,7 +22,7 @@ struct Server {
 }
 
 fn main() {
-    // `cargo test` runs benches too, as a test of whether they build.
+    // `cargo test` runs benches too, to check that they build.
     if !std::env::args().any(|argument| argument == "--bench") {
         return;
     }
@@ -54,7 +54,7 @@ fn main() {
     criterion.final_summary();
 }
 
-/// A broker with this one source, over standard streams.
+/// Returns the command of a broker with this one source, over standard streams.
 fn broker(program: &Path, data: &Path, source: &Value) -> Command {
     let (key, value) = source.as_object().unwrap().iter().next().unwrap();
     let file = data.join("portcullis.toml");

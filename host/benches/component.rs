@@ -1,5 +1,5 @@
-//! What a call of each kind of component costs: an instance and the call, by a caller who does not wait for the next one to be
-//! ready.
+//! What a call of each kind of component costs: making an instance, and the call. The caller does not wait for the next
+//! instance to be ready.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, reason = "a bench")]
 
 use std::path::Path;
@@ -33,7 +33,7 @@ fn component(criterion: &mut Criterion) {
         ("functions", PluginRef::Path(guest("shapes")), "nothing", &nothing),
         ("in Rust", PluginRef::Path(outside("tool-in-rust", "words")), "count", &text),
     ];
-    // Where tests/interop/setup.sh has built them.
+    // Present only if tests/interop/setup.sh has built them.
     let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/interop/examples");
     for (name, example) in [("in JavaScript", "tool-in-javascript"), ("in Python", "tool-in-python")] {
         let component = examples.join(example).join("words.wasm");

@@ -1,6 +1,6 @@
-//! What one decision costs: a fresh instance of a policy, small or with rules, against a test in this process.
+//! What one decision costs: a fresh instance of a small policy or of one with rules, compared with a native check.
 //!
-//! `alone` has a caller who comes when the next instance is ready; `back-to-back` one who does not wait for it.
+//! `alone` is a caller who comes when the next instance is ready; `back-to-back` is one who does not wait for it.
 #![allow(missing_docs, clippy::unwrap_used, reason = "a bench")]
 
 use std::hint::black_box;
@@ -62,7 +62,7 @@ fn config(plugin: PluginRef, settings: serde_json::Value) -> PluginConfig {
     PluginConfig { plugin, settings, on: vec![Phase::Call], shadow: false, grant: vec![], file: None }
 }
 
-/// A call with a kilobyte of arguments.
+/// Returns a call with a kilobyte of arguments.
 fn view() -> View {
     let definition = Json::parse(r#"{"name":"read","inputSchema":{"type":"object"}}"#).unwrap();
     let tool = Item {

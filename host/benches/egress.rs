@@ -1,5 +1,5 @@
-//! What the way out of a cell costs: the same server over loopback, directly and through a proxy. The cell's network adds
-//! nothing to it, for the sockets in it are the broker's own.
+//! What the egress proxy costs: the same server over loopback, directly and through the proxy. A cell's network adds
+//! nothing to that, since the sockets in it are the broker's own.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a bench")]
 
 use std::net::{Ipv4Addr, SocketAddr};
@@ -14,7 +14,8 @@ use tokio::runtime::Runtime;
 
 const MEBIBYTE: usize = 1 << 20;
 
-/// A server that repeats what it hears, and where it is reached: directly, and by way of the proxy.
+/// Starts an echo server and a proxy. Returns the proxy, and the addresses that lead to the server directly and through
+/// the proxy.
 async fn place() -> (EgressProxy, [(&'static str, SocketAddr); 2]) {
     let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let direct = server.local_addr().unwrap();
@@ -65,7 +66,7 @@ fn bench(criterion: &mut Criterion) {
         group.bench_function(way, |b| b.iter(|| runtime.block_on(round_trip(&mut stream))));
     }
     group.finish();
-    // With the look-up of the name in the machine's own table.
+    // Includes the look-up of the name in the machine's own table.
     let mut group = criterion.benchmark_group("egress/connection");
     for (way, address) in ways {
         let once = || runtime.block_on(async { round_trip(&mut connect(address).await).await });

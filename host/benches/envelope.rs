@@ -1,5 +1,5 @@
-//! What reading and writing a message costs: as raw slices, as a tree of values, which most proxies do, and as typed models,
-//! which SDKs do.
+//! What parsing and writing a message costs: as raw slices; as a tree of values, as most proxies do; and as typed
+//! models, as SDKs do.
 #![allow(missing_docs, clippy::unwrap_used, reason = "a bench")]
 
 use std::hint::black_box;
@@ -12,7 +12,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-/// A small call, a call as agents make it, and a result with a page of search hits.
+/// Returns a small call, a typical call of an agent, and a result with a page of search hits.
 fn messages() -> [(&'static str, Bytes); 3] {
     let small = r#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"echo","arguments":{"a":"hello"}}}"#;
     let usual = json!({

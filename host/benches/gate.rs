@@ -1,5 +1,6 @@
-//! What the whole way of a call costs inside the broker, from session to a component source and back: bare, under rules, and
-//! under rules with a transform and a sink. Intents are durable, so a caller alone waits for the disk; 16 share the wait.
+//! What a whole call costs inside the broker, from session to a component source and back: without plugins, under
+//! rules, and under rules with a transform and a sink. Intents are durable, so a single caller waits for the disk; 16
+//! callers share the wait.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, reason = "a bench")]
 
 use std::sync::Arc;
@@ -33,7 +34,7 @@ plugin = "builtin:redact"
 plugin = "builtin:jsonl"
 "#;
 
-/// Calls in flight, as of a busy team.
+/// Calls in flight, as many as a busy team has.
 const CALLERS: u64 = 16;
 
 fn gate(criterion: &mut Criterion) {

@@ -1,5 +1,5 @@
-//! How long it takes until a call goes through again: after the source was killed, and after it forgot the session; beside a call
-//! for which nothing has to be healed.
+//! How long it takes until a call succeeds again after its source was killed, and after the source has forgotten the
+//! session; compared with a call that needs no recovery.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a bench")]
 
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 
 const SESSION: &str = "mcp-session-id";
 
-/// A legacy server that knows one session: the one whose number it has now.
+/// A legacy server that knows a single session: the one with the current number.
 async fn serve(State(current): State<Arc<AtomicUsize>>, headers: HeaderMap, body: Bytes) -> Response {
     let request: Value = serde_json::from_slice(&body).unwrap_or_default();
     let now = current.load(Ordering::SeqCst).to_string();
@@ -69,14 +69,14 @@ fn heal(criterion: &mut Criterion) {
          [sources.web]\nurl = \"http://{address}/\"\ndangerous-allow-private = true\n"
     );
     let config = Config::parse(&config, &dir.path().join("portcullis.toml")).unwrap();
-    // The test source can become a source, as `portcullis` can.
+    // The test source can become a source's process, as `portcullis` can.
     let broker = runtime.block_on(Broker::build(config, Launcher::Path(source))).unwrap();
     let session = runtime.block_on(broker.open_session(&"default".parse().unwrap(), "me", "bench")).unwrap();
 
     let mut group = criterion.benchmark_group("heal");
     group.sample_size(10);
     group.bench_function("nothing", |bencher| bencher.iter(|| runtime.block_on(well(&session, "web__t"))));
-    // One that expires sooner after the other is taken for a fault.
+    // A session that expires soon after the one before counts as a failure.
     let expired = [(); 3].map(|()| {
         std::thread::sleep(Duration::from_secs(6));
         current.fetch_add(1, Ordering::SeqCst);
@@ -85,7 +85,8 @@ fn heal(criterion: &mut Criterion) {
         begun.elapsed()
     });
     println!("an expired session: {expired:?}");
-    // A stable minute renews the attempts, and nobody waits for it here: as many kills as there are attempts.
+    // The attempts are renewed after a stable minute, which this bench does not wait for: so it kills as often as there
+    // are attempts.
     let mut took = Vec::new();
     for _ in 0..3 {
         runtime.block_on(well(&session, "local__add"));

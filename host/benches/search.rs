@@ -1,4 +1,4 @@
-//! What it costs to search 10,000 tools of 50 sources: making the index, and queries.
+//! What searching 10,000 tools of 50 sources costs: building the index, and queries.
 #![allow(missing_docs, clippy::unwrap_used, clippy::indexing_slicing, reason = "a bench")]
 
 use std::hint::black_box;
@@ -14,13 +14,14 @@ use serde_json::json;
 const SOURCES: usize = 50;
 const TOOLS: usize = 200;
 
-/// What tools are about. Each description has all words but some, so that a query of these finds nearly every tool: the worst there is.
+/// What tools are about. Each description has nearly all of these words, so a query of them finds nearly every tool,
+/// which is the worst case.
 const COMMON: [&str; 16] = [
     "issue", "branch", "merge", "customer", "invoice", "calendar", "message", "search", "file", "folder", "deploy",
     "metric", "alert", "ticket", "comment", "user",
 ];
 
-/// Words that few tools have. Each has two of them.
+/// How many words there are that few tools have. Each tool has two of them.
 const RARE: usize = 1_000;
 
 fn tool(number: usize) -> Json {

@@ -1,5 +1,5 @@
-//! What a session costs beside the gate: listing 1,000 tools, 64 calls at once that each tell their progress, from a source
-//! over HTTP in the same process; and the memory of 1,000 sessions that do nothing.
+//! What a session costs besides the gate: listing 1,000 tools, and 64 concurrent calls that each report progress, with
+//! a source over HTTP in the same process; and the memory of 1,000 idle sessions.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a bench")]
 
 use std::net::SocketAddr;
@@ -23,19 +23,19 @@ use portcullis::session::Session;
 use portcullis_jail::Launcher;
 use serde_json::{Value, json};
 
-/// As many as a source may have.
+/// As many tools as a source may have.
 const TOOLS: u64 = 1_000;
 
-/// What one server of usual size has.
+/// As many tools as a server of usual size has.
 const FEW: u64 = 10;
 
-/// Sessions that do nothing.
+/// How many idle sessions there are.
 const IDLE: usize = 1_000;
 
-/// As many as a session may have open.
+/// As many calls as a session may have open.
 const CALLS: u64 = 64;
 
-/// Of each call.
+/// The progress notifications of each call.
 const STEPS: usize = 10;
 
 async fn serve(uri: Uri, body: Bytes) -> Response {
@@ -71,7 +71,7 @@ async fn serve(uri: Uri, body: Bytes) -> Response {
     ([("content-type", "application/json")], answer(result).to_string()).into_response()
 }
 
-/// Counts what it is told.
+/// An agent that counts its notifications.
 #[derive(Default)]
 struct Ear(AtomicUsize);
 
@@ -95,7 +95,7 @@ async fn open(broker: &Broker) -> Arc<Session> {
     broker.open_session_of(&"default".parse().unwrap(), "bench", agent).await.unwrap()
 }
 
-/// A broker before the source that answers at this path, with its data in `dir`.
+/// Builds a broker in front of the source that answers at this path, with its data in `dir`.
 async fn build(address: SocketAddr, path: &str, dir: &Path) -> Broker {
     let config = format!(
         "[profiles.default]\napprove = \"never\"\n[sources.web]\nurl = \"http://{address}/{path}\"\n\
@@ -105,14 +105,14 @@ async fn build(address: SocketAddr, path: &str, dir: &Path) -> Broker {
     Broker::build(config, Launcher::SelfExec).await.unwrap()
 }
 
-/// KiB of memory that this process has.
+/// Returns the resident memory of this process in KiB.
 fn resident() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
     line.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
-/// Prints what sessions take that have listed their tools and do nothing.
+/// Prints how much memory idle sessions take after they have listed their tools.
 async fn idle(address: SocketAddr, path: &str, tools: u64) {
     let dir = tempfile::tempdir().unwrap();
     let broker = build(address, path, dir.path()).await;

@@ -1,11 +1,11 @@
-//! What many sources cost: 1,000 components configured, and a call of one through the whole broker; 50 processes in cells with
-//! 10,000 tools, from nothing to a search.
+//! What many sources cost: 1,000 configured components, and a call of one through the whole broker; and 50 processes in
+//! cells with 10,000 tools, from their start to a search.
 //!
 //! ```text
 //! cargo bench -p portcullis --bench sources
 //! ```
 //!
-//! The same call against a process, and against that process without a broker, is in `load`.
+//! The bench `load` measures the same call with a process, and with that process without a broker.
 #![allow(missing_docs, clippy::unwrap_used, clippy::disallowed_methods, reason = "a bench")]
 
 use std::fmt::Write as _;
@@ -20,11 +20,11 @@ use portcullis::config::Config;
 use portcullis::protocol::{Answer, Json};
 use portcullis_test_support::program;
 
-/// Calls whose times are told.
+/// How many calls are measured.
 const CALLS: usize = 2_000;
 
 fn main() {
-    // `cargo test` runs benches too, as a test of whether they build.
+    // `cargo test` runs benches too, to check that they build.
     if !std::env::args().any(|argument| argument == "--bench") {
         return;
     }
@@ -35,7 +35,7 @@ fn main() {
             "{:>7} {:>11} {:>14} {:>11} {:>17}",
             "sources", "start ms", "discovery ms", "MiB more", "KiB a source more"
         );
-        // The first compiles; what a process needs once is counted there.
+        // The first one compiles, and pays for what the process needs only once.
         for sources in [1, 1, 1_000, 1_000] {
             row(folder.path(), sources).await;
         }
@@ -71,7 +71,7 @@ async fn row(folder: &Path, sources: usize) {
     broker.shutdown().await;
 }
 
-/// A call of an idle broker's one source, by a program that has the broker inside.
+/// Measures calls to the one source of an idle broker, by a program that embeds the broker.
 async fn call(folder: &Path) {
     let broker = Broker::build(configuration(folder, 1), Launcher::SelfExec).await.unwrap();
     let session = broker.open_session(&"default".parse().unwrap(), "me", "bench").await.unwrap();
@@ -89,7 +89,7 @@ async fn call(folder: &Path) {
     broker.shutdown().await;
 }
 
-/// 50 processes, each of which offers 200 tools: how long until an agent has the list, and until it has found something in it.
+/// Measures 50 processes that offer 200 tools each: how long until an agent has the list, and until it has searched it.
 async fn processes(folder: &Path) {
     let source = program("portcullis-test-source");
     let mut text = "[profiles.default]\ntools = \"deferred\"\n".to_owned();
@@ -98,7 +98,7 @@ async fn processes(folder: &Path) {
     }
     let config = Config::parse(&text, &folder.join("portcullis.toml")).unwrap();
     let (before, begin) = (resident(), Instant::now());
-    // The test source can become a source, as `portcullis` can.
+    // The test source can become a source's process, as `portcullis` can.
     let broker = Broker::build(config, Launcher::Path(source)).await.unwrap();
     let (mut times, idle) = (vec![begin.elapsed()], resident());
     let session = broker.open_session(&"default".parse().unwrap(), "me", "bench").await.unwrap();
@@ -122,7 +122,7 @@ async fn processes(folder: &Path) {
     broker.shutdown().await;
 }
 
-/// KiB of this process, as the system counts them.
+/// Returns the resident memory of this process in KiB.
 fn resident() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or_default();

@@ -87,7 +87,7 @@ impl Target for Http {
     }
 }
 
-/// One connection that is kept open.
+/// A connection that is kept open.
 struct Connection {
     stream: BufReader<TcpStream>,
     head: String,
@@ -109,7 +109,7 @@ impl Connection {
         Self { stream: BufReader::with_capacity(1 << 16, stream), head }
     }
 
-    /// Sends a message, and gives head and body of the answer.
+    /// Sends a message. Returns the head and the body of the response.
     fn post(&mut self, message: &str) -> (String, Vec<u8>) {
         let request = format!("{}Content-Length: {}\r\n\r\n{message}", self.head, message.len());
         self.stream.get_mut().write_all(request.as_bytes()).unwrap();

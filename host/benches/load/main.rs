@@ -1,12 +1,14 @@
-//! What a call costs from end to end: a closed loop of callers against a source alone, and through a broker before it.
+//! What a call costs from end to end: a closed loop of callers, against a source alone and through a broker in front of
+//! it.
 //!
 //! ```text
 //! cargo build --release --bins && cargo bench --bench load -- [--seconds N] [--only WORD] [--data DIR]
 //! ```
 //!
-//! `--only` takes the rows that hold the word (`rules`, `1 MiB`). `--data` is where the ledgers go: their disk decides what
-//! durability costs. Every answer is compared in full. Trust the processor time per call first, which repeats within a few
-//! per cent; then ratios of rows of one run; latencies last, as the callers share the machine with what they measure.
+//! `--only` selects the rows whose name contains the word (`rules`, `1 MiB`). `--data` is where the ledgers are kept:
+//! their disk decides what durability costs. Every answer is compared in full. Trust the processor time per call most:
+//! it repeats within a few per cent. Then come ratios of rows of one run, and latencies last, since the callers share
+//! the machine with what they measure.
 #![allow(
     missing_docs,
     clippy::unwrap_used,
@@ -32,7 +34,7 @@ use process::Usage;
 /// Calls in flight.
 const CONCURRENCY: [usize; 2] = [1, 16];
 
-/// Before each measurement, so that what is made on first use is not counted.
+/// The time before each measurement, so that what is made on first use does not count.
 const WARM_UP: Duration = Duration::from_millis(300);
 
 const NO_PLUGIN: &str = "";
@@ -52,24 +54,24 @@ plugin = "builtin:redact"
 plugin = "builtin:jsonl"
 "#;
 
-/// A tool, and the arguments it is called with.
+/// A tool, and the arguments that it is called with.
 struct Payload {
     name: &'static str,
     tool: &'static str,
     arguments: Value,
 }
 
-/// Who can be called.
+/// Something that can be called.
 trait Target {
-    /// Keeps `concurrency` calls open for `time`, and gives how long each took.
+    /// Keeps `concurrency` calls open for `time`, and returns how long each took.
     fn load(&mut self, payload: &Payload, concurrency: usize, time: Duration) -> Vec<Duration>;
-    /// The processes whose use is told, the broker first.
+    /// Returns what the broker's process and the source's have used so far.
     fn usage(&self) -> (Usage, Usage);
 }
 
 fn main() {
     let options = Options::read();
-    // `cargo test` runs benches too, as a test of whether they build.
+    // `cargo test` runs benches too, to check that they build.
     if !options.measure {
         return;
     }
@@ -126,14 +128,14 @@ fn run<'a>(
     );
 }
 
-/// Echoes of three sizes; and a large result of a small call, which is how images and files come.
+/// Returns echoes of three sizes, and a small call with a large result, as images and files have.
 fn payloads() -> Vec<Payload> {
     let echo = |name, bytes| Payload { name, tool: "echo", arguments: json!({ "text": "x".repeat(bytes) }) };
     let image = Payload { name: "1 MiB result", tool: "big", arguments: json!({ "bytes": 1 << 20 }) };
     vec![echo("100 B", 100), echo("10 KiB", 10 << 10), echo("1 MiB both ways", 1 << 20), image]
 }
 
-/// What the command line says.
+/// The options of the command line.
 struct Options {
     measure: bool,
     time: Duration,
@@ -161,13 +163,13 @@ impl Options {
     }
 }
 
-/// `tools/call` as one line.
+/// Returns a `tools/call` request in one line.
 fn request(id: usize, name: &str, arguments: &Value) -> String {
     let params = json!({ "name": name, "arguments": arguments });
     json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params }).to_string()
 }
 
-/// What the test source answers, byte for byte: the broker must not change it.
+/// Returns what the test source answers, byte for byte: the broker must not change it.
 fn expected(id: usize, payload: &Payload) -> String {
     let text = match payload.tool {
         "big" => "x".repeat(usize::try_from(payload.arguments["bytes"].as_u64().unwrap()).unwrap()),

@@ -1,4 +1,4 @@
-//! Processes, and what they use of the machine.
+//! Processes, and the resources that they use.
 
 use std::fs;
 use std::process::Child;
@@ -7,7 +7,7 @@ use std::time::Duration;
 /// The unit of `/proc/PID/stat` on every Linux: USER_HZ.
 const TICK: Duration = Duration::from_millis(10);
 
-/// A process that ends with its owner.
+/// A process that is killed on drop.
 pub(crate) struct Program(pub(crate) Child);
 
 /// What processes have used so far.
@@ -22,7 +22,7 @@ impl Program {
         usage(self.0.id())
     }
 
-    /// Of the processes that this one started.
+    /// Returns what the children of this process have used.
     pub(crate) fn usage_of_children(&self) -> Usage {
         let own = self.0.id().to_string();
         let entries = fs::read_dir("/proc").unwrap().flatten();
@@ -50,7 +50,7 @@ fn usage(pid: u32) -> Usage {
     Usage { cpu: TICK * (ticks(11) + ticks(12)), peak_bytes: peak.unwrap_or(0) * 1024 }
 }
 
-/// The fields behind the name, which may hold spaces: state, parent, and so on.
+/// Returns the fields after the name, which may contain spaces: state, parent, and so on.
 fn stat(pid: u32) -> Option<Vec<String>> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let (_, fields) = text.rsplit_once(") ")?;
