@@ -60,45 +60,28 @@
 //! On an edge host all four are off: `portcullis = { version = "…", default-features = false }`. The API is the same,
 //! without `main_if_asked` and without what concerns packages and the cells of processes.
 
-pub mod cell;
-pub mod config;
 mod context;
-mod private;
-pub mod secret;
-pub mod trust;
-
-pub mod agent;
-pub mod broker;
-pub mod control;
-pub mod front;
-pub mod session;
-
-pub mod call;
-pub mod catalog;
-pub mod digest;
-pub mod item;
-pub mod limits;
-pub mod lockfile;
-pub mod login;
-pub mod name;
-pub mod protocol;
-
-pub mod gate;
-pub mod ledger;
-pub mod plugin;
-mod seal;
-mod sync;
-
-pub mod egress;
-
-mod key_value;
-mod metrics;
-pub mod oauth;
-pub mod oci;
-pub mod source;
 mod telemetry;
 
-pub mod visible;
+pub mod broker;
+pub mod catalog;
+pub mod control;
+pub mod front;
+pub mod gate;
+pub mod login;
+pub mod oauth;
+pub mod session;
+pub mod source;
+
+pub use portcullis_cell as cell;
+pub use portcullis_config as config;
+pub use portcullis_core::{agent, call, digest, item, limits, lockfile, name, protocol, secret, trust, visible};
+pub use portcullis_ledger as ledger;
+pub use portcullis_net::{egress, oci};
+pub use portcullis_wasm as plugin;
+
+use portcullis_core::{metrics, private, seal, sync};
+use portcullis_wasm::key_value;
 
 pub use portcullis_jail::Launcher;
 #[cfg(feature = "process")]

@@ -324,12 +324,11 @@ pub enum SourceError {
     Closed(String),
 }
 
-impl From<Result<(), SourceError>> for Delivery {
-    fn from(sent: Result<(), SourceError>) -> Self {
-        match sent {
-            Ok(()) => Self::Sent,
-            Err(error @ SourceError::Timeout { .. }) => Self::Unknown(error.to_string()),
-            Err(error) => Self::NotSent(error.to_string()),
+impl From<SourceError> for Delivery {
+    fn from(error: SourceError) -> Self {
+        match error {
+            SourceError::Timeout { .. } => Self::Unknown(error.to_string()),
+            _ => Self::NotSent(error.to_string()),
         }
     }
 }

@@ -5,7 +5,7 @@ pub mod fuzz;
 #[cfg(test)]
 mod documents;
 #[cfg(test)]
-mod house;
+mod layers;
 #[cfg(test)]
 mod repository;
 #[cfg(test)]

@@ -16,8 +16,8 @@ use crate::call::{CallId, Outcome, SessionId};
 use crate::config::BudgetConfig;
 use crate::item::{Hints, Item};
 use crate::ledger::{Reader, Started};
-use crate::plugin::testing::view;
 use crate::protocol::{Answer, Notification};
+use portcullis_core::testing::view;
 
 /// A gate without plugins over a ledger of its own, and one session.
 struct Bench {

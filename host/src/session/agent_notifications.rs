@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 use super::Session;
 use super::listing::VisibleItem;
 use crate::agent::{AgentPeer, NoAgent};
-use crate::call::{Call, arguments_of};
+use crate::call::{Call, Delivery, arguments_of};
 use crate::item::ItemKind;
 use crate::name::SourceName;
 use crate::protocol::{Answer, Era, Json, Method, Notification, RpcError};
@@ -174,7 +174,8 @@ impl Session {
         let contact = contact.unwrap_or_else(|| Arc::new(NoAgent) as Arc<dyn AgentPeer>);
         let (permit, ticket) = self.admit(call, &target, asked, &contact).await?;
         let sent = target.upstream.source.notify(permit, &self.client()).await;
-        self.context.gate.sent(ticket, &sent.into());
+        let delivery = sent.map_or_else(Delivery::from, |()| Delivery::Sent);
+        self.context.gate.sent(ticket, &delivery);
         Ok(())
     }
 

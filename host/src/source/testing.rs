@@ -14,8 +14,8 @@ use crate::config::Lifecycle;
 use crate::digest::Digest;
 use crate::gate::Permit;
 use crate::item::Item;
-use crate::plugin::testing::view;
 use crate::protocol::{Answer, Era, Json, Notification, Request};
+use portcullis_core::testing::view;
 
 pub(crate) fn nobody() -> Arc<dyn SourceClient> {
     Arc::new(NoClient)

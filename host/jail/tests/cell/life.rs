@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
+use std::process::Command;
 
 use portcullis_jail::{Launcher, Tier, probe};
 
@@ -63,8 +64,12 @@ fn a_broker_that_is_stopped_and_continued_keeps_waiting() {
         until grep -q 'State:.T' /proc/$PPID/status; do :; done
         kill -CONT $PPID
         exec \"$0.jail\" \"$@\"\n";
-    fs::write(&path, script).unwrap();
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    // A process of another test that is forked while this one has the file open for writing would keep it from being executed, so
+    // another process writes it.
+    let source = folder.path().join("launcher.sh");
+    fs::write(&source, script).unwrap();
+    fs::set_permissions(&source, fs::Permissions::from_mode(0o755)).unwrap();
+    assert!(Command::new("cp").arg(&source).arg(&path).status().unwrap().success());
     symlink(env!("CARGO_BIN_EXE_portcullis-jail"), folder.path().join("launcher.jail")).unwrap();
     let mut started = shell("exit 7").start(&Launcher::Path(path)).unwrap();
     started.control.ready().unwrap_or_else(|refusal| panic!("{refusal}"));

@@ -12,8 +12,8 @@ use super::*;
 use crate::agent::Elicitation;
 use crate::broker::Broker;
 use crate::config::Config;
-use crate::plugin::testing::view;
 use crate::protocol::{Answer, Request};
+use portcullis_core::testing::view;
 
 /// Nothing here takes long that does not take for ever.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -10,8 +10,9 @@ use crate::call::Call;
 use crate::config::PluginRef;
 use crate::item::Item;
 use crate::plugin::Access;
-use crate::plugin::testing::{plugins, tools, view};
+use crate::plugin::testing::{plugins, tools};
 use crate::source::testing::{nobody, silent};
+use portcullis_core::testing::view;
 
 async fn source(settings: serde_json::Value) -> ComponentSource {
     let tools = tools(plugins(), &PluginRef::Path(guest("counter")), &settings).await.unwrap();

@@ -1,0 +1,144 @@
+//! What all cells of one broker share: the launcher, the files that no source gets, and what the machine offers.
+
+#[cfg(feature = "process")]
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use portcullis_config::{CellConfig, SourceConfig};
+use portcullis_core::name::SourceName;
+use portcullis_core::trust::Trust;
+use portcullis_jail::Launcher;
+#[cfg(feature = "process")]
+use portcullis_jail::Ready;
+use portcullis_ledger::{Event, EventKind, Recorder};
+use portcullis_net::egress::{ComponentEgress, Declared};
+#[cfg(feature = "process")]
+use portcullis_net::egress::{EgressProxy, Listeners, Reach};
+use serde_json::json;
+#[cfg(feature = "process")]
+use tokio::sync::OnceCell;
+
+use super::{CellError, Grant};
+#[cfg(feature = "process")]
+use super::{Machine, Platform};
+
+/// What all cells of one broker share.
+pub struct CellHost {
+    /// How the launcher is started.
+    #[cfg(feature = "process")]
+    pub launcher: Launcher,
+    /// The data folder of the broker.
+    pub data_dir: PathBuf,
+    /// Files that no source gets: the broker's folders, the user's, and the configuration.
+    pub own: Vec<PathBuf>,
+    /// The configurations that the user trusts. A source that may write to a folder around one cannot change the
+    /// configuration.
+    trust: Option<Trust>,
+    record: Recorder,
+    /// The tiers that this machine can build, probed when the first source starts.
+    #[cfg(feature = "process")]
+    platform: OnceCell<Platform>,
+}
+
+impl CellHost {
+    /// Returns a host. `own` are files that no source gets, `trust` is what the user has trusted, and `record` writes
+    /// events to the ledger.
+    pub fn new(
+        launcher: Launcher,
+        data_dir: &Path,
+        own: Vec<PathBuf>,
+        trust: Option<Trust>,
+        record: impl Fn(Event) + Send + Sync + 'static,
+    ) -> Self {
+        #[cfg(not(feature = "process"))]
+        let _ = launcher;
+        Self {
+            #[cfg(feature = "process")]
+            launcher,
+            data_dir: data_dir.to_owned(),
+            own,
+            trust,
+            record: Arc::new(record),
+            #[cfg(feature = "process")]
+            platform: OnceCell::new(),
+        }
+    }
+
+    /// Returns the grant of a source, checked against the disk and against what the user trusts now.
+    ///
+    /// # Errors
+    /// [`CellError`]; also if the broker cannot find out what the user trusts.
+    pub fn grant(&self, source: &SourceConfig) -> Result<Grant, CellError> {
+        let known = self.trust.as_ref().map(|trust| trust.within(&source.cell.write)).transpose();
+        let known = known.map_err(|error| CellError::Trust(error.to_string()))?;
+        Grant::of(source, &self.own, &known.unwrap_or_default())
+    }
+
+    /// Returns the function that records events about sources in the ledger.
+    pub fn recorder(&self) -> Recorder {
+        Arc::clone(&self.record)
+    }
+
+    /// Records an event about a source.
+    pub fn note(&self, kind: EventKind, body: serde_json::Value) {
+        (self.record)(Event::new(kind, body));
+    }
+
+    /// Records that a source was started, and in which cell.
+    pub fn note_start(&self, source: &SourceName, mut cell: serde_json::Value) {
+        if let Some(body) = cell.as_object_mut() {
+            body.insert("source".to_owned(), json!(source));
+        }
+        self.note(EventKind::SourceStarted, cell);
+    }
+
+    /// Opens the network of a component. Returns `None` if the component may reach nothing.
+    pub fn egress(&self, source: &SourceName, cell: &CellConfig) -> Option<Arc<ComponentEgress>> {
+        let declared = Declared::listed(&cell.network);
+        let record = Arc::clone(&self.record);
+        let open = || ComponentEgress::open(source, declared.clone(), cell.reach(), move |event| record(event));
+        (!declared.is_empty()).then(open)
+    }
+}
+
+#[cfg(feature = "process")]
+impl CellHost {
+    /// Returns the tiers that this machine can build. The first call probes them.
+    pub(crate) async fn platform(&self) -> &Platform {
+        let probe = || async {
+            let launcher = self.launcher.clone();
+            let probe = tokio::task::spawn_blocking(move || portcullis_jail::probe(&launcher)).await;
+            Platform::new(probe.ok())
+        };
+        self.platform.get_or_init(probe).await
+    }
+
+    /// Describes this machine as programs find it, without the files that no source is given.
+    pub fn machine(&self) -> Machine {
+        Machine::this(&self.own)
+    }
+
+    /// Serves the sockets inside a cell that lead to the declared names. Returns `None` for a cell without a network.
+    pub fn serve(
+        &self,
+        source: &SourceName,
+        declared: Declared,
+        reach: Reach,
+        ready: Ready,
+    ) -> io::Result<Option<EgressProxy>> {
+        if declared.is_empty() {
+            return Ok(None);
+        }
+        let miscounted = || io::Error::other("the launcher bound another number of sockets than it was asked for");
+        let listeners = Listeners::bound(&declared, ready.listeners).ok_or_else(miscounted)?;
+        let record = Arc::clone(&self.record);
+        EgressProxy::open(source, listeners, declared, reach, move |event| record(event)).map(Some)
+    }
+}
+
+impl std::fmt::Debug for CellHost {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CellHost").field("data_dir", &self.data_dir).finish_non_exhaustive()
+    }
+}

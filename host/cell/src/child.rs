@@ -1,0 +1,146 @@
+//! The life of one cell. It is started by the one thread that lives as long as the broker, always reaped, and killed as
+//! a whole.
+
+use std::io;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{ChildStderr, ChildStdin, ChildStdout, ExitStatus};
+use std::sync::{Arc, OnceLock};
+
+use portcullis_jail::{Control, Launch, Launcher, Ready, Refusal, Started};
+use tokio::sync::{oneshot, watch};
+use tokio::time::Instant;
+
+/// A started cell. Dropping it kills every process in the cell.
+pub struct Child {
+    control: Arc<Control>,
+    ended: watch::Receiver<Option<End>>,
+}
+
+/// The broker's ends of a source's three standard streams.
+pub struct Streams {
+    /// Standard input.
+    pub input: ChildStdin,
+    /// Standard output.
+    pub output: ChildStdout,
+    /// Standard error.
+    pub error: ChildStderr,
+}
+
+/// An error that says why nothing was started.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The operating system cannot start it.
+    #[error("{0}")]
+    System(#[from] io::Error),
+    /// The launcher refuses to build the cell.
+    #[error("{0}")]
+    Refused(#[from] Refusal),
+}
+
+/// How and when a process ended.
+#[derive(Clone, Copy)]
+struct End {
+    status: ExitStatus,
+    at: Instant,
+}
+
+impl Child {
+    /// Starts the source and waits until its cell is built. Dropping the future kills what was started.
+    pub async fn start(launch: Launch, launcher: Launcher) -> Result<(Self, Streams, Ready), StartError> {
+        let (reply, started) = oneshot::channel();
+        let spawner = spawner().ok_or_else(|| io::Error::other("cannot start the thread that starts processes"))?;
+        let gone = || io::Error::other("the thread that starts processes has ended");
+        spawner.send(Order { launch, launcher, reply }).map_err(|_| gone())?;
+        let (child, streams, ready) = started.await.map_err(|_| gone())??;
+        let ready = ready.await.map_err(|_| gone())??;
+        Ok((child, streams, ready))
+    }
+
+    /// Asks the source to end, by SIGTERM.
+    pub fn terminate(&self) {
+        self.control.terminate();
+    }
+
+    /// Kills every process in the cell.
+    pub fn kill(&self) {
+        self.control.hang_up();
+    }
+
+    /// Waits until every process in the cell has ended, and returns when that was. Cancellation safe.
+    pub async fn wait(&self) -> Instant {
+        let mut ended = self.ended.clone();
+        let end = ended.wait_for(Option::is_some).await.ok().and_then(|end| *end);
+        // The thread that waits for the process always sends before it ends.
+        end.map_or_else(Instant::now, |end| end.at)
+    }
+
+    /// Returns how the source ended, if it has: "exited with status 1", "was killed by signal 9".
+    pub fn fate(&self) -> Option<String> {
+        (*self.ended.borrow()).map(|end| describe(end.status))
+    }
+
+    /// Reports whether the source has ended with exit status 0.
+    pub fn succeeded(&self) -> bool {
+        (*self.ended.borrow()).is_some_and(|end| end.status.success())
+    }
+
+    /// Waits for a cell that was just started, on a thread of its own.
+    fn watch(started: Started) -> io::Result<Begun> {
+        let Started { mut process, input, output, error, control } = started;
+        let control = Arc::new(control);
+        let (tell_ready, ready) = oneshot::channel();
+        let (tell, ended) = watch::channel(None);
+        let line = Arc::clone(&control);
+        // A thread, not a task: it must finish its work even while the runtime shuts down.
+        let watch = move || {
+            // The receiver may be gone.
+            let _ = tell_ready.send(line.ready());
+            // The only possible error is that something else has reaped the process; its status is unknown then.
+            let status = process.wait().unwrap_or_else(|_| ExitStatus::from_raw(0));
+            let _ = tell.send(Some(End { status, at: Instant::now() }));
+        };
+        std::thread::Builder::new().name("portcullis-warden".to_owned()).spawn(watch)?;
+        Ok((Self { control, ended }, Streams { input, output, error }, ready))
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// A cell that was started, and a receiver that later gets whether it was built.
+type Begun = (Child, Streams, oneshot::Receiver<Result<Ready, Refusal>>);
+
+struct Order {
+    launch: Launch,
+    launcher: Launcher,
+    reply: oneshot::Sender<io::Result<Begun>>,
+}
+
+/// Returns the queue of the one thread that starts all processes, or `None` if it cannot be started. The kernel kills a
+/// source when the thread that started it ends, so this thread must live as long as the broker.
+fn spawner() -> Option<&'static std::sync::mpsc::Sender<Order>> {
+    static SPAWNER: OnceLock<Option<std::sync::mpsc::Sender<Order>>> = OnceLock::new();
+    let start = || {
+        let (orders, queue) = std::sync::mpsc::channel::<Order>();
+        let run = move || {
+            for Order { launch, launcher, reply } in queue {
+                // If the caller has gone away, the unsent reply drops the child, which kills it.
+                let _ = reply.send(launch.start(&launcher).and_then(Child::watch));
+            }
+        };
+        std::thread::Builder::new().name("portcullis-spawner".to_owned()).spawn(run).ok()?;
+        Some(orders)
+    };
+    SPAWNER.get_or_init(start).as_ref()
+}
+
+fn describe(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("exited with status {code}"),
+        (None, Some(signal)) => format!("was killed by signal {signal}"),
+        (None, None) => "ended".to_owned(),
+    }
+}

@@ -1,0 +1,177 @@
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+use std::os::unix::fs::symlink;
+
+use portcullis_config::Config;
+
+use super::*;
+
+struct Place {
+    dir: tempfile::TempDir,
+    known: Vec<PathBuf>,
+}
+
+impl Place {
+    /// Makes `docs/note`, `out/`, a link `linked` to `docs`, and the broker's folder `own/data`.
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("portcullis.toml"), "").unwrap();
+        for folder in ["docs/deep", "out", "own/data"] {
+            std::fs::create_dir_all(dir.path().join(folder)).unwrap();
+        }
+        std::fs::write(dir.path().join("docs/note"), "").unwrap();
+        symlink("docs", dir.path().join("linked")).unwrap();
+        Self { dir, known: Vec::new() }
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn grant(&self, more: &str) -> Result<Grant, CellError> {
+        let text = format!("[broker]\ndata-dir = \"own/data\"\n[sources.s]\ncommand = [\"server\"]\n{more}\n");
+        let config = Config::parse(&text, &self.at("portcullis.toml")).unwrap();
+        let source = config.sources.values().next().unwrap();
+        Grant::of(source, &[config.data_dir.clone(), self.at("portcullis.toml")], &self.known)
+    }
+
+    #[track_caller]
+    fn refused(&self, more: &str, reason: &str, way_out: &str) {
+        let error = self.grant(more).unwrap_err().to_string();
+        assert!(error.contains(reason) && error.contains(way_out), "{error}");
+    }
+}
+
+#[test]
+fn an_empty_configuration_grants_nothing() {
+    let place = Place::new();
+    assert_eq!(place.grant("").unwrap(), Grant::nothing());
+    assert!(Grant::nothing().is_harmless());
+}
+
+#[test]
+fn what_is_granted_is_what_is_written() {
+    let place = Place::new();
+    let grant = place
+        .grant("cwd = \".\"\ncell = { read = [\"docs\"], write = [\"out\"], network = [\"a.example:443\"], memory = \"64MiB\" }")
+        .unwrap();
+    assert_eq!((grant.read, grant.write), (vec![place.at("docs")], vec![place.at("out")]));
+    assert_eq!(grant.limits, Limits { memory: 64 << 20, ..Limits::default() });
+}
+
+#[test]
+fn what_can_write_or_reach_the_network_is_not_harmless() {
+    let place = Place::new();
+    assert!(place.grant("cell.read = [\"docs\"]").unwrap().is_harmless());
+    assert!(!place.grant("cell.write = [\"out\"]").unwrap().is_harmless());
+    assert!(!place.grant("cell.network = [\"a.example:443\"]").unwrap().is_harmless());
+}
+
+#[test]
+fn paths_that_are_not_what_they_seem_are_refused_with_the_reason_and_the_way_out() {
+    let place = Place::new();
+    place.refused("cell.read = [\"absent\"]", "does not exist", "create it");
+    place.refused(
+        "cell.read = [\"linked/deep\"]",
+        "leads through the link",
+        &place.at("docs/deep").display().to_string(),
+    );
+    place.refused("cell.write = [\"linked\"]", "leads through the link", "name what is meant");
+    place.refused("cell.read = [\"/proc/self\"]", "lies in /proc", "take it out");
+    place.refused("cell.read = [\"/etc\"]", "every cell replaces with its own", "name the files");
+    let socket = std::os::unix::net::UnixListener::bind(place.at("socket")).unwrap();
+    place.refused("cell.read = [\"socket\"]", "neither a file nor a folder", "take it out");
+    drop(socket);
+}
+
+#[test]
+fn configurations_and_data_folders_of_other_brokers_are_protected_in_a_writable_folder() {
+    let place = Place::new();
+    assert_eq!(place.grant("cell.write = [\"out\"]").unwrap().kept, Vec::<PathBuf>::new());
+    std::fs::create_dir_all(place.at("out/.portcullis/run")).unwrap();
+    std::fs::write(place.at("out/portcullis.toml"), "").unwrap();
+    let kept = [place.at("out/portcullis.toml"), place.at("out/.portcullis")];
+    assert_eq!(place.grant("cell.write = [\"out\"]").unwrap().kept, kept);
+    place.refused("cell.write = [\"out/.portcullis/run\"]", "lies in `.portcullis`", "grant another folder");
+    place.refused("cell.write = [\"out/portcullis.toml\"]", "is or lies in `portcullis.toml`", "grant another folder");
+    std::fs::remove_file(place.at("out/portcullis.toml")).unwrap();
+    symlink("elsewhere", place.at("out/portcullis.toml")).unwrap();
+    place.refused("cell.write = [\"out\"]", "holds the link", "rm '");
+}
+
+#[test]
+fn what_brokers_trust_is_protected_at_any_depth_of_a_writable_folder() {
+    let mut place = Place::new();
+    std::fs::create_dir_all(place.at("out/a/state/run")).unwrap();
+    place.known = ["docs/note", "out/a/b.toml", "out/a/state", "out/a/state/run"].map(|name| place.at(name)).into();
+    let kept = [place.at("out/a/b.toml"), place.at("out/a/state")];
+    let grant = place.grant("cell.write = [\"out\"]").unwrap();
+    assert_eq!(grant.kept, kept, "what holds another is enough");
+    assert!(place.grant("cell.read = [\"docs\"]").unwrap().kept.is_empty());
+    place.refused("cell.write = [\"out/a/state/run\"]", "which a broker trusts", "grant another folder");
+    let error = grant.can_keep("somebody", |path| path == kept[0]).unwrap_err().to_string();
+    let parts = [place.at("out"), kept[1].clone()].map(|path| path.display().to_string());
+    assert!(parts.iter().all(|part| error.contains(part)) && error.contains("name smaller folders"), "{error}");
+    grant.can_keep("somebody", |_| true).unwrap();
+}
+
+#[test]
+fn a_component_gets_no_folder_with_a_data_folder_that_only_a_mount_could_protect() {
+    let mut place = Place::new();
+    std::fs::create_dir_all(place.at("out/a/.portcullis")).unwrap();
+    let grant = |place: &Place| {
+        let text = "[sources.s]\ncomponent = \"s.wasm\"\ncell.write = [\"out\"]\n";
+        let config = Config::parse(text, &place.at("portcullis.toml")).unwrap();
+        Grant::of(config.sources.values().next().unwrap(), &[], &place.known)
+    };
+    place.known = vec![place.at("out/a/.portcullis")];
+    grant(&place).unwrap();
+    place.known.push(place.at("out/a/state"));
+    let error = grant(&place).unwrap_err().to_string();
+    assert!(error.contains("a component") && error.contains("out/a/state"), "{error}");
+}
+
+#[test]
+fn overlapping_paths_are_refused() {
+    let place = Place::new();
+    for more in [
+        "cell = { read = [\"docs/deep\"], write = [\"docs\"] }",
+        "cell = { read = [\"docs\"], write = [\"docs/deep\"] }",
+        "cell = { read = [\"docs\", \"docs/note\"] }",
+        "cell = { read = [\"docs\"], write = [\"docs\"] }",
+    ] {
+        place.refused(more, "lies within", "keep one of them");
+    }
+}
+
+#[test]
+fn the_brokers_own_files_are_granted_to_nobody_under_any_name() {
+    let place = Place::new();
+    // The data folder is `own/data`; another name for it is found by resolving links, not by comparing text.
+    symlink(place.at("own"), place.at("other")).unwrap();
+    let config = |data: &str| {
+        format!("[broker]\ndata-dir = \"{data}\"\n[sources.s]\ncommand = [\"server\"]\ncell.read = [\"own\"]\n")
+    };
+    let parsed = Config::parse(&config("other/data"), &place.at("portcullis.toml")).unwrap();
+    let source = parsed.sources.values().next().unwrap();
+    let error = Grant::of(source, std::slice::from_ref(&parsed.data_dir), &[]).unwrap_err().to_string();
+    assert!(error.contains("the broker's own"), "{error}");
+    place.refused("cell.read = [\"portcullis.toml\"]", "the broker's own", "elsewhere");
+}
+
+#[test]
+fn the_working_directory_is_in_the_cell_or_the_private_home() {
+    let place = Place::new();
+    let machine = crate::Machine { search: "/usr/bin:/bin".into(), home: None, own: Vec::new() };
+    let mut profile = Profile::of(&["sh".to_owned()], None, &machine).unwrap();
+    let mut directory = |cwd: &str, more: &str, needs: Option<&str>| {
+        profile.read = needs.into_iter().map(|name| place.at(name)).collect();
+        let mut grant = place.grant(more).unwrap();
+        grant.start_in(&place.at(cwd), &profile);
+        grant.directory
+    };
+    assert_eq!(directory("docs/deep", "cell.read = [\"docs\"]", None), Some(place.at("docs/deep")));
+    assert_eq!(directory("docs", "cell.read = [\"docs/deep\"]", None), Some(place.at("docs")), "it holds a grant");
+    assert_eq!(directory("out", "", Some("out")), Some(place.at("out")), "the program itself stands there");
+    assert_eq!(directory("out", "cell.read = [\"docs\"]", None), None);
+    place.refused("cwd = \"absent\"", "is not a folder", "create it");
+}

@@ -1,0 +1,113 @@
+//! The cell of a source that runs on this machine: what the source may touch, and what enforces that.
+//!
+//! A [`Grant`] is what the configuration names, checked against the disk; a fresh grant opens nothing. A [`Profile`] is
+//! what the program itself needs to run, found by looking at files. The launcher builds a cell from both, and a
+//! [`Report`] states honestly which mechanism enforces what. A component has no process and needs no files to run: its
+//! confinement is a `ComponentCell` of the crate `portcullis-wasm`.
+//!
+//! A path inside a cell is the same as outside. A path that is not named does not exist.
+
+mod cell_host;
+#[cfg(feature = "process")]
+mod child;
+mod grant;
+#[cfg(feature = "process")]
+mod machine;
+#[cfg(feature = "process")]
+mod package;
+#[cfg(feature = "process")]
+mod plan;
+#[cfg(feature = "process")]
+mod process_cell;
+#[cfg(feature = "process")]
+mod profile;
+mod report;
+#[cfg(feature = "process")]
+mod run;
+#[cfg(feature = "process")]
+mod system;
+mod trace;
+
+#[cfg(feature = "process")]
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+#[cfg(feature = "process")]
+use std::path::Path;
+use std::path::PathBuf;
+
+pub use cell_host::CellHost;
+#[cfg(feature = "process")]
+pub use child::{Child, StartError, Streams};
+pub use grant::Grant;
+#[cfg(feature = "process")]
+pub use machine::Machine;
+#[cfg(feature = "process")]
+pub use package::Phase;
+#[cfg(feature = "process")]
+pub use plan::{Plan, Platform};
+pub use portcullis_jail::{Limits, Tier};
+#[cfg(feature = "process")]
+pub use process_cell::ProcessCell;
+#[cfg(feature = "process")]
+pub use process_cell::{Described, Forecast};
+#[cfg(feature = "process")]
+pub use profile::{Profile, Runtime};
+pub use report::texts;
+pub use report::{Aspect, Report, Strength, size};
+#[cfg(feature = "process")]
+pub(crate) use run::run_to_end;
+
+/// An error that says why a source gets no cell, and what to do about it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CellError {
+    /// A path that the configuration names cannot be granted.
+    #[error("`{key}` names {}, which {reason}; {way_out}", .path.display())]
+    Path {
+        /// The configuration key that names the path: `read`, `write` or `cwd`.
+        key: &'static str,
+        /// The path as configured.
+        path: PathBuf,
+        /// Why the path cannot be granted.
+        reason: String,
+        /// What to write instead.
+        way_out: String,
+    },
+    /// The program, or something it needs, is missing or does not work in a cell.
+    #[error("{0}")]
+    Program(String),
+    /// A package cannot be resolved, installed or trusted.
+    #[error("{0}")]
+    Package(String),
+    /// The broker cannot find out which configurations are trusted, so it cannot protect them from a source that may
+    /// write.
+    #[error("cannot find out which configurations to protect from the source: {0}")]
+    Trust(String),
+    /// This machine offers no cell that the source may run in.
+    #[error("{0}")]
+    Platform(String),
+}
+
+/// Makes a folder that only this user can enter.
+#[cfg(feature = "process")]
+fn private(folder: &Path) -> Result<(), CellError> {
+    let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
+    // A folder that already existed may have had wider permissions.
+    made.and_then(|()| std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o700)))
+        .map_err(|error| CellError::Program(format!("cannot make the private folder {}: {error}", folder.display())))
+}
+
+#[cfg(all(test, feature = "process"))]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    #[test]
+    fn private_folders_are_narrowed() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("wide");
+        std::fs::create_dir(&folder).unwrap();
+        std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o777)).unwrap();
+        private(&folder).unwrap();
+        assert_eq!(std::fs::metadata(&folder).unwrap().permissions().mode() & 0o777, 0o700);
+    }
+}

@@ -1,0 +1,102 @@
+//! Where the broker looks for programs on this machine: its own search path and the user's home.
+
+use std::ffi::OsString;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use super::CellError;
+
+/// Where programs are looked for.
+#[derive(Debug, Clone)]
+pub struct Machine {
+    /// The broker's `PATH`.
+    pub search: OsString,
+    /// The user's home. No profile mounts all of it.
+    pub home: Option<PathBuf>,
+    /// The broker's data folder and configuration, which no profile mounts either.
+    pub own: Vec<PathBuf>,
+}
+
+impl Machine {
+    /// Returns this machine, as the broker's environment describes it.
+    #[expect(clippy::disallowed_methods, reason = "where programs are found; no source sees these variables")]
+    pub fn this(own: &[PathBuf]) -> Self {
+        Self {
+            search: std::env::var_os("PATH").unwrap_or_default(),
+            home: std::env::var_os("HOME").map(PathBuf::from).filter(|home| home.is_absolute()),
+            own: own.to_vec(),
+        }
+    }
+
+    /// Returns the absolute path of a program, found as a shell would. Links are kept: a program that is called `npx`
+    /// behaves as npx because of its name.
+    ///
+    /// # Errors
+    /// [`CellError::Program`] if there is no such executable file.
+    pub fn resolve(&self, program: &str) -> Result<PathBuf, CellError> {
+        if program.contains('/') {
+            let path = std::path::absolute(program).unwrap_or_else(|_| PathBuf::from(program));
+            let why = match std::fs::metadata(&path) {
+                Ok(_) if is_program(&path) => return Ok(path),
+                Err(error) => format!("program {} cannot be read: {error}; correct `command`", path.display()),
+                Ok(_) => format!("{} is not an executable file; correct `command` or chmod +x it", path.display()),
+            };
+            return Err(CellError::Program(why));
+        }
+        self.find(program, |_| true).ok_or_else(|| {
+            CellError::Program(format!(
+                "program `{program}` was not found in {} (the broker's PATH); install it or give its full path",
+                self.search.to_string_lossy()
+            ))
+        })
+    }
+
+    /// Returns the first program of that name in the search path for which `wanted` is true.
+    pub fn find(&self, program: &str, wanted: impl Fn(&Path) -> bool) -> Option<PathBuf> {
+        // A relative entry of the search path would mean another program in each working directory.
+        let folders = std::env::split_paths(&self.search).filter(|folder| folder.is_absolute());
+        folders.map(|folder| folder.join(program)).find(|path| is_program(path) && wanted(path))
+    }
+
+    /// Reports whether a folder contains more than a program and its libraries: the home, the broker's files, or all of
+    /// a top folder.
+    pub(crate) fn is_too_wide(&self, folder: &Path) -> bool {
+        const TOP: [&str; 8] = ["/", "/home", "/media", "/mnt", "/opt", "/srv", "/tmp", "/var"];
+        let kept = self.home.iter().chain(&self.own);
+        TOP.iter().any(|top| folder == Path::new(top)) || kept.into_iter().any(|kept| kept.starts_with(folder))
+    }
+}
+
+pub(crate) fn is_program(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    #[test]
+    fn a_missing_program_names_itself_and_where_it_was_looked_for() {
+        let machine = Machine { search: "/nowhere:relative".into(), home: None, own: Vec::new() };
+        let why = machine.resolve("no-such-server").unwrap_err().to_string();
+        assert!(why.contains("`no-such-server`") && why.contains("/nowhere"), "{why}");
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("data");
+        std::fs::write(&file, "").unwrap();
+        let why = machine.resolve(file.to_str().unwrap()).unwrap_err().to_string();
+        assert!(why.contains("not an executable file"), "{why}");
+    }
+
+    #[test]
+    fn no_profile_takes_the_home_or_the_brokers_files_with_it() {
+        let machine =
+            Machine { search: OsString::new(), home: Some("/home/me".into()), own: vec!["/srv/a/data".into()] };
+        for wide in ["/", "/home", "/home/me", "/srv/a", "/srv/a/data"] {
+            assert!(machine.is_too_wide(Path::new(wide)), "{wide}");
+        }
+        for narrow in ["/home/me/server", "/srv/b", "/opt/tool"] {
+            assert!(!machine.is_too_wide(Path::new(narrow)), "{narrow}");
+        }
+    }
+}

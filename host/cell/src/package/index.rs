@@ -1,0 +1,129 @@
+//! Where a Python index keeps its files, as its own pages say (the simple API in HTML, PEP 503, which every index
+//! speaks).
+
+use std::string::FromUtf8Error;
+
+use portcullis_net::egress::{Egress, EgressError, Outgoing, Reach};
+use reqwest::Method;
+use reqwest::header::{ACCEPT, HeaderMap, HeaderValue};
+use url::Url;
+
+const HTML: &str = "application/vnd.pypi.simple.v1+html, text/html;q=0.5";
+
+/// The largest page of a package that is read, in bytes. Packages with thousands of files have pages of a few
+/// megabytes.
+const MAX_PAGE_BYTES: usize = 16 << 20;
+
+/// Where the files of a package are, as its index says.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Links {
+    /// The hosts of the files, as `host:port`. Empty if the index has no such page; the files are then at the index
+    /// itself.
+    pub(super) hosts: Vec<String>,
+    /// Which addresses those hosts may have. An index on the public internet cannot lead to a private address. An index
+    /// at a private address was named by the user, so it can.
+    pub(super) reach: Reach,
+}
+
+/// Asks an index where the files of a package are.
+pub(super) async fn links(index: &str, package: &str) -> Links {
+    let none = Links { hosts: Vec::new(), reach: Reach::Public };
+    let Ok(page) = Url::parse(&format!("{}/{package}/", index.trim_end_matches('/'))) else { return none };
+    let mut reach = Reach::Public;
+    let mut text = fetch(&page, reach).await;
+    if let Err(Failure::Egress(EgressError::Refused { host, .. })) = &text
+        && page.host_str() == Some(host)
+    {
+        reach = Reach::Private;
+        text = fetch(&page, reach).await;
+    }
+    match text {
+        Ok(text) => Links { hosts: hosts(&page, &text), reach },
+        Err(why) => {
+            tracing::debug!(%why, "the index does not say where its files are");
+            none
+        }
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+enum Failure {
+    #[error("{0}")]
+    Egress(#[from] EgressError),
+    #[error("its page of the package is too large")]
+    TooLarge,
+    #[error("its page of the package is not text")]
+    NoText(#[from] FromUtf8Error),
+}
+
+async fn fetch(page: &Url, reach: Reach) -> Result<String, Failure> {
+    let client = Egress::new().client_for(page, reach)?;
+    let request = Outgoing {
+        method: Method::GET,
+        url: page.clone(),
+        headers: HeaderMap::from_iter([(ACCEPT, HeaderValue::from_static(HTML))]),
+        secrets: HeaderMap::new(),
+        body: None,
+        on_body: None,
+    };
+    let mut response = client.send(request).await?;
+    let mut text = Vec::new();
+    while let Some(chunk) = response.chunk().await.map_err(|error| EgressError::from_client(page, &error))? {
+        if text.len() + chunk.len() > MAX_PAGE_BYTES {
+            return Err(Failure::TooLarge);
+        }
+        text.extend_from_slice(&chunk);
+    }
+    Ok(String::from_utf8(text)?)
+}
+
+/// Returns the hosts that a page links to. A page that is not an index links to none, or to hosts that the installer
+/// never asks for.
+fn hosts(page: &Url, text: &str) -> Vec<String> {
+    let links = text.split("href=").skip(1).filter_map(|rest| {
+        let quote = rest.chars().next().filter(|c| matches!(c, '"' | '\''))?;
+        page.join(rest.split(quote).nth(1)?).ok()
+    });
+    let mut hosts: Vec<_> =
+        links.filter_map(|url| Some(format!("{}:{}", url.host_str()?, url.port_or_known_default()?))).collect();
+    hosts.sort();
+    hosts.dedup();
+    hosts
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
+    use super::*;
+
+    #[test]
+    fn a_page_names_the_hosts_of_its_files() {
+        let page = "https://index.example.com/simple/server/".parse().unwrap();
+        let text = r#"<!DOCTYPE html><a href="https://files.example.com/a.whl#sha256=00">a.whl</a>
+            <a data-requires-python="&gt;=3" href='../../b.whl'>b.whl</a><a href="https://files.example.com:8443/c.whl">
+            <a href="https://files.example.com/d.whl"><a href=unquoted><a href="#;
+        assert_eq!(hosts(&page, text), ["files.example.com:443", "files.example.com:8443", "index.example.com:443"]);
+        assert!(hosts(&page, "{}").is_empty());
+    }
+
+    #[tokio::test]
+    async fn an_index_at_a_private_address_may_link_to_private_addresses() {
+        use std::io::{Read as _, Write as _};
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let index = format!("http://{}/simple", listener.local_addr().unwrap());
+        let answers = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut request = [0; 4096];
+            let size = stream.read(&mut request).unwrap();
+            let page = "<a href='http://10.0.0.5/server.whl'>server.whl</a>";
+            write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{page}", page.len())
+                .unwrap();
+            String::from_utf8_lossy(&request[..size]).into_owned()
+        });
+        let found = links(&index, "server").await;
+        assert_eq!(found, Links { hosts: vec!["10.0.0.5:80".to_owned()], reach: Reach::Private });
+        assert!(answers.join().unwrap().starts_with("GET /simple/server/ "));
+        let nowhere = links("http://127.0.0.1:1/simple", "server").await;
+        assert_eq!(nowhere, Links { hosts: Vec::new(), reach: Reach::Public });
+    }
+}

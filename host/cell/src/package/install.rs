@@ -1,0 +1,396 @@
+//! Resolves, pins and installs a package, each step in a cell of its own.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use portcullis_core::digest::Digest;
+use portcullis_core::lockfile::ResolvedPackage;
+use portcullis_core::lockfile::{Lock, LockedPackage};
+use portcullis_core::name::SourceName;
+use portcullis_jail::{Limits, Tier};
+use portcullis_net::egress::{Declared, Listeners, Reach};
+use serde::{Serialize, Serializer};
+use serde_json::json;
+use tokio::sync::OnceCell;
+use url::Url;
+
+use super::super::machine::is_program;
+use super::super::plan::Setting;
+use super::super::{CellError, CellHost, Grant, Machine, Plan, Profile};
+use super::registry::{Configured, Registry};
+use super::store::{Store, Turn};
+use super::{Kind, Package, index, npm, uv};
+use crate::run_to_end;
+
+/// How long one step may take. The largest servers bring 200 MB, over a slow connection.
+const DEADLINE: Duration = Duration::from_secs(300);
+
+/// The limits of an installer. npm keeps every archive in `/tmp` until it is unpacked, and no archive is larger.
+const LIMITS: Limits =
+    Limits { memory: 2 << 30, processes: 256, cpu: None, files: 4096, file_size: 1 << 30, tmp: 1 << 30 };
+
+/// The largest lock file of an installer that is read, in bytes.
+const MAX_RECIPE_BYTES: u64 = 16 << 20;
+
+/// How many characters of an installer's error output are shown, from its end.
+const COMPLAINT_CHARS: usize = 400;
+
+/// How many changed packages an error message names.
+const SHOWN_CHANGES: usize = 6;
+
+/// The install phase of a source, as shown to people.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Phase {
+    /// The package as the command asks for it.
+    pub requested: String,
+    /// The package's name.
+    pub name: String,
+    /// The version that the package is pinned to.
+    pub version: String,
+    /// The hash that the package's bytes must have.
+    pub integrity: String,
+    /// The number of packages, dependencies included.
+    pub packages: usize,
+    /// The digest of the names, versions and hashes of all packages.
+    pub tree: Digest,
+    /// The only hosts that the installer could reach.
+    pub registry: Vec<String>,
+    /// The folder that the package is installed in, and read from.
+    #[serde(serialize_with = "as_text")]
+    pub folder: PathBuf,
+}
+
+fn as_text<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&path.to_string_lossy())
+}
+
+/// An installed package, ready to run.
+#[derive(Debug)]
+pub(crate) struct Installed {
+    /// The program and its arguments.
+    pub argv: Vec<String>,
+    pub phase: Phase,
+    /// A lock on the installed folder, which is not removed while this is open.
+    pub held: File,
+}
+
+/// Installs the package of one source.
+pub(crate) struct Installer<'a> {
+    cells: &'a Arc<CellHost>,
+    source: &'a SourceName,
+    package: &'a Package,
+    configured: Configured,
+    registry: OnceCell<Registry>,
+    machine: Machine,
+    store: Store,
+}
+
+impl<'a> Installer<'a> {
+    /// Returns an installer. Nothing is read from a registry and nothing is installed yet.
+    pub(crate) fn new(cells: &'a Arc<CellHost>, source: &'a SourceName, package: &'a Package) -> Self {
+        let machine = cells.machine();
+        let configured = Configured::of(package.kind, &machine);
+        let store = Store::new(&cells.data_dir, source);
+        Self { cells, source, package, configured, registry: OnceCell::new(), machine, store }
+    }
+
+    /// Returns the package that will be installed, and the registry that it will come from.
+    pub(crate) fn announced(&self) -> (String, String) {
+        let from = match &self.configured.address {
+            Some(address) => Url::parse(address).ok().and_then(|url| url.host_str().map(str::to_owned)),
+            None => None,
+        };
+        let installer = match self.package.kind {
+            Kind::Npm => "npm",
+            Kind::Uv => "uv",
+        };
+        (self.package.requested(), from.unwrap_or_else(|| format!("the registry that {installer} names")))
+    }
+
+    /// Returns the package, installed as it is pinned. Without a pin, resolves it and pins what the registry has now.
+    ///
+    /// # Errors
+    /// [`CellError::Package`] if the registry's package differs from the pinned one, or a step fails.
+    pub(crate) async fn ready(&self) -> Result<Installed, CellError> {
+        let _turn = self.turn().await?;
+        let lock = Lock::load(&self.cells.data_dir).map_err(|error| CellError::Package(error.to_string()))?;
+        let requested = self.package.requested();
+        if let Some(pin) = lock.package(self.source.as_str(), &requested) {
+            if !self.store.place(&pin.tree).is_dir() {
+                let resolved = self.resolve(self.exact(pin)).await?;
+                self.compare(pin, &resolved)?;
+                self.install(&resolved).await?;
+            }
+            return self.installed(pin);
+        }
+        self.renew_in_turn().await
+    }
+
+    /// Resolves the package again, ignoring its pin, and pins what was found. Also returns what was pinned before.
+    ///
+    /// # Errors
+    /// [`CellError::Package`] if a step fails.
+    pub(crate) async fn renew(&self) -> Result<(Option<LockedPackage>, Installed), CellError> {
+        let _turn = self.turn().await?;
+        let lock = Lock::load(&self.cells.data_dir).map_err(|error| CellError::Package(error.to_string()))?;
+        let before = lock.package(self.source.as_str(), &self.package.requested()).cloned();
+        Ok((before, self.renew_in_turn().await?))
+    }
+
+    async fn renew_in_turn(&self) -> Result<Installed, CellError> {
+        let resolved = self.resolve(self.package.specs.clone()).await?;
+        if !self.store.place(&resolved.tree).is_dir() {
+            self.install(&resolved).await?;
+        }
+        let (source, requested) = (self.source.as_str(), self.package.requested());
+        let hosts = &self.registry().await?.hosts;
+        Lock::change(&self.cells.data_dir, |lock| lock.pin(source, &requested, &resolved, hosts))
+            .map_err(|error| CellError::Package(error.to_string()))?;
+        let body = json!({
+            "source": source, "requested": requested, "name": resolved.main.name, "version": resolved.main.version,
+            "integrity": resolved.main.integrity, "tree": resolved.tree, "packages": resolved.units.len(),
+        });
+        self.cells.note(portcullis_ledger::EventKind::PackagePinned, body);
+        let lock = Lock::load(&self.cells.data_dir).map_err(|error| CellError::Package(error.to_string()))?;
+        let pin = lock.package(source, &requested).ok_or_else(|| self.failed("was not pinned"))?;
+        self.installed(pin)
+    }
+
+    async fn turn(&self) -> Result<Turn, CellError> {
+        self.store.turn().await.map_err(|error| self.failed(&format!("cannot be installed: {error}")))
+    }
+
+    /// Returns the main package at its pinned version, and the others as the command names them.
+    fn exact(&self, pin: &LockedPackage) -> Vec<String> {
+        let separator = if self.package.kind == Kind::Npm { "@" } else { "==" };
+        let extras = self.package.specs.first().and_then(|spec| spec.split_once('[')?.1.split_once(']'));
+        let extras = extras.map(|(extras, _)| format!("[{extras}]")).unwrap_or_default();
+        let main = format!("{}{extras}{separator}{}", pin.name, pin.version);
+        std::iter::once(main).chain(self.package.specs.iter().skip(1).cloned()).collect()
+    }
+
+    fn compare(&self, pin: &LockedPackage, resolved: &ResolvedPackage) -> Result<(), CellError> {
+        if resolved.tree == pin.tree {
+            return Ok(());
+        }
+        let changes = pin.differences(resolved);
+        let more = changes.len().saturating_sub(SHOWN_CHANGES);
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        let shown: Vec<_> = changes.into_iter().take(SHOWN_CHANGES).collect();
+        Err(self.failed(&format!(
+            "is not what was pinned: {}{more}; `portcullis lock accept --packages` pins it as it is now",
+            shown.join(", ")
+        )))
+    }
+
+    /// Returns the registry: the one in the user's configuration, or else the installer's own default.
+    async fn registry(&self) -> Result<&Registry, CellError> {
+        let find = || async {
+            let default = match &self.configured.address {
+                Some(_) => String::new(),
+                None => self.default_address().await?,
+            };
+            let mut registry = self.configured.clone().or(default)?;
+            if self.package.kind == Kind::Uv {
+                registry.links_to(index::links(&registry.address, &uv::normal(self.package.name())).await);
+            }
+            Ok(registry)
+        };
+        self.registry.get_or_try_init(find).await
+    }
+
+    /// Asks the installer for its default registry, in a cell without a network.
+    async fn default_address(&self) -> Result<String, CellError> {
+        let stage = self.stage()?;
+        let command = match self.package.kind {
+            Kind::Npm => npm::default_registry(&self.tool("npm")?),
+            Kind::Uv => {
+                std::fs::write(stage.path().join(uv::ASKED), "").map_err(|error| self.failed(&error.to_string()))?;
+                uv::default_index(&self.tool("uv")?, &self.python()?)
+            }
+        };
+        let ended = self.run(&[command], stage.path(), None).await?;
+        let why = match ended {
+            Ok(said) => match said.split_whitespace().find(|word| Url::parse(word).is_ok_and(|url| url.has_host())) {
+                Some(address) => return Ok(address.to_owned()),
+                None => said,
+            },
+            Err(why) => why,
+        };
+        let why = portcullis_core::visible::visible(why.trim());
+        Err(self.failed(&format!("has no registry: none is configured, and its installer names none: {why}")))
+    }
+
+    async fn resolve(&self, specs: Vec<String>) -> Result<ResolvedPackage, CellError> {
+        let stage = self.stage()?;
+        let (commands, lock) = match self.package.kind {
+            Kind::Npm => (vec![npm::resolve(&self.tool("npm")?, &specs)], npm::LOCK),
+            Kind::Uv => {
+                std::fs::write(stage.path().join(uv::ASKED), specs.join("\n") + "\n")
+                    .map_err(|error| self.failed(&error.to_string()))?;
+                (vec![uv::resolve(&self.tool("uv")?, &self.python()?)], uv::LOCK)
+            }
+        };
+        self.reach("resolve", &commands, stage.path()).await?;
+        let recipe =
+            read_limited(&stage.path().join(lock)).map_err(|error| self.failed(&format!("left no {lock}: {error}")))?;
+        let resolved = match self.package.kind {
+            Kind::Npm => npm::resolved(self.package.name(), recipe),
+            Kind::Uv => uv::resolved(self.package.name(), recipe),
+        };
+        resolved.map_err(|why| self.failed(&why))
+    }
+
+    async fn install(&self, resolved: &ResolvedPackage) -> Result<(), CellError> {
+        let stage = self.stage()?;
+        let write = |name: &str, text: &str| {
+            std::fs::write(stage.path().join(name), text).map_err(|error| self.failed(&error.to_string()))
+        };
+        let commands = match self.package.kind {
+            Kind::Npm => {
+                write(npm::LOCK, &resolved.recipe)?;
+                write("package.json", &npm::manifest(&resolved.recipe))?;
+                vec![npm::install(&self.tool("npm")?)]
+            }
+            Kind::Uv => {
+                write(uv::LOCK, &resolved.recipe)?;
+                uv::install(&self.tool("uv")?, &self.python()?).to_vec()
+            }
+        };
+        self.reach("install", &commands, stage.path()).await?;
+        let kept = self.store.keep(stage, &resolved.tree);
+        kept.map_err(|error| self.failed(&format!("cannot be put in place: {error}")))
+    }
+
+    /// Makes a folder for one step, which is removed with the returned value unless it is kept.
+    fn stage(&self) -> Result<tempfile::TempDir, CellError> {
+        self.store.stage().map_err(|error| self.failed(&format!("cannot be installed: {error}")))
+    }
+
+    fn installed(&self, pin: &LockedPackage) -> Result<Installed, CellError> {
+        let held =
+            self.store.hold(&pin.tree).map_err(|error| self.failed(&format!("is not where it was put: {error}")))?;
+        self.store.sweep(&pin.tree);
+        let folder = self.store.place(&pin.tree);
+        let wanted = self.package.program.as_deref();
+        let words = match self.package.kind {
+            Kind::Npm => npm::program(&folder, &pin.name, wanted).map(|program| vec![program]),
+            Kind::Uv => uv::program(&folder, wanted.unwrap_or(&pin.name)).map(Vec::from),
+        };
+        let words = words.map_err(|why| self.failed(&why))?;
+        let words = words.into_iter().map(|word| word.to_string_lossy().into_owned());
+        let phase = Phase {
+            requested: pin.requested.clone(),
+            name: pin.name.clone(),
+            version: pin.version.clone(),
+            integrity: pin.integrity.clone(),
+            packages: pin.units.len(),
+            tree: pin.tree,
+            registry: pin.registry.clone(),
+            folder,
+        };
+        Ok(Installed { argv: words.chain(self.package.arguments.iter().cloned()).collect(), phase, held })
+    }
+
+    /// Returns the installer: npm beside npx, uv beside uvx.
+    fn tool(&self, name: &str) -> Result<PathBuf, CellError> {
+        let beside = Path::new(&self.package.launcher).parent().map(|folder| folder.join(name));
+        match beside.filter(|path| path.is_absolute() && is_program(path)) {
+            Some(path) => Ok(path),
+            None => self.machine.resolve(name),
+        }
+    }
+
+    fn python(&self) -> Result<PathBuf, CellError> {
+        Ok(Profile::of(&["python3".to_owned()], None, &self.machine)?.program)
+    }
+
+    async fn reach(&self, step: &str, commands: &[Vec<String>], folder: &Path) -> Result<(), CellError> {
+        let registry = self.registry().await?;
+        let ended = self.run(commands, folder, Some(registry)).await?;
+        ended.map(drop).map_err(|said| self.complaint(step, &said, registry))
+    }
+
+    /// Runs commands one after another, in cells that may write to one folder and reach the registry, if given. Returns
+    /// the output of the last command, or why one failed.
+    async fn run(
+        &self,
+        commands: &[Vec<String>],
+        folder: &Path,
+        registry: Option<&Registry>,
+    ) -> Result<Result<String, String>, CellError> {
+        let folder = folder.canonicalize().map_err(|error| self.failed(&error.to_string()))?;
+        let (environment, needed) = match self.package.kind {
+            Kind::Npm => (npm::environment(registry), None),
+            Kind::Uv => (uv::environment(registry), Some(self.python()?)),
+        };
+        let network = registry.map(|registry| registry.hosts.clone()).unwrap_or_default();
+        let certificates = registry.and_then(|registry| registry.certificates.as_deref());
+        let mut said = String::new();
+        for argv in commands {
+            let mut profile = Profile::of(argv, Some(&folder), &self.machine)?;
+            if let Some(python) = &needed {
+                profile.take_in(Profile::of(&[python.to_string_lossy().into_owned()], None, &self.machine)?);
+            }
+            let mut grant = Grant { write: vec![folder.clone()], network: network.clone(), ..Grant::nothing() };
+            grant.directory = Some(folder.clone());
+            grant.limits = LIMITS;
+            grant.read.extend(certificates.and_then(|file| file.canonicalize().ok()));
+            let (tier, enforced) = self.cells.platform().await.tier_for(&grant)?;
+            debug_assert_ne!(tier, Tier::Reduced, "a cell with a network is never reduced");
+            let setting = Setting {
+                tier,
+                enforced,
+                outside_home: &folder,
+                ways_out: Listeners::wanted(&Declared::listed(&grant.network)),
+            };
+            let arguments = argv.get(1..).unwrap_or_default();
+            let plan = Plan::new(&grant, &profile, arguments, &environment, setting);
+            // The user's own configuration names the registry, which may be at a private address. A registry on the
+            // public internet must not lead to one.
+            let elsewhere = registry.map(|registry| registry.elsewhere.as_slice()).unwrap_or_default();
+            let declared = Declared::listed(&grant.network).public(elsewhere);
+            let serve = |ready| self.cells.serve(self.source, declared, Reach::Private, ready);
+            match run_to_end(plan.launch, self.cells.launcher.clone(), DEADLINE, serve).await {
+                Ok(output) => said = output,
+                Err(why) => return Ok(Err(why)),
+            }
+        }
+        Ok(Ok(said))
+    }
+
+    fn complaint(&self, step: &str, said: &str, registry: &Registry) -> CellError {
+        let refused = registry.has_credentials && ["401", "403"].iter().any(|code| said.contains(code));
+        let hint = match (refused, registry.has_proxy) {
+            (true, _) => {
+                "; your credentials for this registry are kept out of the cell, so packages that need them are not \
+                 supported: install it yourself and name its program"
+            }
+            (false, true) => {
+                "; a proxy is configured, which is not used from a cell: if only the proxy reaches the registry, install \
+                 the package yourself and name its program"
+            }
+            (false, false) => "",
+        };
+        let said = portcullis_core::visible::visible(said.trim());
+        let start = said.char_indices().rev().nth(COMPLAINT_CHARS).map_or(0, |(at, _)| at);
+        let said = said.get(start..).unwrap_or_default();
+        let hosts = registry.hosts.join(" ");
+        self.failed(&format!("did not {step} from {hosts} in its cell: {said}{hint}"))
+    }
+
+    fn failed(&self, why: &str) -> CellError {
+        CellError::Package(format!("package {} {why}", self.package.requested()))
+    }
+}
+
+/// Reads a file that an installer wrote. A symbolic link is refused, since it could lead anywhere.
+fn read_limited(path: &Path) -> std::io::Result<String> {
+    let meta = std::fs::symlink_metadata(path)?;
+    if !meta.is_file() || meta.len() > MAX_RECIPE_BYTES {
+        return Err(std::io::Error::other(format!("it is not a file of at most {MAX_RECIPE_BYTES} bytes")));
+    }
+    std::fs::read_to_string(path)
+}

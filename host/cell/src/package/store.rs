@@ -1,0 +1,138 @@
+//! Where the packages of one source are installed: a folder for each dependency tree, either complete or absent. A tree
+//! is removed once it is neither current nor in use.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use portcullis_core::digest::Digest;
+use portcullis_core::name::SourceName;
+use rustix::fs::{FlockOperation, flock};
+use tempfile::TempDir;
+
+/// The prefix of folders that are incomplete or about to be removed.
+const STAGE: &str = "stage-";
+
+/// How many digits of a tree's digest name its folder.
+const NAME_CHARS: usize = 16;
+
+/// The folder `packages` of one source. No other source reads what this one installs.
+#[derive(Debug)]
+pub(super) struct Store {
+    folder: PathBuf,
+}
+
+/// The right to install for a source, held by one broker of all that share the data folder, until this is dropped.
+#[derive(Debug)]
+pub(super) struct Turn {
+    _guard: File,
+}
+
+impl Store {
+    /// Returns the store of a source. Makes no folder yet.
+    pub(super) fn new(data_dir: &Path, source: &SourceName) -> Self {
+        Self { folder: data_dir.join("sources").join(source.as_str()).join("packages") }
+    }
+
+    /// Waits until nothing else installs for this source, then removes what an interrupted installation left.
+    pub(super) async fn turn(&self) -> io::Result<Turn> {
+        super::super::private(&self.folder).map_err(io::Error::other)?;
+        let path = self.folder.join("guard");
+        let wait = move || {
+            let guard = File::create(path)?;
+            flock(&guard, FlockOperation::LockExclusive)?;
+            Ok::<_, io::Error>(guard)
+        };
+        let guard = tokio::task::spawn_blocking(wait).await.map_err(io::Error::other).flatten()?;
+        for unfinished in self.folders().filter(|path| is_stage(path)) {
+            // A folder that cannot be removed does no harm.
+            let _ = fs::remove_dir_all(unfinished);
+        }
+        Ok(Turn { _guard: guard })
+    }
+
+    /// Makes a folder for one step, which is removed with the returned value unless it is kept.
+    pub(super) fn stage(&self) -> io::Result<TempDir> {
+        tempfile::Builder::new().prefix(STAGE).tempdir_in(&self.folder)
+    }
+
+    /// Moves the folder of a finished step to the place of its tree.
+    pub(super) fn keep(&self, stage: TempDir, tree: &Digest) -> io::Result<()> {
+        fs::rename(stage.keep(), self.place(tree))
+    }
+
+    /// Returns the folder that a tree is installed in.
+    pub(super) fn place(&self, tree: &Digest) -> PathBuf {
+        let name: String = tree.to_string().chars().skip("sha256:".len()).take(NAME_CHARS).collect();
+        self.folder.join(name)
+    }
+
+    /// Keeps an installed tree in place while the returned file is open. Call this only while holding a [`Turn`].
+    pub(super) fn hold(&self, tree: &Digest) -> io::Result<File> {
+        let folder = File::open(self.place(tree))?;
+        flock(&folder, FlockOperation::LockShared)?;
+        Ok(folder)
+    }
+
+    /// Removes all trees except `kept` and those that are held. Call this only while holding a [`Turn`].
+    pub(super) fn sweep(&self, kept: &Digest) {
+        let kept = self.place(kept);
+        for old in self.folders().filter(|path| *path != kept && !is_stage(path) && is_free(path)) {
+            // Renamed first, so that a half-removed tree is never taken for a complete one; the next turn removes the
+            // rest.
+            let moved = self.stage().and_then(|grave| fs::rename(&old, grave.path()));
+            if let Err(error) = moved {
+                tracing::debug!(folder = %old.display(), %error, "an old tree of packages cannot be removed");
+            }
+        }
+    }
+
+    fn folders(&self) -> impl Iterator<Item = PathBuf> {
+        let entries = fs::read_dir(&self.folder).into_iter().flatten().flatten();
+        entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).map(|entry| entry.path())
+    }
+}
+
+/// Reports whether no process holds the tree.
+fn is_free(tree: &Path) -> bool {
+    File::open(tree).is_ok_and(|folder| flock(&folder, FlockOperation::NonBlockingLockExclusive).is_ok())
+}
+
+fn is_stage(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(STAGE))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    #[tokio::test]
+    async fn old_trees_go_once_nobody_holds_them() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::new(dir.path(), &"files".parse().unwrap());
+        let turn = store.turn().await.unwrap();
+        let trees = [b"old", b"run", b"new"].map(|name| Digest::of(name));
+        for tree in &trees {
+            let stage = store.stage().unwrap();
+            fs::create_dir(stage.path().join("package")).unwrap();
+            store.keep(stage, tree).unwrap();
+        }
+        let [old, running, new] = &trees;
+        let held = store.hold(running).unwrap();
+        store.sweep(new);
+        assert!(!store.place(old).exists());
+        assert!(store.place(running).join("package").exists(), "a source runs from it");
+        assert!(store.place(new).join("package").exists());
+        drop(held);
+        store.sweep(new);
+        assert!(!store.place(running).exists());
+
+        // A broker that was killed during an installation leaves a stage folder.
+        let given_up = store.stage().unwrap().keep();
+        drop(turn);
+        let _turn = store.turn().await.unwrap();
+        assert!(!given_up.exists());
+        assert_eq!(store.folders().collect::<Vec<_>>(), [store.place(new)]);
+    }
+}

@@ -1,0 +1,159 @@
+//! Turns a grant and a profile into the cell that the launcher builds.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use portcullis_jail::{Access, Cell, Enforced, Launch, Listener, Mount, Network, Probe, Tier};
+
+use super::{CellError, Grant, Profile, Report, system};
+
+/// The private home inside a cell, and the folder for temporary files.
+const HOME: &str = "/home/source";
+const TEMPORARY: &str = "/tmp";
+
+/// The files in `/etc` of a cell: the user that the source has inside, and what programs look up. Names stand for
+/// numbers, and the resolver is the broker's.
+const ETC: [(&str, &str); 6] = [
+    ("/etc/passwd", "source:x:1000:1000::/home/source:/bin/sh\nnobody:x:65534:65534::/:/bin/false\n"),
+    ("/etc/group", "source:x:1000:\nnogroup:x:65534:\n"),
+    ("/etc/hosts", "127.0.0.1 localhost\n"),
+    ("/etc/hostname", "cell\n"),
+    ("/etc/resolv.conf", "nameserver 127.0.0.1\noptions timeout:1 attempts:2\n"),
+    ("/etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files dns\n"),
+];
+
+/// The tiers that this machine can build.
+#[derive(Debug, Clone)]
+pub struct Platform {
+    /// The result of the probe, or `None` if the probe itself failed.
+    probe: Option<Probe>,
+}
+
+impl Platform {
+    /// Returns the platform that a probe has found.
+    pub fn new(probe: Option<Probe>) -> Self {
+        Self { probe }
+    }
+
+    /// Returns the best tier that a source may run in. No tier is downgraded silently: a weaker cell is used only if
+    /// the operator accepts it, and never with a network.
+    ///
+    /// # Errors
+    /// [`CellError::Platform`] with the step that failed and the remedy; [`CellError::Path`] for a writable folder that
+    /// contains something that only a full cell can protect.
+    pub(crate) fn tier_for(&self, grant: &Grant) -> Result<(Tier, &Enforced), CellError> {
+        let unknown =
+            || CellError::Platform("the probe for cells on this machine failed; start the broker again".to_owned());
+        let Probe { full, bwrap, reduced } = self.probe.as_ref().ok_or_else(unknown)?;
+        let refusal = match (full, bwrap) {
+            (Ok(enforced), _) => return Ok((Tier::Full, enforced)),
+            (Err(_), Ok(enforced)) => return Ok((Tier::FullViaBwrap, enforced)),
+            (Err(refusal), Err(_)) => refusal,
+        };
+        let why = match reduced {
+            Ok(enforced) if grant.dangerous_allow_reduced && grant.network.is_empty() => {
+                // Landlock cannot exempt a path within a writable folder.
+                grant.can_keep("a program in a reduced cell", |_| false)?;
+                return Ok((Tier::Reduced, enforced));
+            }
+            Ok(_) if grant.dangerous_allow_reduced => {
+                "a reduced cell cannot limit its network to what is granted; take `network` out of its cell"
+            }
+            Ok(_) => "a reduced cell is possible: `dangerous-allow-reduced = true` in its `cell` accepts one",
+            Err(_) => "no weaker cell is possible either",
+        };
+        Err(CellError::Platform(format!(
+            "this machine cannot build a full cell, so the source is not started: {refusal}; {why}"
+        )))
+    }
+}
+
+/// What a plan depends on besides the grant and the profile.
+pub(crate) struct Setting<'a> {
+    pub tier: Tier,
+    pub enforced: &'a Enforced,
+    /// A private folder outside, which is the home in the one tier without a root of its own.
+    pub(crate) outside_home: &'a Path,
+    /// The sockets in the cell's network that the broker serves.
+    pub ways_out: Vec<Listener>,
+}
+
+/// A source that is ready to be started.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// What the launcher is told.
+    pub launch: Launch,
+    /// What is enforced, and by what.
+    pub report: Report,
+}
+
+impl Plan {
+    /// Returns the plan for a program: its cell, arguments and environment. `listed` are the variables of the
+    /// configuration.
+    pub(crate) fn new(
+        grant: &Grant,
+        profile: &Profile,
+        arguments: &[String],
+        listed: &[(String, String)],
+        setting: Setting<'_>,
+    ) -> Self {
+        let Setting { tier, enforced, outside_home, ways_out } = setting;
+        let own_root = tier != Tier::Reduced;
+        let home = if own_root { PathBuf::from(HOME) } else { outside_home.to_owned() };
+        let temporary = if own_root { PathBuf::from(TEMPORARY) } else { home.clone() };
+        let mut environment: Vec<(String, OsString)> = vec![
+            ("PATH".to_owned(), profile.search_path()),
+            ("HOME".to_owned(), home.clone().into()),
+            ("TMPDIR".to_owned(), temporary.into()),
+            ("LANG".to_owned(), "C.UTF-8".into()),
+        ];
+        for (name, value) in listed {
+            environment.retain(|(made, _)| made != name);
+            environment.push((name.clone(), value.into()));
+        }
+        let (view, links) = view(grant, profile);
+        let files = ETC.map(|(path, text)| (PathBuf::from(path), text.as_bytes().to_vec())).to_vec();
+        let cell = Cell {
+            tier,
+            view,
+            links: if own_root { links } else { Vec::new() },
+            files: if own_root { files } else { Vec::new() },
+            home: home.clone(),
+            network: if grant.network.is_empty() { Network::None } else { Network::Listeners(ways_out) },
+            limits: grant.limits.clone(),
+        };
+        let launch = Launch {
+            program: profile.program.clone(),
+            arguments: arguments.iter().map(OsString::from).collect(),
+            environment,
+            directory: grant.directory.clone().unwrap_or(home),
+            cell,
+        };
+        Self { launch, report: Report::of(grant, tier, enforced) }
+    }
+}
+
+/// Returns what is mounted: the system, what the program needs, and what is granted. A path within another is left out
+/// unless it allows more; a link is left out if a mount already contains it.
+fn view(grant: &Grant, profile: &Profile) -> (Vec<Mount>, Vec<(PathBuf, PathBuf)>) {
+    let (folders, mut links) = system::view();
+    let mut wanted: BTreeMap<&PathBuf, Access> = folders.iter().map(|path| (path, Access::Public)).collect();
+    wanted.extend(profile.read.iter().chain(&grant.read).map(|path| (path, Access::Read)));
+    wanted.extend(grant.write.iter().map(|path| (path, Access::Write)));
+    let mut view: Vec<Mount> = Vec::new();
+    // In the order of paths, so that a path comes after those that contain it, the nearest of them last.
+    for (path, access) in wanted {
+        let around = view.iter().rev().find(|mount| path.starts_with(&mount.path));
+        if around.is_none_or(|around| around.access < access) {
+            view.push(Mount { path: path.clone(), access });
+        }
+    }
+    view.extend(grant.kept.iter().map(Mount::read));
+    links.extend(profile.links.clone());
+    links.retain(|(link, _)| !view.iter().any(|mount| link.starts_with(&mount.path)));
+    (view, links)
+}
+
+#[cfg(test)]
+mod tests;

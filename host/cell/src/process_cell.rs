@@ -1,0 +1,191 @@
+//! The cell of one process source. Each start plans it again from the configuration.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use portcullis_config::{Endpoint, SourceConfig};
+use portcullis_core::lockfile::LockedPackage;
+use portcullis_core::name::SourceName;
+use portcullis_core::sync::Mutex;
+use portcullis_jail::{Ready, Tier};
+use portcullis_net::egress::{Declared, EgressProxy, Listeners};
+use serde_json::json;
+
+use super::package::{Installed, Installer, Package, Phase};
+use super::plan::Setting;
+use super::report::texts;
+use super::{CellError, CellHost, Grant, Plan, Profile, Report};
+
+/// The cell of one process source.
+#[derive(Debug)]
+pub struct ProcessCell {
+    /// What it shares with the other cells of the broker.
+    pub cells: Arc<CellHost>,
+    config: SourceConfig,
+    /// The result of the last start.
+    last: Mutex<Option<Arc<Described>>>,
+    /// Locks on the installed trees that the source was started from. They stay in place, since an older connection may
+    /// still run from one.
+    trees: Mutex<BTreeMap<PathBuf, File>>,
+}
+
+/// A source as it was last prepared to start, for people.
+#[derive(Debug, Clone)]
+pub struct Described {
+    /// What the source may touch.
+    pub grant: Grant,
+    /// What its program needs.
+    pub profile: Profile,
+    /// What is enforced.
+    pub report: Report,
+    /// The package that it was installed from, or `None` for a program that was already there.
+    pub package: Option<Phase>,
+}
+
+/// What is known about a source without installing or starting anything.
+#[derive(Debug, Clone)]
+pub struct Forecast {
+    /// What the source may touch.
+    pub grant: Grant,
+    /// What will be enforced.
+    pub report: Report,
+    /// The package that will be installed first, and the registry that it will come from.
+    pub installs: Option<(String, String)>,
+}
+
+impl Described {
+    /// Returns the description as JSON, for programs.
+    #[must_use]
+    pub fn to_json(&self) -> serde_json::Value {
+        let Self { grant, profile, report, package } = self;
+        json!({
+            "program": profile.program.to_string_lossy(),
+            "runtime": profile.runtime.as_str(),
+            "found": profile.notes,
+            "needs": texts(&profile.read),
+            "read": texts(&grant.read),
+            "write": texts(&grant.write),
+            "kept": texts(&grant.kept),
+            "network": grant.network,
+            "directory": grant.directory.as_deref().map(Path::to_string_lossy),
+            "limits": grant.limits,
+            "package": package,
+            "harmless": self.is_harmless(),
+            "isolation": report,
+        })
+    }
+
+    /// Reports whether the source can neither write anything nor reach a network, and a full cell enforces that.
+    #[must_use]
+    pub fn is_harmless(&self) -> bool {
+        self.grant.is_harmless() && self.report.tier != Tier::Reduced
+    }
+}
+
+impl ProcessCell {
+    /// Returns the cell of a source that has not been started yet.
+    pub fn new(cells: Arc<CellHost>, config: &SourceConfig) -> Self {
+        Self { cells, config: config.clone(), last: Mutex::default(), trees: Mutex::default() }
+    }
+
+    /// Returns the name of the source.
+    pub fn source(&self) -> &SourceName {
+        &self.config.name
+    }
+
+    /// Returns the result of the last start.
+    pub fn described(&self) -> Option<Arc<Described>> {
+        self.last.lock().clone()
+    }
+
+    /// Checks the grant, installs the package if there is one, inspects the program, and returns what to start. `env`
+    /// are the variables of the configuration, with their secrets. Cancellation safe: an installation that is cancelled
+    /// leaves nothing.
+    ///
+    /// # Errors
+    /// [`CellError`]; no code of the source has run then.
+    pub async fn plan(&self, env: &[(String, String)]) -> Result<Plan, CellError> {
+        let Endpoint::Command { argv, cwd, .. } = &self.config.endpoint else {
+            return Err(CellError::Program("only a source with a `command` has a cell".to_owned()));
+        };
+        let mut grant = self.cells.grant(&self.config)?;
+        let (tier, enforced) = self.cells.platform().await.tier_for(&grant)?;
+        let machine = self.cells.machine();
+        let (argv, package) = match Package::of(argv)? {
+            None => (argv.clone(), None),
+            Some(package) => {
+                let installer = Installer::new(&self.cells, self.source(), &package);
+                let Installed { argv, phase, held } = installer.ready().await?;
+                self.trees.lock().insert(phase.folder.clone(), held);
+                (argv, Some(phase))
+            }
+        };
+        let profile = Profile::of(&argv, cwd.as_deref(), &machine)?;
+        if let Some(cwd) = cwd {
+            grant.start_in(cwd, &profile);
+        }
+        let home = self.cells.data_dir.join("sources").join(self.source().as_str()).join("home");
+        if tier == Tier::Reduced {
+            super::private(&home)?;
+        }
+        let arguments = argv.get(1..).unwrap_or_default();
+        let setting = Setting {
+            tier,
+            enforced,
+            outside_home: &home,
+            ways_out: Listeners::wanted(&Declared::listed(&grant.network)),
+        };
+        let plan = Plan::new(&grant, &profile, arguments, env, setting);
+        let described = Described { grant, profile, report: plan.report.clone(), package };
+        *self.last.lock() = Some(Arc::new(described));
+        Ok(plan)
+    }
+
+    /// Returns what is known before anything is installed or started.
+    ///
+    /// # Errors
+    /// [`CellError`] if the source would not start.
+    pub async fn forecast(&self) -> Result<Forecast, CellError> {
+        let grant = self.cells.grant(&self.config)?;
+        let (tier, enforced) = self.cells.platform().await.tier_for(&grant)?;
+        let report = Report::of(&grant, tier, enforced);
+        let argv = match &self.config.endpoint {
+            Endpoint::Command { argv, .. } => argv.as_slice(),
+            Endpoint::Url { .. } | Endpoint::Component { .. } => &[],
+        };
+        let announced = |package| Installer::new(&self.cells, self.source(), &package).announced();
+        let installs = Package::of(argv)?.map(announced);
+        Ok(Forecast { grant, report, installs })
+    }
+
+    /// Resolves the source's package again and pins what was found. Returns what was pinned before and what is pinned
+    /// now, or `None` for a source that installs nothing.
+    ///
+    /// # Errors
+    /// [`CellError`]; the pin is unchanged then.
+    pub async fn renew(&self) -> Result<Option<(Option<LockedPackage>, Phase)>, CellError> {
+        let Endpoint::Command { argv, .. } = &self.config.endpoint else { return Ok(None) };
+        let Some(package) = Package::of(argv)? else { return Ok(None) };
+        let (before, installed) = Installer::new(&self.cells, self.source(), &package).renew().await?;
+        Ok(Some((before, installed.phase)))
+    }
+
+    /// Records that the cell was built and its program executed, and serves its network.
+    ///
+    /// # Errors
+    /// If a socket of the cell cannot be used.
+    pub fn started(&self, ready: Ready) -> io::Result<Option<EgressProxy>> {
+        if let Some(described) = self.described() {
+            let mut body = described.to_json();
+            if let Some(body) = body.as_object_mut() {
+                body.insert("user".to_owned(), json!(ready.enforced.user));
+            }
+            self.cells.note_start(self.source(), body);
+        }
+        let cell = &self.config.cell;
+        self.cells.serve(self.source(), Declared::listed(&cell.network), cell.reach(), ready)
+    }
+}

@@ -1,0 +1,306 @@
+//! Launch profiles: what a program itself needs to run, found by looking at files. Nothing is executed to find out.
+//!
+//! The system's own programs need nothing: every cell has `/usr`. Programs elsewhere (a toolchain in the home, a
+//! virtual environment, a server's folder) are opened read-only, as narrowly as their kind allows.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use super::trace::trace;
+use super::{CellError, Machine, system};
+
+mod node;
+mod python;
+mod shim;
+#[cfg(test)]
+mod tests;
+
+/// The folders that have programs on every system. They end the search path of every source.
+const STANDARD: [&str; 3] = ["/usr/local/bin", "/usr/bin", "/bin"];
+
+/// How many bytes of a script's first line are read to find its interpreter: as many as the kernel reads.
+const MAX_HEAD_BYTES: u64 = 256;
+
+/// How many interpreters and shims may lead to one another. More are a cycle.
+const MAX_STEPS: usize = 8;
+
+/// What runs a program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Runtime {
+    /// Node.js.
+    Node,
+    /// Python.
+    Python,
+    /// A shell or another interpreter of the system.
+    Script,
+    /// A binary that needs nothing but the system's libraries.
+    Binary,
+}
+
+impl Runtime {
+    /// Returns a word for people.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Node => "node",
+            Self::Python => "python",
+            Self::Script => "script",
+            Self::Binary => "binary",
+        }
+    }
+
+    fn of(program: &Path) -> Self {
+        let name = program.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        let versioned = |stem: &str| {
+            name.strip_prefix(stem).is_some_and(|rest| rest.bytes().all(|b| b.is_ascii_digit() || b == b'.'))
+        };
+        match name.as_str() {
+            "node" | "nodejs" => Self::Node,
+            "sh" | "bash" | "dash" | "zsh" | "perl" | "ruby" => Self::Script,
+            _ if versioned("python") || versioned("pypy") => Self::Python,
+            _ => Self::Binary,
+        }
+    }
+}
+
+/// What a program needs to run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Profile {
+    /// The absolute path that is executed. Its last component may decide how the program behaves.
+    pub program: PathBuf,
+    /// What runs the program.
+    pub runtime: Runtime,
+    /// Files and folders outside the system's own that the program needs to read: absolute, without links.
+    pub read: BTreeSet<PathBuf>,
+    /// The symbolic links that lead to them, with their targets.
+    pub links: BTreeMap<PathBuf, PathBuf>,
+    /// How the program was found, one note each, for `check`.
+    pub notes: Vec<String>,
+    /// The folders of the program and its interpreters, which come first in the search path.
+    folders: Vec<PathBuf>,
+}
+
+impl Profile {
+    /// Inspects the files of a command: the program, then its arguments. Relative arguments are relative to
+    /// `directory`.
+    ///
+    /// # Errors
+    /// [`CellError::Program`] if the program is missing or cannot work in a cell, with the remedy.
+    pub fn of(argv: &[String], directory: Option<&Path>, machine: &Machine) -> Result<Self, CellError> {
+        let (program, arguments) =
+            argv.split_first().ok_or_else(|| CellError::Program("an empty `command`; name a program".to_owned()))?;
+        let program = machine.resolve(program)?;
+        unfit(&program, arguments)?;
+        let mut search = Search { machine, directory, profile: Self::fresh(program.clone()), steps: 0 };
+        search.profile.runtime = search.program(&program)?;
+        search.argument(arguments);
+        let Search { mut profile, .. } = search;
+        let all = profile.read.clone();
+        profile.read.retain(|path| !path.ancestors().skip(1).any(|around| all.contains(around)));
+        Ok(profile)
+    }
+
+    fn fresh(program: PathBuf) -> Self {
+        Self {
+            program,
+            runtime: Runtime::Binary,
+            read: BTreeSet::new(),
+            links: BTreeMap::new(),
+            notes: Vec::new(),
+            folders: Vec::new(),
+        }
+    }
+
+    /// Adds what another program needs, one that this program starts.
+    pub fn take_in(&mut self, other: Self) {
+        self.read.extend(other.read);
+        self.links.extend(other.links);
+        self.folders.extend(other.folders);
+    }
+
+    /// Returns the search path of the source: the folders of its program and interpreter, then the standard ones. It
+    /// has no other folder of the user's `PATH`.
+    #[must_use]
+    pub fn search_path(&self) -> OsString {
+        let mut folders: Vec<&Path> = Vec::new();
+        for folder in self.folders.iter().map(PathBuf::as_path).chain(STANDARD.iter().map(Path::new)) {
+            if !folders.contains(&folder) {
+                folders.push(folder);
+            }
+        }
+        std::env::join_paths(folders).unwrap_or_else(|_| STANDARD.join(":").into())
+    }
+}
+
+/// Refuses programs that hand their work to something outside the cell, or that fetch what they run.
+fn unfit(program: &Path, arguments: &[String]) -> Result<(), CellError> {
+    let name = program.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    let first = arguments.iter().map(String::as_str).find(|word| !word.starts_with('-'));
+    let why = match (name.as_str(), first) {
+        ("docker" | "podman" | "nerdctl", _) => {
+            "asks a daemon of the machine to run a container, which no cell can reach; name the server's own program"
+        }
+        ("uv", Some("run")) => {
+            "may change the project and fetch packages at every start; run `uv sync` once, name the program in \
+             `.venv/bin`, and grant the project with `read`"
+        }
+        ("bunx" | "pnpx", _) | ("pnpm" | "yarn", Some("dlx")) | ("bun", Some("x")) | ("npm", Some("exec" | "x")) => {
+            "fetches what it runs; write `npx PACKAGE`, which is installed in a cell of its own and pinned"
+        }
+        ("deno", Some(_)) if arguments.iter().any(|word| is_remote(word)) => {
+            "fetches what it runs; install the server with npm and name its program"
+        }
+        ("pipx", Some("run")) | ("uv", Some("tool" | "x")) => {
+            "fetches what it runs; write `uvx PACKAGE`, which is installed in a cell of its own and pinned"
+        }
+        _ => return Ok(()),
+    };
+    let shown = first.map_or_else(|| name.clone(), |first| format!("{name} {first}"));
+    Err(CellError::Program(format!("`{shown}` {why}")))
+}
+
+/// Reports whether Deno would fetch this argument from a network.
+fn is_remote(word: &str) -> bool {
+    ["npm:", "jsr:", "http://", "https://"].iter().any(|scheme| word.starts_with(scheme))
+}
+
+/// The search for what a program needs, with the profile found so far.
+struct Search<'a> {
+    machine: &'a Machine,
+    directory: Option<&'a Path>,
+    profile: Profile,
+    steps: usize,
+}
+
+impl Search<'_> {
+    /// Adds a program and, if it is a script, its interpreter.
+    fn program(&mut self, path: &Path) -> Result<Runtime, CellError> {
+        self.steps += 1;
+        if self.steps > MAX_STEPS {
+            let why =
+                format!("{} leads from interpreter to interpreter without end; correct `command`", path.display());
+            return Err(CellError::Program(why));
+        }
+        if let Some(real) = shim::resolve(path, self.directory, self.machine)? {
+            self.profile.notes.push(format!("{} stands for {}", path.display(), real.display()));
+            if self.profile.program == path {
+                self.profile.program.clone_from(&real);
+            }
+            return self.program(&real);
+        }
+        self.folder_of(path);
+        let real = self.file(path).ok_or_else(|| unreadable(path))?;
+        let Some(line) = first_line(&real) else {
+            let runtime = Runtime::of(&real);
+            match runtime {
+                Runtime::Node => node::toolchain(self, &real),
+                Runtime::Python => python::toolchain(self, path, &real),
+                Runtime::Script | Runtime::Binary => self.binary(&real),
+            }
+            return Ok(runtime);
+        };
+        let interpreter = self.interpreter(&line).ok_or_else(|| {
+            let line = portcullis_core::visible::visible(&line).into_owned();
+            CellError::Program(format!(
+                "{} begins with {line:?}, and that program was not found; install it",
+                path.display()
+            ))
+        })?;
+        let runtime = match self.program(&interpreter)? {
+            Runtime::Binary => Runtime::Script,
+            runtime => runtime,
+        };
+        self.script(runtime, &real);
+        Ok(runtime)
+    }
+
+    /// Adds the script that an interpreter runs: the first argument that is a file.
+    fn argument(&mut self, arguments: &[String]) {
+        if self.profile.runtime == Runtime::Binary {
+            return;
+        }
+        // No script follows `-m`, `-c` or `-e`.
+        let words = arguments.iter().take_while(|word| !matches!(word.as_str(), "-m" | "-c" | "-e"));
+        let base = self.directory.unwrap_or(Path::new("/"));
+        let path = words.filter(|word| !word.starts_with('-')).map(|word| base.join(word)).find(|path| path.is_file());
+        if let Some(real) = path.and_then(|path| self.file(&path)) {
+            self.script(self.profile.runtime, &real);
+        }
+    }
+
+    /// Adds what a script needs besides its interpreter.
+    fn script(&mut self, runtime: Runtime, real: &Path) {
+        match runtime {
+            Runtime::Node => node::script(self, real),
+            Runtime::Python => python::script(self, real),
+            Runtime::Script | Runtime::Binary => {}
+        }
+    }
+
+    /// Adds what a binary needs besides the system's libraries: its whole folder under `/opt`, or the whole package
+    /// store, as packages in it refer to each other.
+    fn binary(&mut self, real: &Path) {
+        for store in ["/nix/store", "/gnu/store"].map(Path::new) {
+            if real.starts_with(store) {
+                self.need(store);
+            }
+        }
+        if let Ok(below) = real.strip_prefix("/opt")
+            && let Some(first) = below.components().next()
+        {
+            self.need(&Path::new("/opt").join(first));
+        }
+    }
+
+    /// Returns the interpreter of a script: for `#!/usr/bin/env node`, the `node` that `env` would find in the cell.
+    fn interpreter(&self, line: &str) -> Option<PathBuf> {
+        let mut words = line.split_ascii_whitespace();
+        let first = words.next()?;
+        if !first.ends_with("/env") {
+            return self.machine.resolve(first).ok().filter(|_| first.starts_with('/'));
+        }
+        let name = words.find(|word| !word.starts_with('-') && !word.contains('='))?;
+        let beside =
+            self.profile.folders.iter().map(|folder| folder.join(name)).find(|path| super::machine::is_program(path));
+        beside.or_else(|| self.machine.find(name, |_| true))
+    }
+
+    /// Opens one file under the path as written, and returns its real path.
+    fn file(&mut self, path: &Path) -> Option<PathBuf> {
+        let traced = trace(path).ok()?;
+        self.profile.links.extend(traced.links.into_iter().filter(|(link, _)| !system::holds(link)));
+        if !system::holds(&traced.real) {
+            self.profile.read.insert(traced.real.clone());
+        }
+        Some(traced.real)
+    }
+
+    /// Opens a file or folder, unless it is missing or contains more than the program.
+    fn need(&mut self, path: &Path) {
+        let wide = path.canonicalize().is_ok_and(|real| self.machine.is_too_wide(&real));
+        if !wide {
+            self.file(path);
+        }
+    }
+
+    fn folder_of(&mut self, program: &Path) {
+        if let Some(folder) =
+            program.parent().filter(|folder| !self.profile.folders.iter().any(|known| known == folder))
+        {
+            self.profile.folders.push(folder.to_owned());
+        }
+    }
+}
+
+fn unreadable(path: &Path) -> CellError {
+    CellError::Program(format!("{} cannot be read; correct its permissions", path.display()))
+}
+
+/// Returns what follows `#!` in the first line of a file.
+fn first_line(file: &Path) -> Option<String> {
+    let mut head = Vec::new();
+    std::fs::File::open(file).ok()?.take(MAX_HEAD_BYTES).read_to_end(&mut head).ok()?;
+    Some(String::from_utf8_lossy(head.strip_prefix(b"#!")?).lines().next()?.trim().to_owned())
+}

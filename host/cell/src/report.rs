@@ -1,0 +1,265 @@
+//! The isolation report: what is enforced on a source, by which mechanism, and what is not. It promises no more than
+//! the mechanism does.
+
+use std::borrow::Cow;
+use std::path::PathBuf;
+
+use portcullis_jail::{Enforced, Tier};
+use serde::{Serialize, Serializer};
+
+use super::Grant;
+
+/// Returns paths as text. Bytes that are not UTF-8 are replaced, since JSON cannot hold them.
+pub fn texts<'a>(paths: impl IntoIterator<Item = &'a PathBuf>) -> Vec<Cow<'a, str>> {
+    paths.into_iter().map(|path| path.to_string_lossy()).collect()
+}
+
+/// How strongly something is enforced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Strength {
+    /// Enforced by the kernel or the rules of WebAssembly, for the source and all its descendants.
+    Enforced,
+    /// Enforced by the kernel for each process alone: many processes have many times as much.
+    PerProcessOnly,
+    /// Enforced as far as the mechanism goes, which is not all the way.
+    BestEffort,
+    /// Not enforced at all.
+    None,
+}
+
+impl Strength {
+    /// Returns the name that reports use.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Enforced => "enforced",
+            Self::PerProcessOnly => "per-process-only",
+            Self::BestEffort => "best-effort",
+            Self::None => "none",
+        }
+    }
+}
+
+/// One aspect of the isolation.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Aspect {
+    /// What the aspect is about.
+    pub subject: &'static str,
+    /// How strongly it is enforced.
+    pub strength: Strength,
+    /// The mechanism that enforces it.
+    pub mechanism: String,
+}
+
+/// The isolation of one source.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Report {
+    /// The tier of the cell.
+    #[serde(serialize_with = "by_name")]
+    pub tier: Tier,
+    /// Environment, descriptors, files, network, memory, processes, CPU, kill-tree, in this order.
+    pub aspects: Vec<Aspect>,
+    /// What the source can learn despite its cell.
+    pub leaks: Vec<&'static str>,
+}
+
+impl Report {
+    /// Returns the report of a grant in a tier, given what the platform was found to enforce.
+    #[must_use]
+    pub fn of(grant: &Grant, tier: Tier, enforced: &Enforced) -> Self {
+        let delegated = enforced.cgroup;
+        let aspects = vec![
+            aspect("environment", Strength::Enforced, "cleared, then listed".to_owned()),
+            aspect("descriptors", Strength::Enforced, "closed above standard error".to_owned()),
+            files(grant, tier, enforced.landlock > 0),
+            network(grant, tier),
+            memory(grant, tier, delegated),
+            processes(grant, tier, delegated),
+            cpu(grant, delegated),
+            kill_tree(tier),
+        ];
+        Self { tier, aspects, leaks: leaks(tier) }
+    }
+}
+
+fn by_name<S: Serializer>(tier: &Tier, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(tier.name())
+}
+
+fn aspect(subject: &'static str, strength: Strength, mechanism: String) -> Aspect {
+    Aspect { subject, strength, mechanism }
+}
+
+fn is_full(tier: Tier) -> bool {
+    match tier {
+        Tier::Full | Tier::FullViaBwrap => true,
+        Tier::Reduced => false,
+    }
+}
+
+/// The mechanisms that restrict files and network where the source has no root and no network namespace of its own.
+const FILTERS: [&str; 2] = if cfg!(target_os = "macos") { ["Seatbelt", "Seatbelt"] } else { ["Landlock", "seccomp"] };
+
+fn files(grant: &Grant, tier: Tier, landlock: bool) -> Aspect {
+    let [filter, _] = FILTERS;
+    let mechanism = match (is_full(tier), landlock) {
+        (true, true) => "a private root, read-only except for grants; Landlock".to_owned(),
+        (true, false) => "a private root, read-only except for grants; this kernel has no Landlock".to_owned(),
+        (false, _) => format!("{filter}; names and sizes of other files can be seen"),
+    };
+    let (read, write) = (grant.read.len(), grant.write.len());
+    aspect("files", Strength::Enforced, format!("{mechanism}; {read} granted to read, {write} to write"))
+}
+
+fn network(grant: &Grant, tier: Tier) -> Aspect {
+    let hosts = grant.network.join(" ");
+    match (is_full(tier), grant.network.is_empty()) {
+        (true, true) => aspect("network", Strength::Enforced, "an empty network namespace; seccomp".to_owned()),
+        (true, false) => {
+            let mechanism = format!("a network namespace that leads only to the broker's proxy, by name: {hosts}");
+            aspect("network", Strength::Enforced, mechanism)
+        }
+        (false, _) => {
+            let [_, filter] = FILTERS;
+            aspect("network", Strength::Enforced, format!("{filter}: no socket leads out; none was granted"))
+        }
+    }
+}
+
+fn memory(grant: &Grant, tier: Tier, delegated: bool) -> Aspect {
+    let bound = size(grant.limits.memory);
+    match (delegated, is_full(tier)) {
+        (true, _) => aspect("memory", Strength::Enforced, format!("memory.max of its control group, {bound}")),
+        (false, true) => {
+            let mechanism = format!(
+                "RLIMIT_DATA, {bound} for each process; their sum is checked twice a second, and the cell ended above that; \
+                 memory that belongs to no process is denied; buffers of pipes and sockets are not counted"
+            );
+            aspect("memory", Strength::BestEffort, mechanism)
+        }
+        (false, false) => {
+            let mechanism = format!("RLIMIT_DATA, {bound} for each process, which a hostile one can get around");
+            aspect("memory", Strength::PerProcessOnly, mechanism)
+        }
+    }
+}
+
+fn processes(grant: &Grant, tier: Tier, delegated: bool) -> Aspect {
+    let most = grant.limits.processes;
+    match (delegated, is_full(tier)) {
+        (true, _) => aspect("processes", Strength::Enforced, format!("pids.max of its control group, {most}")),
+        (false, true) => {
+            aspect("processes", Strength::Enforced, format!("RLIMIT_NPROC, counted in its user namespace, {most}"))
+        }
+        (false, false) => {
+            let mechanism = format!("RLIMIT_NPROC, {most}, counted with all processes of the user");
+            aspect("processes", Strength::BestEffort, mechanism)
+        }
+    }
+}
+
+fn cpu(grant: &Grant, delegated: bool) -> Aspect {
+    match (grant.limits.cpu, delegated) {
+        (Some(cpu), true) => {
+            aspect("cpu", Strength::Enforced, format!("cpu.max of its control group, {cpu} processors"))
+        }
+        (Some(cpu), false) => {
+            let mechanism = format!("bound to {} processors, as there is no control group", cpu.ceil());
+            aspect("cpu", Strength::BestEffort, mechanism)
+        }
+        (None, _) => aspect("cpu", Strength::None, "no limit was asked for".to_owned()),
+    }
+}
+
+fn kill_tree(tier: Tier) -> Aspect {
+    if is_full(tier) {
+        let mechanism = "a process namespace that ends with the source and with the broker";
+        aspect("kill-tree", Strength::Enforced, mechanism.to_owned())
+    } else if cfg!(target_os = "macos") {
+        let mechanism = "its process group is killed; a process that leaves the group lives on";
+        aspect("kill-tree", Strength::BestEffort, mechanism.to_owned())
+    } else {
+        let mechanism = "its launcher adopts and kills what is left behind, unless the launcher itself is killed";
+        aspect("kill-tree", Strength::BestEffort, mechanism.to_owned())
+    }
+}
+
+fn leaks(tier: Tier) -> Vec<&'static str> {
+    let always = [
+        "what is installed under /usr",
+        "the kernel's version, the number of processors, the size of memory, the uptime",
+        "the clock, and how busy the machine is",
+    ];
+    let more: &[&str] = match tier {
+        Tier::Full | Tier::FullViaBwrap => &["where granted folders stand on the disk, in /proc/self/mountinfo"],
+        Tier::Reduced => &[
+            "names, sizes and times of files that it cannot open",
+            "names and command lines of the user's other processes, in /proc",
+        ],
+    };
+    always.iter().chain(more).copied().collect()
+}
+
+/// Returns a number of bytes for people, in whole GiB or MiB where it is a multiple of them.
+#[must_use]
+pub fn size(bytes: u64) -> String {
+    match bytes {
+        _ if bytes.is_multiple_of(1 << 30) => format!("{} GiB", bytes >> 30),
+        _ if bytes.is_multiple_of(1 << 20) => format!("{} MiB", bytes >> 20),
+        _ => format!("{bytes} bytes"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
+    use super::*;
+
+    const fn enforced(cgroup: bool) -> Enforced {
+        Enforced { landlock: 7, cgroup, user: 1000 }
+    }
+
+    fn strength(report: &Report, subject: &str) -> Strength {
+        report.aspects.iter().find(|aspect| aspect.subject == subject).unwrap().strength
+    }
+
+    #[test]
+    fn a_report_promises_no_more_than_its_tier() {
+        let mut grant = Grant::nothing();
+        grant.limits.cpu = Some(0.5);
+        let full = Report::of(&grant, Tier::Full, &enforced(false));
+        let subjects: Vec<_> = full.aspects.iter().map(|aspect| aspect.subject).collect();
+        let expected = ["environment", "descriptors", "files", "network", "memory", "processes", "cpu", "kill-tree"];
+        assert_eq!(subjects, expected);
+        assert_eq!(strength(&full, "memory"), Strength::BestEffort);
+        assert_eq!(strength(&full, "cpu"), Strength::BestEffort);
+        assert_eq!(strength(&full, "kill-tree"), Strength::Enforced);
+        let delegated = Report::of(&grant, Tier::Full, &enforced(true));
+        assert!(delegated.aspects.iter().all(|aspect| aspect.strength == Strength::Enforced));
+        let reduced = Report::of(&grant, Tier::Reduced, &enforced(false));
+        assert_eq!(strength(&reduced, "memory"), Strength::PerProcessOnly);
+        assert_eq!(strength(&reduced, "processes"), Strength::BestEffort);
+        assert_eq!(strength(&reduced, "kill-tree"), Strength::BestEffort);
+        assert!(reduced.leaks.len() > full.leaks.len());
+    }
+
+    #[test]
+    fn a_mechanism_that_the_kernel_lacks_is_not_reported() {
+        let old = Enforced { landlock: 0, ..enforced(false) };
+        let report = Report::of(&Grant::nothing(), Tier::Full, &old);
+        assert!(report.aspects.iter().any(|aspect| aspect.mechanism.contains("has no Landlock")), "{report:?}");
+    }
+
+    #[test]
+    fn a_limit_that_is_not_configured_is_reported_as_none() {
+        assert_eq!(strength(&Report::of(&Grant::nothing(), Tier::Full, &enforced(true)), "cpu"), Strength::None);
+    }
+
+    #[test]
+    fn a_report_is_data_for_programs() {
+        let report = serde_json::to_value(Report::of(&Grant::nothing(), Tier::FullViaBwrap, &enforced(false))).unwrap();
+        assert_eq!(report["tier"], "full-via-bwrap");
+        assert_eq!(report["aspects"][4]["strength"], "best-effort");
+    }
+}

@@ -1,0 +1,330 @@
+//! Turns the raw tables into a validated configuration, and collects every problem on the way.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use portcullis_core::call::{Phase, Trust};
+use portcullis_core::name::{ProfileName, SourceName};
+use portcullis_core::protocol::MAX_MESSAGE_BYTES;
+use portcullis_core::trust::DATA_FOLDER;
+
+use super::cell;
+use super::error::{Fault, suggest};
+use super::raw::{At, RawConfig, RawMode, RawProfile, RawServe};
+use super::{
+    Approve, Config, Detail, PluginConfig, ProfileConfig, ServeConfig, SourceConfig, callers, group, plugin, share,
+    source, telemetry, value,
+};
+
+/// The default address of `portcullis serve`.
+const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 8765);
+
+/// The default time to answer a question, enough for a person at the terminal, and the limits of the setting.
+const ASK_TIMEOUT: Duration = Duration::from_secs(5 * 60);
+const ASK_TIMEOUT_LEAST: Duration = Duration::from_secs(1);
+const ASK_TIMEOUT_MOST: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// The possible sizes of the largest message, in bytes: below this range ordinary results fail, above it one result can
+/// exhaust the machine's memory.
+const MESSAGE_LIMITS: std::ops::RangeInclusive<u64> = 1 << 20..=1 << 30;
+
+/// The most sources in one file: every session connects to each of them.
+const MAX_SOURCES: usize = 1024;
+
+/// The most entries of any other kind in one file: each is loaded, or asked about every call.
+const MAX_ENTRIES: usize = 256;
+
+/// The problems that were found so far.
+#[derive(Debug, Default)]
+pub(super) struct Faults(pub Vec<Fault>);
+
+impl Faults {
+    /// Returns the value, or records the fault.
+    pub(super) fn keep<T>(&mut self, result: Result<T, Fault>) -> Option<T> {
+        result.map_err(|fault| self.0.push(fault)).ok()
+    }
+}
+
+/// Records a fault if the value is not `good`, and returns `good`.
+pub(super) fn within<T: std::fmt::Debug>(good: bool, at: &At<T>, what: &str, help: &str, faults: &mut Faults) -> bool {
+    if !good {
+        faults.0.push(Fault::new(at.span(), format!("{what} {:?} is out of range", **at)).help(help));
+    }
+    good
+}
+
+/// Builds the configuration, with paths relative to `base`, or returns everything that is wrong with it.
+pub(super) fn build(raw: &RawConfig, file: Option<PathBuf>, base: &Path) -> Result<Config, Vec<Fault>> {
+    let mut faults = Faults::default();
+    let data_dir = raw.broker.data_dir.as_ref().and_then(|at| faults.keep(value::path(at, base)));
+    let data_dir = data_dir.unwrap_or_else(|| value::normal(&base.join(DATA_FOLDER)));
+    let ask_timeout = raw.broker.ask_timeout.as_ref();
+    let ask_timeout = ask_timeout
+        .and_then(|at| faults.keep(value::duration_within(at, ASK_TIMEOUT_LEAST, ASK_TIMEOUT_MOST)))
+        .unwrap_or(ASK_TIMEOUT);
+    let own = cell::Own { file: file.as_deref(), data_dir: &data_dir };
+    let mut sources = sources(raw, base, &own, &mut faults);
+    group::build(raw, &mut sources, &mut faults);
+    let max_message = raw.broker.max_message.as_ref().and_then(|at| max_message(at, &mut faults));
+    let max_message = max_message.unwrap_or(MAX_MESSAGE_BYTES);
+    sources.values_mut().for_each(|source| source.max_message = max_message);
+    let profiles = profiles(&raw.profiles, &sources, &mut faults);
+    let config = Config {
+        serve: serve(&raw.serve, &profiles, &mut faults),
+        telemetry: raw.telemetry.as_ref().and_then(|raw| telemetry::telemetry(raw, &mut faults)),
+        ask_timeout,
+        max_message,
+        policies: policies(raw, base, &mut faults),
+        transforms: transforms(raw, base, &mut faults),
+        approvals: approvals(raw, base, &mut faults),
+        sinks: sinks(raw, base, &mut faults),
+        profiles,
+        sources,
+        data_dir,
+        state_dir: None,
+        file,
+    };
+    let counts = [
+        raw.groups.len(),
+        raw.profiles.len(),
+        raw.policies.len(),
+        raw.transforms.len(),
+        raw.approvals.len(),
+        raw.sinks.len(),
+    ];
+    let most = [(raw.sources.len(), MAX_SOURCES)].into_iter().chain(counts.map(|count| (count, MAX_ENTRIES)));
+    for (_, most) in most.filter(|(count, most)| count > most).take(1) {
+        faults.0.push(Fault::new(0..0, format!("more than {most} entries of one kind")).help("use several brokers"));
+    }
+    if faults.0.is_empty() { Ok(config) } else { Err(faults.0) }
+}
+
+fn max_message(at: &At<String>, faults: &mut Faults) -> Option<usize> {
+    let bytes = faults.keep(value::size(at))?;
+    if !MESSAGE_LIMITS.contains(&bytes) {
+        let fault = Fault::new(at.span(), format!("`max-message` of {:?} is out of range", at.as_str()));
+        faults.0.push(fault.help("from 1MiB to 1GiB are possible; 64MiB is the default"));
+    }
+    usize::try_from(bytes).ok()
+}
+
+fn serve(raw: &RawServe, profiles: &BTreeMap<ProfileName, ProfileConfig>, faults: &mut Faults) -> ServeConfig {
+    let listen = raw.listen.as_ref().and_then(|at| {
+        faults.keep(at.parse::<SocketAddr>().map_err(|_| {
+            Fault::new(at.span(), format!("{:?} is not an IP address and port", at.as_str()))
+                .help("write numbers, like \"127.0.0.1:8765\" or \"[::1]:8765\"")
+        }))
+    });
+    let token = raw.token.as_ref().and_then(|at| {
+        faults.keep(callers::token(at, "leave `token` out, and the broker makes one in its data folder"))
+    });
+    let dangerous_no_token = raw.dangerous_no_token.as_ref().is_some_and(|at| **at);
+    if let (true, Some(at)) = (dangerous_no_token, &raw.token) {
+        faults.0.push(
+            Fault::new(at.span(), "`token` and `dangerous-no-token` exclude each other").help("take one of them out"),
+        );
+    }
+    let hosts = raw.hosts.iter().filter_map(|at| {
+        let fault = || {
+            Fault::new(at.span(), format!("{:?} is not a host name", at.as_str()))
+                .help("write the name alone, without scheme, port or wildcard, like \"broker.example.com\"")
+        };
+        faults.keep(if portcullis_net::egress::is_host(at) { Ok(at.to_ascii_lowercase()) } else { Err(fault()) })
+    });
+    let hosts = hosts.collect();
+    let origins = raw.origins.iter().filter_map(|at| faults.keep(origin(at))).collect();
+    let (callers, jwt) = callers::callers(raw, profiles, faults);
+    let metrics_token = raw
+        .metrics_token
+        .as_ref()
+        .and_then(|at| faults.keep(callers::token(at, "name a secret: `metrics-token = { secret = \"metrics\" }`")));
+    ServeConfig {
+        listen: listen.unwrap_or(LISTEN),
+        token,
+        hosts,
+        origins,
+        callers,
+        jwt,
+        metrics_token,
+        dangerous_no_token,
+    }
+}
+
+/// Validates a web origin, in the form in which browsers send it.
+fn origin(at: &At<String>) -> Result<String, Fault> {
+    let parsed = url::Url::parse(at).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
+    let origin = parsed.map(|url| url.origin().ascii_serialization());
+    origin.filter(|origin| origin.eq_ignore_ascii_case(at)).ok_or_else(|| {
+        Fault::new(at.span(), format!("{:?} is not a web origin", at.as_str()))
+            .help("write scheme and host as browsers send them, like \"https://app.example.com\"")
+    })
+}
+
+fn sources(
+    raw: &RawConfig,
+    base: &Path,
+    own: &cell::Own<'_>,
+    faults: &mut Faults,
+) -> BTreeMap<SourceName, SourceConfig> {
+    let mut sources = BTreeMap::new();
+    for (at, raw) in &raw.sources {
+        // The rest of a source is also checked if its name is wrong, so that all problems are reported at once.
+        let name = faults.keep(at.parse::<SourceName>().map_err(|error| {
+            Fault::new(at.span(), format!("source {error}")).help("rename the source, such as to \"my-files\"")
+        }));
+        let source = source::build(at, name.as_ref(), raw, base, own, faults);
+        sources.extend(name.zip(source));
+    }
+    sources
+}
+
+fn policies(raw: &RawConfig, base: &Path, faults: &mut Faults) -> Vec<PluginConfig> {
+    let build = |raw: &super::raw::RawPolicy| {
+        let common = (&raw.plugin, raw.settings.as_ref(), raw.grant.as_slice());
+        let on = on(raw.on.as_ref(), &[Phase::Call], &[Phase::Call, Phase::Result, Phase::List], faults);
+        Some(PluginConfig { on, shadow: raw.mode == Some(RawMode::Shadow), ..plugin(common, base, faults)? })
+    };
+    raw.policies.iter().filter_map(build).collect()
+}
+
+fn transforms(raw: &RawConfig, base: &Path, faults: &mut Faults) -> Vec<PluginConfig> {
+    let both = [Phase::Call, Phase::Result];
+    let build = |raw: &super::raw::RawTransform| {
+        let common = (&raw.plugin, raw.settings.as_ref(), raw.grant.as_slice());
+        Some(PluginConfig { on: on(raw.on.as_ref(), &both, &both, faults), ..plugin(common, base, faults)? })
+    };
+    raw.transforms.iter().filter_map(build).collect()
+}
+
+fn approvals(raw: &RawConfig, base: &Path, faults: &mut Faults) -> Vec<PluginConfig> {
+    let build = |raw: &super::raw::RawApproval| plugin((&raw.plugin, raw.settings.as_ref(), &raw.grant), base, faults);
+    raw.approvals.iter().filter_map(build).collect()
+}
+
+fn sinks(raw: &RawConfig, base: &Path, faults: &mut Faults) -> Vec<PluginConfig> {
+    let build = |raw: &super::raw::RawSink| {
+        let file = raw.file.as_ref().and_then(|at| faults.keep(value::path(at, base)));
+        Some(PluginConfig { file, ..plugin((&raw.plugin, raw.settings.as_ref(), &raw.grant), base, faults)? })
+    };
+    raw.sinks.iter().filter_map(build).collect()
+}
+
+type Common<'a> = (&'a At<String>, Option<&'a At<toml::Table>>, &'a [At<String>]);
+
+fn plugin((plugin, settings, grant): Common<'_>, base: &Path, faults: &mut Faults) -> Option<PluginConfig> {
+    let settings = faults.keep(json_settings(settings));
+    let grant = grant_list(grant, faults);
+    let plugin = faults.keep(plugin::parse(plugin, base))?;
+    Some(PluginConfig { plugin, settings: settings?, on: Vec::new(), shadow: false, grant, file: None })
+}
+
+/// Validates names of capabilities. Which capabilities exist is known only where components are loaded.
+pub(super) fn grant_list(list: &[At<String>], faults: &mut Faults) -> Vec<String> {
+    let check = |at: &At<String>| {
+        if !at.is_empty() && at.bytes().all(|b| b.is_ascii_graphic()) {
+            return Ok(at.to_string());
+        }
+        Err(Fault::new(at.span(), format!("{:?} names no capability", at.as_str())).help("name the imported interface"))
+    };
+    list.iter().filter_map(|at| faults.keep(check(at))).collect()
+}
+
+fn on(at: Option<&At<Vec<At<Phase>>>>, default: &[Phase], possible: &[Phase], faults: &mut Faults) -> Vec<Phase> {
+    let Some(at) = at else { return default.to_vec() };
+    let names = || possible.iter().map(|phase| format!("{:?}", phase.as_str())).collect::<Vec<_>>().join(", ");
+    if at.is_empty() {
+        faults.0.push(
+            Fault::new(at.span(), "`on` is empty, so the plugin would never be asked")
+                .help(format!("name some of {}", names())),
+        );
+    }
+    let mut phases = Vec::new();
+    for phase in at.iter() {
+        if !possible.contains(phase) {
+            let message = format!("a plugin of this kind is not asked on {:?}", phase.as_str());
+            faults.0.push(Fault::new(phase.span(), message).help(format!("possible here: {}", names())));
+        } else if !phases.contains(&**phase) {
+            phases.push(**phase);
+        }
+    }
+    phases
+}
+
+/// Converts settings to the JSON object that a plugin receives.
+pub(super) fn json_settings(at: Option<&At<toml::Table>>) -> Result<serde_json::Value, Fault> {
+    let Some(at) = at else { return Ok(serde_json::Value::Object(serde_json::Map::new())) };
+    let json = at.iter().map(|(key, value)| Some((key.clone(), json(value)?))).collect::<Option<_>>();
+    json.map(serde_json::Value::Object).ok_or_else(|| {
+        Fault::new(at.span(), "these settings hold `nan` or `inf`, which JSON cannot express")
+            .help("write a finite number")
+    })
+}
+
+/// Converts a TOML value to JSON. Dates become strings; `None` for numbers that JSON does not have. TOML's parser
+/// limits the depth.
+fn json(value: &toml::Value) -> Option<serde_json::Value> {
+    Some(match value {
+        toml::Value::String(text) => text.clone().into(),
+        toml::Value::Integer(number) => (*number).into(),
+        toml::Value::Float(number) => serde_json::Number::from_f64(*number)?.into(),
+        toml::Value::Boolean(yes) => (*yes).into(),
+        toml::Value::Datetime(date) => date.to_string().into(),
+        toml::Value::Array(list) => serde_json::Value::Array(list.iter().map(json).collect::<Option<_>>()?),
+        toml::Value::Table(table) => {
+            let entries = table.iter().map(|(key, value)| Some((key.clone(), json(value)?)));
+            serde_json::Value::Object(entries.collect::<Option<_>>()?)
+        }
+    })
+}
+
+fn profiles(
+    raw: &BTreeMap<At<String>, RawProfile>,
+    sources: &BTreeMap<SourceName, SourceConfig>,
+    faults: &mut Faults,
+) -> BTreeMap<ProfileName, ProfileConfig> {
+    let mut profiles = BTreeMap::new();
+    for (at, raw) in raw {
+        let name = faults.keep(at.parse::<ProfileName>().map_err(|error| {
+            Fault::new(at.span(), format!("profile {error}")).help("rename the profile, such as to \"review\"")
+        }));
+        let profile = profile(raw, sources, faults);
+        profiles.extend(name.map(|name| (name, profile)));
+    }
+    if let Ok(default) = "default".parse::<ProfileName>() {
+        profiles.entry(default).or_insert_with(|| profile(&RawProfile::default(), sources, faults));
+    }
+    profiles
+}
+
+fn profile(raw: &RawProfile, sources: &BTreeMap<SourceName, SourceConfig>, faults: &mut Faults) -> ProfileConfig {
+    for at in raw.sources.iter().flatten() {
+        if let Some(matcher) = faults.keep(value::glob(at))
+            && at.as_str() != "*"
+            && !sources.values().any(|source| source.names().any(|name| matcher.is_match(name.as_str())))
+        {
+            let known: Vec<&str> = sources.values().flat_map(SourceConfig::names).map(SourceName::as_str).collect();
+            faults.0.push(Fault::new(at.span(), format!("{:?} matches no source", at.as_str())).help(suggest(
+                at,
+                &known,
+                "configured sources",
+            )));
+        }
+    }
+    ProfileConfig {
+        trust: raw.trust.unwrap_or(Trust::Medium),
+        sources: raw
+            .sources
+            .as_ref()
+            .map_or_else(|| vec!["*".to_owned()], |s| s.iter().map(|at| at.to_string()).collect()),
+        allow: raw.allow.as_ref().and_then(|list| faults.keep(value::globs(list))),
+        deny: faults.keep(value::globs(&raw.deny)).unwrap_or_default(),
+        tools: raw.tools.unwrap_or_default(),
+        approve: raw.approve.unwrap_or(Approve::Risky),
+        sampling: raw.sampling.unwrap_or(false),
+        status: raw.status.unwrap_or(false),
+        record: raw.record.unwrap_or(Detail::Shape),
+        budget: raw.budget.as_ref().map(|at| share::budget(at, faults)),
+    }
+}

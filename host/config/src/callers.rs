@@ -1,0 +1,146 @@
+//! Validates the callers and the token issuer under `[serve]`.
+
+use std::collections::BTreeMap;
+
+use portcullis_core::name::ProfileName;
+
+use super::build::Faults;
+use super::error::{Fault, suggest};
+use super::raw::{At, RawJwt, RawServe, RawValue};
+use super::{ProfileConfig, Value, oauth, value};
+
+/// The longest name of a caller, in bytes. The name is part of the principal in the ledger.
+const MAX_NAME_BYTES: usize = 64;
+
+/// One caller: `[serve.callers.NAME]`.
+#[derive(Debug, Clone)]
+pub struct CallerConfig {
+    /// The caller's bearer token.
+    pub token: Value,
+    /// The profile under which the caller calls.
+    pub profile: ProfileName,
+}
+
+/// An issuer whose JWTs are accepted: `[serve.jwt]`.
+#[derive(Debug, Clone)]
+pub struct JwtConfig {
+    /// The issuer, as in the `iss` claim of its tokens.
+    pub issuer: String,
+    /// The address under which callers know `/mcp`.
+    pub resource: url::Url,
+    /// The audience that tokens must name in their `aud` claim.
+    pub audience: String,
+    /// The address at which the issuer publishes its keys (JWKS).
+    pub keys: url::Url,
+    /// The claim that identifies the caller.
+    pub principal: String,
+    /// The claim whose values lead to profiles, and the profile for each value; a caller whose values lead to none is
+    /// refused. `None` means one profile for all.
+    pub profiles: Option<(String, BTreeMap<String, ProfileName>)>,
+    /// Whether the keys may be at a loopback or private address.
+    pub dangerous_allow_private: bool,
+}
+
+type Profiles = BTreeMap<ProfileName, ProfileConfig>;
+
+/// Validates the named callers and the issuer; every problem is added to `faults`.
+pub(super) fn callers(
+    raw: &RawServe,
+    profiles: &Profiles,
+    faults: &mut Faults,
+) -> (BTreeMap<String, CallerConfig>, Option<JwtConfig>) {
+    let open = raw.dangerous_no_token.as_ref().is_some_and(|at| **at);
+    let named = raw.callers.keys().next().map(|at| (at.span(), "callers"));
+    let issued = raw.jwt.as_ref().map(|at| (at.span(), "jwt"));
+    let metrics = raw.metrics_token.as_ref().map(|at| (at.span(), "metrics-token"));
+    for (span, what) in [named, issued, metrics].into_iter().flatten().filter(|_| open) {
+        faults.0.push(
+            Fault::new(span, format!("`{what}` and `dangerous-no-token` exclude each other"))
+                .help("take one of them out"),
+        );
+    }
+    let mut callers = BTreeMap::new();
+    for (at, raw) in &raw.callers {
+        let name = faults.keep(name(at));
+        let token = faults.keep(token(&raw.token, "name a secret: `token = { secret = \"ci-token\" }`"));
+        let profile = faults.keep(profile(&raw.profile, profiles));
+        callers.extend(
+            name.zip(token.zip(profile)).map(|(name, (token, profile))| (name, CallerConfig { token, profile })),
+        );
+    }
+    (callers, raw.jwt.as_ref().and_then(|at| jwt(at, profiles, faults)))
+}
+
+fn name(at: &At<String>) -> Result<String, Fault> {
+    let good = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
+    let fits = (1..=MAX_NAME_BYTES).contains(&at.len()) && at.bytes().all(good);
+    fits.then(|| at.to_string()).ok_or_else(|| {
+        Fault::new(at.span(), format!("caller {:?} has a name that is not valid", at.as_str()))
+            .help(format!("1 to {MAX_NAME_BYTES} ASCII letters, digits, `-`, `_` and `.`"))
+    })
+}
+
+/// Validates a bearer token. Messages do not repeat the token.
+pub(super) fn token(at: &At<RawValue>, help: &'static str) -> Result<Value, Fault> {
+    match value::value(at)? {
+        Value::Plain(text) if text.is_empty() || !text.bytes().all(|b| b.is_ascii_graphic()) => {
+            Err(Fault::new(at.span(), "the token is empty or has other characters than visible ASCII").help(help))
+        }
+        token => Ok(token),
+    }
+}
+
+fn profile(at: &At<String>, profiles: &Profiles) -> Result<ProfileName, Fault> {
+    let known: Vec<&str> = profiles.keys().map(ProfileName::as_str).collect();
+    let found = profiles.keys().find(|name| name.as_str() == at.as_str()).cloned();
+    found.ok_or_else(|| {
+        Fault::new(at.span(), format!("profile {:?} is not configured", at.as_str())).help(suggest(
+            at,
+            &known,
+            "configured profiles",
+        ))
+    })
+}
+
+fn jwt(at: &At<RawJwt>, profiles: &Profiles, faults: &mut Faults) -> Option<JwtConfig> {
+    let raw = &**at;
+    let issuer = faults.keep(oauth::issuer(&raw.issuer));
+    let resource = faults.keep(web(&raw.resource, "https://broker.example.com/mcp"));
+    let keys = faults.keep(web(&raw.keys, "https://login.example.com/keys"));
+    let mapped = match (&raw.profile_claim, &raw.profiles) {
+        (Some(claim), Some(map)) => {
+            let pairs =
+                map.iter().filter_map(|(value, at)| Some((value.to_string(), faults.keep(profile(at, profiles))?)));
+            Some((claim.to_string(), pairs.collect()))
+        }
+        (None, None) => None,
+        _ => {
+            faults.0.push(
+                Fault::new(at.span(), "`profile-claim` and `profiles` go together")
+                    .help("name the claim, and the profile for each of its values, or leave both out"),
+            );
+            None
+        }
+    };
+    let audience = raw.audience.as_ref().map_or_else(|| raw.resource.to_string(), |at| at.to_string());
+    Some(JwtConfig {
+        issuer: issuer?,
+        resource: resource?,
+        audience,
+        keys: keys?,
+        principal: raw.principal_claim.as_ref().map_or_else(|| "sub".to_owned(), |at| at.to_string()),
+        profiles: mapped,
+        dangerous_allow_private: raw.dangerous_allow_private.unwrap_or(false),
+    })
+}
+
+pub(super) fn web(at: &At<String>, example: &str) -> Result<url::Url, Fault> {
+    let url = url::Url::parse(at).ok().filter(|url| matches!(url.scheme(), "https" | "http") && url.has_host());
+    url.filter(|url| url.fragment().is_none() && url.username().is_empty() && url.password().is_none()).ok_or_else(
+        || {
+            Fault::new(at.span(), "this is not an http or https URL without credentials and fragment")
+                .help(format!("write it like {example:?}"))
+                .hidden_if(at.contains('@'))
+        },
+    )
+}

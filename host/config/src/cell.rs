@@ -1,0 +1,129 @@
+//! Validates the cell of a source: what it may touch, and the resources that it may use.
+
+use std::path::{Path, PathBuf};
+
+use portcullis_core::limits::SOURCE_INSTANCES_MOST;
+
+use super::build::{Faults, within};
+use super::error::Fault;
+use super::raw::{At, RawCell};
+use super::{CellConfig, value};
+
+/// The possible sizes of memory, in bytes: no runtime starts with less, and no present machine has more.
+const MEMORY_LIMITS: std::ops::RangeInclusive<u64> = 1 << 20..=1 << 42;
+
+/// The most processes: the kernel's own bound on process ids.
+const MAX_PROCESSES: u32 = 1 << 22;
+
+/// The possible numbers of file descriptors: no runtime starts with fewer than 16, and the kernel's default ceiling is
+/// 2^20.
+const FILES_LIMITS: std::ops::RangeInclusive<u32> = 16..=1 << 20;
+
+/// The most processors: more than any machine has.
+const MAX_CPU: f64 = 4096.0;
+
+/// The bytes that one call of a component may pass: at least a line of text, at most the largest message.
+const OUTPUT_LIMITS: std::ops::RangeInclusive<u64> = 1 << 10..=1 << 30;
+
+/// The broker's own files, which may not be granted to any source (ARCHITECTURE.md, invariant 6).
+pub(super) struct Own<'a> {
+    pub file: Option<&'a Path>,
+    pub data_dir: &'a Path,
+}
+
+/// Validates a cell; every problem is added to `faults`.
+pub(super) fn cell(raw: &RawCell, base: &Path, own: &Own<'_>, faults: &mut Faults) -> CellConfig {
+    let read = paths(&raw.read, base, own, Access::Read, faults);
+    let write = paths(&raw.write, base, own, Access::Write, faults);
+    let size = |at: &Option<At<String>>, faults: &mut Faults| {
+        let at = at.as_ref()?;
+        let bytes = faults.keep(value::size(at))?;
+        within(MEMORY_LIMITS.contains(&bytes), at, "size", "from 1MiB to 4096GiB are possible", faults).then_some(bytes)
+    };
+    let memory = size(&raw.memory, faults);
+    let tmp = size(&raw.tmp, faults);
+    let output = raw.output.as_ref().and_then(|at| {
+        let bytes = faults.keep(value::size(at))?;
+        within(OUTPUT_LIMITS.contains(&bytes), at, "size", "from 1KiB to 1GiB are possible", faults).then_some(bytes)
+    });
+    let instances = raw.instances.as_ref().filter(|at| {
+        let help = format!("from 1 to {SOURCE_INSTANCES_MOST} are possible");
+        within((1..=SOURCE_INSTANCES_MOST).contains(&***at), at, "instances", &help, faults)
+    });
+    let processes = raw.processes.as_ref().filter(|at| {
+        within((1..=MAX_PROCESSES).contains(&***at), at, "processes", "from 1 to 4194304 are possible", faults)
+    });
+    let cpu = raw.cpu.as_ref().filter(|at| {
+        within(***at > 0.0 && ***at <= MAX_CPU, at, "cpu", "write how many processors, such as 1.0 or 0.5", faults)
+    });
+    let files = raw
+        .files
+        .as_ref()
+        .filter(|at| within(FILES_LIMITS.contains(&***at), at, "files", "from 16 to 1048576 are possible", faults));
+    CellConfig {
+        read,
+        write,
+        network: raw.network.iter().filter_map(|at| faults.keep(value::network(at))).collect(),
+        memory,
+        processes: processes.map(|at| **at),
+        cpu: cpu.map(|at| **at),
+        files: files.map(|at| **at),
+        tmp,
+        instances: instances.map(|at| **at),
+        output,
+        dangerous_allow_reduced: raw.dangerous_allow_reduced.as_ref().is_some_and(|at| **at),
+        ..CellConfig::default()
+    }
+}
+
+/// Returns a fault for each key of a cell that does not apply to a source of this kind.
+pub(super) fn of_another<'a>(raw: &'a RawCell, kind: &'a str) -> impl Iterator<Item = Fault> + 'a {
+    let (command, component) = ("command", "component");
+    let keys = [
+        (command, "processes", raw.processes.as_ref().map(At::span), "a component cannot start any"),
+        (command, "files", raw.files.as_ref().map(At::span), "a component has no descriptors of the system"),
+        (command, "tmp", raw.tmp.as_ref().map(At::span), "a component has no folder that is not granted"),
+        (
+            command,
+            "dangerous-allow-reduced",
+            raw.dangerous_allow_reduced.as_ref().map(At::span),
+            "the cell of a component is the same on every platform",
+        ),
+        (component, "instances", raw.instances.as_ref().map(At::span), "one process serves all calls"),
+        (component, "output", raw.output.as_ref().map(At::span), "`max-message` under `[broker]` bounds its answers"),
+    ];
+    keys.into_iter().filter(move |(belongs, ..)| *belongs != kind).filter_map(move |(belongs, key, span, why)| {
+        let fault =
+            Fault::new(span?, format!("`{key}` belongs to the cell of a `{belongs}`, and this source has `{kind}`"));
+        Some(fault.help(format!("take `{key}` out: {why}")))
+    })
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Access {
+    Read,
+    Write,
+}
+
+/// Validates the paths of a cell, and refuses those that would open the broker's own files.
+fn paths(list: &[At<String>], base: &Path, own: &Own<'_>, access: Access, faults: &mut Faults) -> Vec<PathBuf> {
+    let check = |at: &At<String>| {
+        let path = value::path(at, base)?;
+        let refuse =
+            |what: &str, help: &str| Err(Fault::new(at.span(), format!("path {:?} {what}", at.as_str())).help(help));
+        if own.data_dir.starts_with(&path) || path.starts_with(own.data_dir) {
+            return refuse(
+                "would open the broker's data folder, with its secrets and its ledger, to the source",
+                "name smaller folders, or move the data folder away with `data-dir` under `[broker]`",
+            );
+        }
+        if access == Access::Write && own.file.is_some_and(|file| file.starts_with(&path)) {
+            return refuse(
+                "would let the source rewrite this configuration",
+                "name smaller folders, or keep the configuration elsewhere",
+            );
+        }
+        Ok(path)
+    };
+    list.iter().filter_map(|at| faults.keep(check(at))).collect()
+}

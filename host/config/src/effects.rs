@@ -1,0 +1,203 @@
+//! What a configuration does on the machine, for the person who decides whether to trust it.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use portcullis_core::visible::visible;
+
+use super::{Approve, CellConfig, Config, Endpoint, PluginConfig, SourceConfig, Value};
+
+impl Config {
+    /// Returns what the configuration starts, reaches, reads and writes: one line each, safe to show, in an order that
+    /// depends only on the configuration. No line contains the value of a variable.
+    #[must_use]
+    pub fn effects(&self) -> Vec<String> {
+        let mut lines = Lines::default();
+        lines.add("broker", format_args!("keeps ledger, secrets and what was accepted in {}", path(&self.data_dir)));
+        self.serving(&mut lines);
+        if let Some(telemetry) = &self.telemetry {
+            lines.add("broker", format_args!("sends spans to {}", telemetry.otlp));
+            lines.values("broker", "sends the collector", &telemetry.headers);
+        }
+        for (name, profile) in &self.profiles {
+            if profile.approve == Approve::Never {
+                lines.add(&format!("profile {name}"), "never asks before a risky call");
+            }
+            if profile.sampling {
+                lines.add(&format!("profile {name}"), "lets sources use the agent's model");
+            }
+        }
+        let kinds = [
+            ("policy", &self.policies),
+            ("transform", &self.transforms),
+            ("approval", &self.approvals),
+            ("sink", &self.sinks),
+        ];
+        for (kind, PluginConfig { plugin, settings, file, grant, .. }) in
+            kinds.iter().flat_map(|(kind, plugins)| plugins.iter().map(move |plugin| (*kind, plugin)))
+        {
+            lines.add("broker", format_args!("runs the {kind} plugin {plugin}, sandboxed{}", granted(grant)));
+            if settings.as_object().is_some_and(|settings| !settings.is_empty()) {
+                lines.add("broker", format_args!("gives the {kind} plugin {plugin} the settings {settings}"));
+            }
+            if let Some(file) = file {
+                lines.add("broker", format_args!("writes the records of {plugin} to {}", path(file)));
+            }
+        }
+        for source in self.sources.values() {
+            of_source(source, &mut lines);
+        }
+        lines.0
+    }
+
+    fn serving(&self, lines: &mut Lines) {
+        let serve = &self.serve;
+        lines.add("serve", format_args!("listens on {} for agents with its token, unless over stdio", serve.listen));
+        if serve.dangerous_no_token {
+            lines.add("serve", "lets everybody on this machine call, without a token");
+        }
+        if let Some(Value::Plain(_)) = serve.token {
+            lines.add("serve", "takes a token that stands in the file");
+        }
+        for (name, caller) in &serve.callers {
+            lines.add("serve", format_args!("lets {name} call under the profile {}", caller.profile));
+        }
+        if let Some(jwt) = &serve.jwt {
+            lines.add("serve", format_args!("takes tokens of {}, whose keys are at {}", jwt.issuer, jwt.keys));
+        }
+        for more in serve.hosts.iter().chain(&serve.origins) {
+            lines.add("serve", format_args!("answers requests for {more}"));
+        }
+    }
+}
+
+fn of_source(source: &SourceConfig, lines: &mut Lines) {
+    let subject = format!("source {}", source.name);
+    match &source.endpoint {
+        Endpoint::Command { argv, cwd, env } => {
+            let words: Vec<_> = argv.iter().map(|word| quoted(word)).collect();
+            lines.add(&subject, format_args!("starts {}", words.join(" ")));
+            if let Some(cwd) = cwd {
+                lines.add(&subject, format_args!("starts in {}", path(cwd)));
+            }
+            lines.values(&subject, "is given the variable", env);
+        }
+        Endpoint::Url { url, headers, dangerous_allow_private, .. } => {
+            lines.add(&subject, format_args!("reaches {url}"));
+            if *dangerous_allow_private {
+                lines.add(&subject, "may be at a private address");
+            }
+            lines.values(&subject, "is sent the header", headers);
+        }
+        Endpoint::Component { component, grant, env, .. } => {
+            lines.add(&subject, format_args!("runs the component {component}, sandboxed{}", granted(grant)));
+            lines.values(&subject, "is given the variable", env);
+        }
+    }
+    let CellConfig { read, write, network, dangerous_allow_reduced, dangerous_allow_private, .. } = &source.cell;
+    for folder in read {
+        lines.add(&subject, format_args!("reads {}", path(folder)));
+    }
+    for folder in write {
+        lines.add(&subject, format_args!("reads and writes {}", path(folder)));
+    }
+    for host in network {
+        lines.add(&subject, format_args!("reaches {host}"));
+    }
+    if *dangerous_allow_reduced {
+        lines.add(&subject, "may run in a reduced cell");
+    }
+    if *dangerous_allow_private && !network.is_empty() {
+        lines.add(&subject, "may reach private addresses");
+    }
+    if source.trust_annotations {
+        lines.add(&subject, "is believed when it calls its own tools harmless");
+    }
+}
+
+#[derive(Default)]
+struct Lines(Vec<String>);
+
+impl Lines {
+    fn add(&mut self, subject: &str, what: impl std::fmt::Display) {
+        self.0.push(visible(&format!("{subject}: {what}")).into_owned());
+    }
+
+    /// Adds names and the secrets that they refer to. Values that are written in the file are not shown.
+    fn values(&mut self, subject: &str, what: &str, values: &BTreeMap<String, Value>) {
+        for (name, value) in values {
+            match value {
+                Value::Plain(_) => self.add(subject, format_args!("{what} {name}")),
+                Value::Secret(secret) => self.add(subject, format_args!("{what} {name}, your secret {secret}")),
+            }
+        }
+    }
+}
+
+fn path(path: &Path) -> String {
+    quoted(&path.to_string_lossy())
+}
+
+fn granted(grant: &[String]) -> String {
+    if grant.is_empty() { String::new() } else { format!(", with {}", grant.join(" ")) }
+}
+
+/// Quotes a word as a shell would need it, so that its end is visible.
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@=+,%".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    #[test]
+    fn what_a_configuration_starts_reaches_reads_and_writes_is_listed_without_values() {
+        let text = r#"
+[broker]
+data-dir = "/home/a/secret place"
+[sources.files]
+command = ["npx", "-y", "a server", "./docs"]
+env = { KEY = { secret = "files-key" }, LEVEL = "hunter2" }
+cell = { read = ["/srv/in"], write = ["docs"], network = ["api.example.com:443"] }
+[sources.far]
+url = "https://mcp.example.com/mcp"
+headers = { Authorization = { secret = "far" } }
+[sources.calc]
+component = "./calc.wasm"
+[[sinks]]
+plugin = "builtin:jsonl"
+file = "out.jsonl"
+[profiles.default]
+approve = "never"
+"#;
+        let config = Config::parse(text, Path::new("/p/portcullis.toml")).unwrap();
+        let told = config.effects();
+        for line in [
+            "broker: keeps ledger, secrets and what was accepted in '/home/a/secret place'",
+            "broker: runs the sink plugin builtin:jsonl, sandboxed",
+            "broker: writes the records of builtin:jsonl to /p/out.jsonl",
+            "profile default: never asks before a risky call",
+            "serve: listens on 127.0.0.1:8765 for agents with its token, unless over stdio",
+            "source files: starts npx -y 'a server' ./docs",
+            "source files: is given the variable KEY, your secret files-key",
+            "source files: is given the variable LEVEL",
+            "source files: reads /srv/in",
+            "source files: reads and writes /p/docs",
+            "source files: reaches api.example.com:443",
+            "source far: reaches https://mcp.example.com/mcp",
+            "source far: is sent the header authorization, your secret far",
+            "source calc: runs the component /p/calc.wasm, sandboxed",
+        ] {
+            assert!(told.iter().any(|told| told == line), "{line}\nis not in\n{}", told.join("\n"));
+        }
+        assert!(!told.concat().contains("hunter2"), "values may be secrets");
+        assert_eq!(told, config.clone().effects());
+    }
+}

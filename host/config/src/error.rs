@@ -1,0 +1,191 @@
+//! Reports what is wrong with a configuration: all problems at once, each with its place and the way out.
+
+use std::fmt;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+use miette::{Diagnostic, LabeledSpan, NamedSource, SourceCode};
+use portcullis_core::visible::{is_hidden, visible};
+
+/// The most problems that one error reports: enough to work on, and a file of garbage does not produce an endless
+/// report.
+const MAX_PROBLEMS: usize = 20;
+
+/// Why a configuration is refused. `Display` writes a line for each problem, with file, line and column.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{}", .problems.iter().map(Problem::line).collect::<Vec<_>>().join("\n"))]
+pub struct ConfigError {
+    problems: Vec<Problem>,
+    missing: bool,
+}
+
+impl ConfigError {
+    /// Returns each problem, in the order of the file; at least one. Each can be shown with its own snippet.
+    #[must_use]
+    pub fn problems(&self) -> &[Problem] {
+        &self.problems
+    }
+
+    /// Reports whether no configuration exists at all, as opposed to a bad one.
+    #[must_use]
+    pub fn is_missing(&self) -> bool {
+        self.missing
+    }
+
+    /// Returns the error for a configuration that was not found.
+    pub(super) fn missing(message: impl Into<String>, help: impl Into<String>) -> Self {
+        Self { missing: true, ..Self::without_place(message, help) }
+    }
+
+    /// Returns an error with one problem that has no place in a file.
+    pub(super) fn without_place(message: impl Into<String>, help: impl Into<String>) -> Self {
+        Self { problems: vec![Fault::new(0..0, message).help(help).place(None)], missing: false }
+    }
+
+    /// Returns an error with the faults found in a text. `file` is `None` if the configuration was made in memory.
+    pub(super) fn of(mut faults: Vec<Fault>, file: Option<&Path>, content: &str) -> Self {
+        faults.sort_by_key(|fault| (fault.span.start, fault.span.end));
+        faults.dedup_by(|a, b| a.span == b.span && a.message == b.message);
+        faults.truncate(MAX_PROBLEMS);
+        let mut content = content.to_owned();
+        for span in faults.iter().filter(|fault| fault.hidden).map(|fault| fault.span.clone()) {
+            let stars = "*".repeat(span.len());
+            if content.get(span.clone()).is_some() {
+                content.replace_range(span, &stars);
+            }
+        }
+        let text = file.map(|file| Arc::new(NamedSource::new(visible(&file.to_string_lossy()), printable(&content))));
+        Self { problems: faults.into_iter().map(|fault| fault.place(text.clone())).collect(), missing: false }
+    }
+}
+
+/// One problem in a configuration. It is a `miette` diagnostic: message, labelled snippet, help.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{}", .fault.message)]
+pub struct Problem {
+    fault: Fault,
+    text: Option<Arc<NamedSource<String>>>,
+}
+
+impl Problem {
+    /// Returns the line and column of the problem, counted from one, or `None` if it is not in a file.
+    #[must_use]
+    pub fn position(&self) -> Option<(usize, usize)> {
+        let before = self.text.as_ref()?.inner().get(..self.fault.span.start)?;
+        let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+        let column = before.get(line_start..)?.chars().count();
+        Some((before.matches('\n').count() + 1, column + 1))
+    }
+
+    /// Returns `file:line:column: message (way out)`.
+    fn line(&self) -> String {
+        let place = match (&self.text, self.position()) {
+            (Some(text), Some((line, column))) => format!("{}:{line}:{column}: ", text.name()),
+            _ => String::new(),
+        };
+        let help = self.fault.help.as_ref().map_or_else(String::new, |help| format!(" ({help})"));
+        format!("{place}{}{help}", self.fault.message)
+    }
+}
+
+impl Diagnostic for Problem {
+    fn help<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
+        self.fault.help.as_ref().map(|help| Box::new(help) as Box<dyn fmt::Display>)
+    }
+
+    fn source_code(&self) -> Option<&dyn SourceCode> {
+        self.text.as_deref().map(|text| text as &dyn SourceCode)
+    }
+
+    fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {
+        self.text.as_ref()?;
+        let label = LabeledSpan::new_with_span(Some(self.fault.label.to_owned()), self.fault.span.clone());
+        Some(Box::new(std::iter::once(label)))
+    }
+}
+
+/// A problem before its file is known.
+#[derive(Debug, Clone)]
+pub(super) struct Fault {
+    span: Range<usize>,
+    message: String,
+    label: &'static str,
+    help: Option<String>,
+    hidden: bool,
+}
+
+impl Fault {
+    /// Creates a fault. The message is lower case, without a full stop, and contains the value.
+    pub(super) fn new(span: Range<usize>, message: impl Into<String>) -> Self {
+        Self { span, message: message.into(), label: "here", help: None, hidden: false }
+    }
+
+    /// Adds the way out.
+    pub(super) fn help(mut self, help: impl Into<String>) -> Self {
+        self.help = Some(help.into());
+        self
+    }
+
+    /// Hides the text at this place from snippets, as it may be a secret.
+    pub(super) fn hidden_if(mut self, hidden: bool) -> Self {
+        self.hidden = hidden;
+        self
+    }
+
+    fn place(self, text: Option<Arc<NamedSource<String>>>) -> Problem {
+        Problem { fault: self, text }
+    }
+
+    /// Rewords an error of the TOML parser or of serde, and adds a suggestion.
+    pub(super) fn of_toml(error: &toml::de::Error) -> Self {
+        let span = error.span().unwrap_or(0..0);
+        let message = visible(error.message()).replace('\n', ", ");
+        let mut quoted = message.split('`').skip(1).step_by(2).map(str::to_owned);
+        let Some(word) = quoted.next() else { return Self::new(span, message) };
+        let known: Vec<String> = quoted.collect();
+        let known: Vec<&str> = known.iter().map(String::as_str).collect();
+        if message.starts_with("unknown field") {
+            let help = match word.as_str() {
+                "mcpServers" => "`portcullis import FILE` turns such a configuration into this one".to_owned(),
+                _ => suggest(&word, &known, "known keys"),
+            };
+            Self { label: "unknown key", ..Self::new(span, format!("unknown key `{word}`")).help(help) }
+        } else if message.starts_with("unknown variant") {
+            Self::new(span, format!("unknown value {word:?}")).help(suggest(&word, &known, "possible values"))
+        } else if message.starts_with("missing field") {
+            Self { label: "in this table", ..Self::new(span, format!("missing key `{word}`")) }
+        } else {
+            Self::new(span, message)
+        }
+    }
+}
+
+/// Returns "did you mean …?" if a known word is similar, and otherwise a list of all known words.
+pub(super) fn suggest(word: &str, known: &[&str], they_are: &str) -> String {
+    let limit = (word.chars().count() / 3).max(1);
+    let near = known
+        .iter()
+        .map(|candidate| (strsim::damerau_levenshtein(&word.to_lowercase(), candidate), candidate))
+        .filter(|(distance, _)| *distance <= limit)
+        .min_by_key(|(distance, _)| *distance);
+    let list = || known.iter().map(|k| format!("`{k}`")).collect::<Vec<_>>().join(", ");
+    match near {
+        Some((_, candidate)) => format!("did you mean `{candidate}`?"),
+        None if known.is_empty() => format!("there are no {they_are} here"),
+        None => format!("{they_are}: {}", list()),
+    }
+}
+
+/// Returns the text for a snippet on a terminal: each character that would act on the terminal is replaced by one of
+/// the same length, so that positions stay right.
+fn printable(text: &str) -> String {
+    let shown = |c: char| match c.len_utf8() {
+        _ if !is_hidden(c) || matches!(c, '\n' | '\r' | '\t') => c,
+        1 => '?',
+        2 => '¿',
+        3 => '\u{fffd}',
+        _ => '🚫',
+    };
+    text.chars().map(shown).collect()
+}

@@ -1,0 +1,238 @@
+//! Finds the configuration file, and decides whether it may be used.
+//!
+//! A file that a person named, or that is in the user's own configuration folder, may be used. A file that was only
+//! found in the folder where a command is run may be used only if the user has trusted its present content.
+
+use std::fs::File;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use portcullis_core::digest::Digest;
+use portcullis_core::trust::{CONFIG_FILE, DataFolder, Trust, Trusted};
+use portcullis_core::visible::visible;
+
+use super::error::ConfigError;
+use super::others::{self, Writer};
+use super::{Config, MAX_FILE_BYTES, owner, search, unreadable};
+
+/// A configuration that was read, before it is known whether it may be used.
+#[derive(Debug, Clone)]
+pub struct Found {
+    config: Config,
+    /// The file, under the real name of its folder.
+    file: PathBuf,
+    digest: Digest,
+    /// The data folder that existed when the file was read.
+    data: Option<DataFolder>,
+    /// True if the file was neither named nor is in the user's own configuration folder.
+    lies_here: bool,
+}
+
+/// Whether a configuration may be used. It "counts" if it may.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Standing {
+    /// The file was named, is the user's own, or is as the user trusted it.
+    Counts,
+    /// The user has never trusted this file.
+    Unknown,
+    /// The file or its data folder is not the one that the user trusted.
+    Changed(Trusted),
+}
+
+impl Found {
+    /// Reads the named file, or else `./portcullis.toml`, or else `portcullis/portcullis.toml` in `$XDG_CONFIG_HOME` or
+    /// `~/.config`.
+    ///
+    /// # Errors
+    /// No file; a file that cannot be read, that another user owns or may write, or that is larger than
+    /// [`MAX_FILE_BYTES`](super::MAX_FILE_BYTES); or anything that [`Config::parse`] refuses.
+    pub fn look(path: Option<&Path>) -> Result<Self, ConfigError> {
+        let named = |path: &Path| Ok((path.to_owned(), false));
+        let (written, lies_here) = path.map_or_else(search_for_one, named)?;
+        let text = read(&written)?;
+        let mut config = Config::parse(&text, &written)?;
+        config.state_dir = search::user_state_dir();
+        let file = real_file(config.file.as_deref().unwrap_or(&written));
+        let data = DataFolder::at(&config.data_dir);
+        Ok(Self { config, file, digest: Digest::of(text.as_bytes()), data, lies_here })
+    }
+
+    /// Returns whether the configuration may be used.
+    ///
+    /// # Errors
+    /// If that cannot be determined: no home folder is known, or other users may write the state folder.
+    pub fn standing(&self) -> Result<Standing, ConfigError> {
+        if !self.lies_here {
+            return Ok(Standing::Counts);
+        }
+        let trusted = self.trust()?.of(&self.file).map_err(unusable)?;
+        Ok(match trusted {
+            None => Standing::Unknown,
+            Some(trusted) if self.is_as(&trusted) => Standing::Counts,
+            Some(trusted) => Standing::Changed(trusted),
+        })
+    }
+
+    /// Returns the user's record of trust in this file, whatever the file contains now.
+    ///
+    /// # Errors
+    /// As for [`Found::standing`].
+    pub fn trusted(&self) -> Result<Option<Trusted>, ConfigError> {
+        self.trust()?.of(&self.file).map_err(unusable)
+    }
+
+    /// Reports whether the file is as the user trusted it, and its data folder is the same one as then or does not
+    /// exist.
+    #[must_use]
+    pub fn is_as(&self, trusted: &Trusted) -> bool {
+        trusted.digest == self.digest && !self.has_strange_data(Some(trusted))
+    }
+
+    /// Reports whether a data folder exists that is not the one that the user trusted with this configuration.
+    #[must_use]
+    pub fn has_strange_data(&self, trusted: Option<&Trusted>) -> bool {
+        self.data.is_some() && self.data.as_ref() != trusted.and_then(|trusted| trusted.data.as_ref())
+    }
+
+    /// Returns the configuration if it may be used. The data folder of a found file is created if there is none.
+    ///
+    /// # Errors
+    /// A [`ConfigError`] that says how to look at the file and trust it.
+    pub fn counted(self) -> Result<Config, ConfigError> {
+        let shown = visible(&self.file.to_string_lossy()).into_owned();
+        let data = visible(&self.config.data_dir.to_string_lossy()).into_owned();
+        let strange =
+            || format!("{shown} was found in this folder, and {data} is not the data folder that you trusted with it");
+        let mut message = match self.standing()? {
+            Standing::Counts if !self.lies_here || self.data.is_some() => return Ok(self.config),
+            Standing::Counts if self.trust()?.settle(&self.file, &self.config.data_dir).map_err(unusable)? => {
+                return Ok(self.config);
+            }
+            Standing::Counts => strange(),
+            Standing::Changed(trusted) if trusted.digest == self.digest => strange(),
+            Standing::Unknown => {
+                format!("{shown} was found in this folder and is not trusted, so it is not used")
+            }
+            Standing::Changed(_) => {
+                format!("{shown} was found in this folder and is not what you trusted, so it is not used")
+            }
+        };
+        if let Some(writer) = self.writers()?.first() {
+            message.push_str(&format!("; {writer}"));
+        }
+        let help = format!(
+            "`portcullis trust '{shown}'` shows what it starts, reaches, reads and writes, and asks; \
+             `portcullis --config '{shown}' …` names the file instead"
+        );
+        Err(ConfigError::without_place(message, help))
+    }
+
+    /// Records that the user trusts the file as it was read, together with the data folder that existed then, and
+    /// returns the configuration. A data folder that did not exist is created.
+    ///
+    /// # Errors
+    /// If the record cannot be written, or somebody has created the data folder in the meantime.
+    pub fn accept(self) -> Result<Config, ConfigError> {
+        let Self { config, file, digest, data, .. } = &self;
+        let data = data.clone().map_or_else(|| DataFolder::make(&config.data_dir), Ok);
+        let data = data.map_err(|error| {
+            let message = format!("the data folder cannot be made: {error}");
+            ConfigError::without_place(message, "look at what is there, and run the command again")
+        })?;
+        self.trust()?.keep(file, *digest, config.effects(), data).map_err(unusable)?;
+        Ok(self.config)
+    }
+
+    /// Returns the sources of other configurations that may have written this file.
+    ///
+    /// # Errors
+    /// As for [`Found::standing`].
+    pub fn writers(&self) -> Result<Vec<Writer>, ConfigError> {
+        let all = self.trust()?.list().map_err(unusable)?;
+        Ok(others::writers(&self.file, &all))
+    }
+
+    /// Returns the configuration, whether it may be used or not: to be shown, not to be used.
+    #[must_use]
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Returns the path of the file under the real name of its folder, as it is recorded.
+    #[must_use]
+    pub fn file(&self) -> &Path {
+        &self.file
+    }
+
+    /// Returns the digest of the bytes that were read.
+    #[must_use]
+    pub fn digest(&self) -> Digest {
+        self.digest
+    }
+
+    fn trust(&self) -> Result<Trust, ConfigError> {
+        trust(self.config.state_dir.as_deref())
+    }
+}
+
+/// Returns the trust records of the user who runs this program.
+///
+/// # Errors
+/// If no home folder is known.
+pub fn user_trust() -> Result<Trust, ConfigError> {
+    trust(search::user_state_dir().as_deref())
+}
+
+fn trust(state_dir: Option<&Path>) -> Result<Trust, ConfigError> {
+    let without = || {
+        let message = "there is no home folder, so it is not known which configurations you trust";
+        ConfigError::without_place(message, "set HOME or XDG_STATE_HOME, or name the file with `--config FILE`")
+    };
+    Ok(Trust::new(state_dir.ok_or_else(without)?))
+}
+
+fn unusable(error: portcullis_core::trust::TrustError) -> ConfigError {
+    ConfigError::without_place(error.to_string(), "or name the file with `--config FILE`")
+}
+
+/// Returns the first file that exists where configurations are looked for, and whether it is another than the user's
+/// own.
+fn search_for_one() -> Result<(PathBuf, bool), ConfigError> {
+    let candidates = search::candidates();
+    let Some(file) = candidates.iter().find(|path| path.is_file()) else {
+        let places: Vec<_> = candidates.iter().map(|path| path.display().to_string()).collect();
+        return Err(ConfigError::missing(
+            format!("there is no configuration: looked for {}", places.join(" and ")),
+            "write one, name one with `--config FILE`, or run `portcullis wrap -- COMMAND`, which needs none",
+        ));
+    };
+    let own = search::user_config_dir().map(|folder| real_file(&folder.join(CONFIG_FILE)));
+    let lies_here = own.is_none_or(|own| own != real_file(file));
+    Ok((file.clone(), lies_here))
+}
+
+/// Returns the absolute path of a file, with the real name of its folder, so that a file has one name however it is
+/// reached.
+#[must_use]
+pub fn real_file(file: &Path) -> PathBuf {
+    let file = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
+    let folder = file.parent().and_then(|folder| folder.canonicalize().ok());
+    folder.zip(file.file_name()).map_or_else(|| file.clone(), |(folder, name)| folder.join(name))
+}
+
+/// Reads the text of a configuration, and refuses one that another user could have written.
+pub(super) fn read(file: &Path) -> Result<String, ConfigError> {
+    let mut bytes = Vec::new();
+    let opened = File::open(file).map_err(|error| unreadable(file, &error))?;
+    owner::check(file, &opened)?;
+    opened.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes).map_err(|error| unreadable(file, &error))?;
+    let shown = || visible(&file.to_string_lossy()).into_owned();
+    if bytes.len() as u64 > MAX_FILE_BYTES {
+        let message = format!("{} is longer than {MAX_FILE_BYTES} bytes", shown());
+        return Err(ConfigError::without_place(message, "a configuration is a short text: is this the right file?"));
+    }
+    String::from_utf8(bytes).map_err(|error| {
+        let place = error.utf8_error().valid_up_to();
+        ConfigError::without_place(format!("{} is not UTF-8 at byte {place}", shown()), "save it as UTF-8")
+    })
+}

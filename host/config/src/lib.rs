@@ -1,0 +1,388 @@
+//! The configuration, `portcullis.toml`, parsed strictly into types that uphold every invariant.
+//!
+//! The `Raw` types (the file as written, read by strict serde) become a [`Config`] (validated values) in one step that
+//! collects every problem. This step does not ask whether programs and hosts exist, and looks at the disk only to point
+//! out a relative argument that would not be found.
+
+mod build;
+mod builder;
+mod callers;
+mod cell;
+mod effects;
+mod error;
+mod find;
+mod group;
+pub mod import;
+mod oauth;
+mod others;
+mod owner;
+mod plugin;
+mod raw;
+mod raw_source;
+mod search;
+mod share;
+mod source;
+mod telemetry;
+#[cfg(test)]
+mod tests;
+mod value;
+mod variable;
+mod wrap;
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use portcullis_core::call::Trust;
+use portcullis_core::name::{ProfileName, SourceName};
+use portcullis_core::protocol::Era;
+use portcullis_core::secret::Value;
+use portcullis_net::egress::Reach;
+
+pub use builder::Builder;
+pub use callers::{CallerConfig, JwtConfig};
+pub use error::{ConfigError, Problem};
+pub use find::{Found, Standing, real_file, user_trust};
+pub use group::Membership;
+pub use oauth::OAuthConfig;
+pub use others::Writer;
+pub use plugin::{PluginConfig, PluginRef};
+pub use search::{user_config_dir, user_data_dir, user_state_dir};
+pub use share::{BudgetConfig, Places, Rate};
+pub use source::{OWN_HEADERS, TIMEOUT};
+pub use telemetry::TelemetryConfig;
+pub use wrap::Wrap;
+
+/// The largest configuration file, in bytes: a thousand times an ordinary one, and still parsed in milliseconds.
+pub const MAX_FILE_BYTES: u64 = 1 << 20;
+
+/// The complete configuration of a broker. Paths are absolute.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// The file it was read from, or `None` for a configuration made in memory.
+    pub file: Option<PathBuf>,
+    /// The data folder: ledger, lock file, packages, sockets. Created with mode 0700.
+    pub data_dir: PathBuf,
+    /// The user's state folder, which keeps compiled code. No configuration key sets it: [`Config::load`] uses
+    /// [`user_state_dir`]. `None` keeps compiled code in memory only.
+    pub state_dir: Option<PathBuf>,
+    /// The settings of the HTTP front.
+    pub serve: ServeConfig,
+    /// Where spans are sent, or `None` to record none.
+    pub telemetry: Option<TelemetryConfig>,
+    /// How long an ask waits for a person before the call is denied.
+    pub ask_timeout: Duration,
+    /// The largest message that is read, in bytes. A larger one fails its call, and the error states its size.
+    pub max_message: usize,
+    /// The sources, in name order.
+    pub sources: BTreeMap<SourceName, SourceConfig>,
+    /// Policy plugins, in the order of the file.
+    pub policies: Vec<PluginConfig>,
+    /// Transform plugins, in the order of the file.
+    pub transforms: Vec<PluginConfig>,
+    /// Approval plugins, in the order of the file.
+    pub approvals: Vec<PluginConfig>,
+    /// Audit plugins, in the order of the file.
+    pub sinks: Vec<PluginConfig>,
+    /// The profiles. `default` always exists.
+    pub profiles: BTreeMap<ProfileName, ProfileConfig>,
+}
+
+impl Config {
+    /// Reads the named file, or else `./portcullis.toml`, or else `portcullis/portcullis.toml` in `$XDG_CONFIG_HOME` or
+    /// `~/.config`. A file that was only found in the working directory is used only if the user has trusted it.
+    ///
+    /// # Errors
+    /// As for [`Found::look`] and [`Found::counted`].
+    pub fn load(path: Option<&Path>) -> Result<Self, ConfigError> {
+        Found::look(path)?.counted()
+    }
+
+    /// Parses the text of a file. `file` appears in messages, and relative paths start at its folder; it is not opened.
+    ///
+    /// # Errors
+    /// [`ConfigError`] with every problem found: bad TOML, unknown keys, and values that are not valid.
+    pub fn parse(text: &str, file: &Path) -> Result<Self, ConfigError> {
+        let refuse = |faults| ConfigError::of(faults, Some(file), text);
+        let raw = toml::from_str(text).map_err(|error| refuse(vec![error::Fault::of_toml(&error)]))?;
+        let absolute = std::path::absolute(file).map_err(|error| unreadable(file, &error))?;
+        let absolute = value::normal(&absolute);
+        let base = absolute.parent().unwrap_or(Path::new("/")).to_owned();
+        build::build(&raw, Some(absolute), &base).map_err(refuse)
+    }
+
+    /// Returns the configuration of one wrapped command, without a file: everything is checked as if it were in one.
+    ///
+    /// # Errors
+    /// [`ConfigError`] with every problem found, or if the user has no home folder.
+    pub fn for_wrap(wrap: &Wrap) -> Result<Self, ConfigError> {
+        Ok(Self { state_dir: user_state_dir(), ..wrap::config(wrap)? })
+    }
+
+    /// Returns the files and folders of the broker and of its user that no source may be granted.
+    pub fn own_files(&self) -> Vec<PathBuf> {
+        let here = [Some(self.data_dir.clone()), self.file.clone(), self.state_dir.clone()];
+        let user = [user_data_dir(), user_state_dir(), user_config_dir(), others::user_configured_data_dir()];
+        here.into_iter().chain(user).flatten().collect()
+    }
+}
+
+/// Returns the JSON Schema of `portcullis.toml`, for editors.
+#[must_use]
+pub fn schema() -> serde_json::Value {
+    schemars::schema_for!(raw::RawConfig).to_value()
+}
+
+fn unreadable(file: &Path, error: &std::io::Error) -> ConfigError {
+    let shown = file.to_string_lossy();
+    let message = format!("{} cannot be read: {error}", portcullis_core::visible::visible(&shown));
+    ConfigError::without_place(message, "name another one with `--config FILE`")
+}
+
+/// The HTTP front: `[serve]`.
+#[derive(Debug, Clone)]
+pub struct ServeConfig {
+    /// The address to listen on.
+    pub listen: SocketAddr,
+    /// The bearer token that callers need, or `None` for the generated one in the data folder.
+    pub token: Option<Value>,
+    /// Host names that a request may carry in `Host`, in addition to loopback names and the listen address.
+    pub hosts: Vec<String>,
+    /// Web origins from which requests are accepted.
+    pub origins: Vec<String>,
+    /// Callers that have a token and a profile of their own, by name.
+    pub callers: BTreeMap<String, CallerConfig>,
+    /// The issuer whose JWTs are also accepted as bearer tokens.
+    pub jwt: Option<JwtConfig>,
+    /// The bearer token that reads `/metrics` and does nothing else, or `None` to serve no metrics.
+    pub metrics_token: Option<Value>,
+    /// True if callers need no token.
+    pub dangerous_no_token: bool,
+}
+
+/// One source: `[sources.NAME]`.
+#[derive(Debug, Clone)]
+pub struct SourceConfig {
+    /// The name of the source.
+    pub name: SourceName,
+    /// What the source is: a program, a URL or a component.
+    pub endpoint: Endpoint,
+    /// How the source's tools are named for the agent.
+    pub names: Naming,
+    /// Labels that policies can read.
+    pub tags: Vec<String>,
+    /// The group under whose name the source's tools are offered.
+    pub group: Option<Membership>,
+    /// The source's rank in its group, 0 to 100: members with a higher priority are called first.
+    pub priority: u8,
+    /// Whether a session fails if this source fails.
+    pub required: bool,
+    /// Whether the source starts with the broker instead of with the first session.
+    pub eager: bool,
+    /// The only era of MCP that is spoken with the source, or `None` for the era of the agent if the source speaks it.
+    pub era: Option<Era>,
+    /// Whether the source's own hints may lower the risk of its tools.
+    pub trust_annotations: bool,
+    /// The parts of an agent's `_meta` that are passed to the source: keys, and `user_context` and `request_id` of
+    /// `deps`.
+    pub context: Vec<String>,
+    /// Globs over the exposed names of the tools that are shown, or `None` for all that the profile's trust admits.
+    pub allow: Option<Vec<String>>,
+    /// Globs over the exposed names of the tools that are hidden; wins over `allow`.
+    pub deny: Vec<String>,
+    /// What the source may touch.
+    pub cell: CellConfig,
+    /// The timeout of one call, including the time in which it waits for its turn.
+    pub timeout: Duration,
+    /// How many calls the source handles at once, or `None` for no limit.
+    pub places: Option<Places>,
+    /// Whether sessions follow changes of the source's tools.
+    pub discovery: DiscoveryMode,
+    /// Whether a connection outlives a call.
+    pub lifecycle: Lifecycle,
+    /// How long an unused connection is kept.
+    pub idle: Duration,
+    /// The largest message, in bytes: [`Config::max_message`].
+    pub max_message: usize,
+}
+
+/// How a session reacts when a source announces that its tools have changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum DiscoveryMode {
+    /// The session keeps the tools that it began with.
+    #[default]
+    Snapshot,
+    /// The session fetches the tools again.
+    Live,
+}
+
+/// Whether a connection to a source outlives a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Lifecycle {
+    /// The connection is kept open and supervised.
+    #[default]
+    Warm,
+    /// Each call has a connection of its own, and a process of its own if the source is a program.
+    PerCall,
+}
+
+/// What a source is.
+#[derive(Debug, Clone)]
+pub enum Endpoint {
+    /// A program that speaks MCP over stdio.
+    Command {
+        /// Program and arguments; never a shell string.
+        argv: Vec<String>,
+        /// The working directory, or `None` for a private home.
+        cwd: Option<PathBuf>,
+        /// Environment variables, in addition to the PATH, HOME, LANG and TMPDIR that the broker sets.
+        env: BTreeMap<String, Value>,
+    },
+    /// A server that speaks streamable HTTP.
+    Url {
+        /// The address: `http` or `https`.
+        url: url::Url,
+        /// Headers that are sent with every request.
+        headers: BTreeMap<String, Value>,
+        /// How a person logs in to the server, if it requires that.
+        oauth: OAuthConfig,
+        /// Whether loopback and private addresses may be reached.
+        dangerous_allow_private: bool,
+        /// The transport.
+        carrier: Carrier,
+    },
+    /// A WebAssembly component.
+    Component {
+        /// The component: a file, a built-in one or a reference to a registry.
+        component: PluginRef,
+        /// The settings that its `configure` receives.
+        settings: serde_json::Value,
+        /// Names of the capabilities that it may import.
+        grant: Vec<String>,
+        /// All environment variables that it sees.
+        env: BTreeMap<String, Value>,
+    },
+}
+
+/// The transport that carries messages to a `url`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Carrier {
+    /// Streamable HTTP, or the older HTTP with SSE if the server refuses streamable HTTP.
+    #[default]
+    Detect,
+    /// Streamable HTTP.
+    Http,
+    /// HTTP with SSE (2024-11-05).
+    Sse,
+}
+
+/// How a source's tools are named for the agent.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Naming {
+    /// `source__tool`: the name of the source, then the tool's own name.
+    #[default]
+    Source,
+    /// `mcp__source__tool`: the same with `mcp__` in front.
+    Mcp,
+    /// The tool's own name, as the source gives it.
+    Plain,
+    /// This prefix, then the tool's own name.
+    Prefix(String),
+}
+
+/// What a source that runs on this machine may touch: the `cell` of a source. The default grants nothing.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct CellConfig {
+    /// Files and folders that it may read.
+    pub read: Vec<PathBuf>,
+    /// Files and folders that it may read and write.
+    pub write: Vec<PathBuf>,
+    /// Hosts that it may reach, as `host:port`.
+    pub network: Vec<String>,
+    /// The memory limit, in bytes.
+    pub memory: Option<u64>,
+    /// The limit on processes and threads.
+    pub processes: Option<u32>,
+    /// The limit on processor use, in processors.
+    pub cpu: Option<f64>,
+    /// The limit on open file descriptors.
+    pub files: Option<u32>,
+    /// The size of `/tmp`, in bytes.
+    pub tmp: Option<u64>,
+    /// How many instances of a component run at once.
+    pub instances: Option<u32>,
+    /// How many bytes one call of a component may pass between the component and the broker.
+    pub output: Option<u64>,
+    /// Whether a reduced cell is accepted where the platform cannot build a full one.
+    pub dangerous_allow_reduced: bool,
+    /// `dangerous-allow-private` of the source: whether the hosts in `network` may have loopback or private addresses.
+    pub dangerous_allow_private: bool,
+}
+
+impl CellConfig {
+    /// Returns which addresses the source's `network` may lead to.
+    pub fn reach(&self) -> Reach {
+        if self.dangerous_allow_private { Reach::Private } else { Reach::Public }
+    }
+}
+
+/// One profile: `[profiles.NAME]`.
+#[derive(Debug, Clone)]
+pub struct ProfileConfig {
+    /// How far callers under this profile are trusted.
+    pub trust: Trust,
+    /// Globs over the names of the sources that it sees.
+    pub sources: Vec<String>,
+    /// Globs over the exposed names of the tools that it sees, or `None` for all that `trust` admits.
+    pub allow: Option<Vec<String>>,
+    /// Globs over the exposed names of the tools that it does not see; wins over `allow`.
+    pub deny: Vec<String>,
+    /// How an agent finds the tools.
+    pub tools: Exposure,
+    /// When a person is asked although no policy asks.
+    pub approve: Approve,
+    /// Whether sources may use the agent's model.
+    pub sampling: bool,
+    /// Whether an agent may read the status of its sources.
+    pub status: bool,
+    /// How much of each call the ledger keeps.
+    pub record: Detail,
+    /// What all callers under this profile may use together.
+    pub budget: Option<BudgetConfig>,
+}
+
+/// How an agent finds the tools that it may use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Deserialize, serde::Serialize, schemars::JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Exposure {
+    /// All tools are listed.
+    #[default]
+    Listed,
+    /// The agent searches for tools: only `find_tools`, `describe_tool` and `call_tool` are listed.
+    Deferred,
+}
+
+/// When a person is asked although no policy asks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Deserialize, serde::Serialize, schemars::JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Approve {
+    /// A person is asked before risky calls.
+    #[default]
+    Risky,
+    /// A person is asked before every call.
+    Always,
+    /// No person is asked, unless an accepted tool has changed. The broker logs a warning when it starts.
+    Never,
+}
+
+/// How much of arguments and results the ledger keeps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Deserialize, serde::Serialize, schemars::JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Detail {
+    /// A keyed hash and a redacted shape.
+    #[default]
+    Shape,
+    /// The bodies too, up to 1 MiB each.
+    Full,
+}

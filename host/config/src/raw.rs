@@ -1,0 +1,338 @@
+//! `portcullis.toml` as written: parsed strictly, with the place of every value that can be wrong. The doc comments of
+//! these types are the descriptions in the JSON Schema.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::ops::{Deref, Range};
+
+use portcullis_core::call::{Phase, Trust};
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::{Approve, Detail, Exposure};
+
+pub(super) use super::raw_source::*;
+
+/// A value and its place in the file.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct At<T>(Spanned<T>);
+
+impl<T> At<T> {
+    /// Wraps a value that comes from no file.
+    pub(super) fn nowhere(value: T) -> Self {
+        Self(Spanned::new(0..0, value))
+    }
+
+    /// Returns the place of the value, as byte offsets in the text.
+    pub(super) fn span(&self) -> Range<usize> {
+        self.0.span()
+    }
+}
+
+impl At<String> {
+    /// Returns a part of the text that reports the place of the whole.
+    pub(super) fn part(&self, part: &str) -> Self {
+        Self(Spanned::new(self.span(), part.to_owned()))
+    }
+}
+
+impl<T> Deref for At<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        self.0.get_ref()
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for At<T> {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Spanned::deserialize(deserializer).map(Self)
+    }
+}
+
+impl<T: JsonSchema> JsonSchema for At<T> {
+    fn inline_schema() -> bool {
+        T::inline_schema()
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        T::schema_name()
+    }
+
+    fn schema_id() -> Cow<'static, str> {
+        T::schema_id()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        T::json_schema(generator)
+    }
+}
+
+/// The configuration of Portcullis, a deny-by-default broker for the Model Context Protocol. Relative paths are
+/// relative to the folder of this file.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+#[schemars(title = "portcullis.toml", rename = "Configuration")]
+pub(super) struct RawConfig {
+    /// Settings of the broker itself.
+    #[serde(default)]
+    pub broker: RawBroker,
+    /// The HTTP front of `portcullis serve`.
+    #[serde(default)]
+    pub serve: RawServe,
+    /// OpenTelemetry traces, which are sent to a collector.
+    pub telemetry: Option<RawTelemetry>,
+    /// The tool sources, by name. A name has ASCII letters, digits, `-` and `_`, and does not contain `__`.
+    #[serde(default)]
+    pub sources: BTreeMap<At<String>, RawSource>,
+    /// Groups of sources that stand in for each other, by name. A group's name follows the rules for a source's name.
+    #[serde(default)]
+    pub groups: BTreeMap<At<String>, RawGroup>,
+    /// Policy plugins. If any of them denies, the call is denied; otherwise, if any asks, a person is asked. Their
+    /// order changes no verdict.
+    #[serde(default)]
+    pub policies: Vec<RawPolicy>,
+    /// Transform plugins, applied in the order of this file.
+    #[serde(default)]
+    pub transforms: Vec<RawTransform>,
+    /// Approval plugins, which remember the answers of people.
+    #[serde(default)]
+    pub approvals: Vec<RawApproval>,
+    /// Audit plugins, which receive the records of the ledger.
+    #[serde(default)]
+    pub sinks: Vec<RawSink>,
+    /// The profiles, by name. `default` applies to callers that name no profile, and exists even if it is not written
+    /// here.
+    #[serde(default)]
+    pub profiles: BTreeMap<At<String>, RawProfile>,
+}
+
+/// Settings of the broker itself.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+#[schemars(rename = "Broker")]
+pub(super) struct RawBroker {
+    /// The data folder, with ledger, lock file, caches, sockets and secrets; created with mode 0700. Default:
+    /// `.portcullis` beside this file.
+    pub data_dir: Option<At<String>>,
+    /// How long a question waits for a person before the call is denied, such as "5m" (the default).
+    pub ask_timeout: Option<At<String>>,
+    /// The largest message that is read, from "1MiB" to "1GiB". A larger one fails its call, and the error states its
+    /// size. A result takes at most twice its size in memory. Default: "64MiB".
+    pub max_message: Option<At<String>>,
+}
+
+/// The HTTP front of `portcullis serve`.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+#[schemars(rename = "Serve")]
+pub(super) struct RawServe {
+    /// The IP address and port to listen on. Default: "127.0.0.1:8765".
+    pub listen: Option<At<String>>,
+    /// The bearer token that callers need. Default: a generated token in the data folder.
+    pub token: Option<At<RawValue>>,
+    /// Host names that a request may carry in `Host`, in addition to loopback names and the listen address.
+    #[serde(default)]
+    pub hosts: Vec<At<String>>,
+    /// Web origins from which requests are accepted, such as "https://app.example.com".
+    #[serde(default)]
+    pub origins: Vec<At<String>>,
+    /// Callers that have a token and a profile of their own, by name.
+    #[serde(default)]
+    pub callers: BTreeMap<At<String>, RawCaller>,
+    /// The issuer whose JSON Web Tokens (JWT) are also accepted as bearer tokens.
+    pub jwt: Option<At<RawJwt>>,
+    /// The bearer token with which a monitoring system reads `/metrics` and nothing else. Metrics name all sources and
+    /// tools that were called, so no agent's token can read them. Default: `/metrics` is not served.
+    pub metrics_token: Option<At<RawValue>>,
+    /// Accept callers without a token: everyone who can reach the port may call.
+    pub dangerous_no_token: Option<At<bool>>,
+}
+
+/// OpenTelemetry traces, which are sent to a collector.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+#[schemars(rename = "Telemetry")]
+pub(super) struct RawTelemetry {
+    /// The address of the collector, such as "http://127.0.0.1:4318". A span for each request and for each call of a
+    /// source is sent to `/v1/traces` below it, by OTLP over HTTP. Spans contain no payload.
+    pub otlp: At<String>,
+    /// Headers that are sent with every request to the collector.
+    #[serde(default)]
+    pub headers: BTreeMap<At<String>, At<RawValue>>,
+}
+
+/// A caller that has a token of its own.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+#[schemars(rename = "Caller")]
+pub(super) struct RawCaller {
+    /// The bearer token of the caller.
+    pub token: At<RawValue>,
+    /// The name of the profile under which the caller calls.
+    pub profile: At<String>,
+}
+
+/// An issuer whose JSON Web Tokens are accepted.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+#[schemars(rename = "Jwt")]
+pub(super) struct RawJwt {
+    /// The issuer, exactly as in the `iss` claim of its tokens.
+    pub issuer: At<String>,
+    /// The address under which callers know this server, such as "https://broker.example.com/mcp". It is published for
+    /// clients that can log in.
+    pub resource: At<String>,
+    /// The audience that tokens must name in their `aud` claim. Default: `resource`.
+    pub audience: Option<At<String>>,
+    /// The address at which the issuer publishes its keys (JWKS).
+    pub keys: At<String>,
+    /// The claim that identifies the caller. Default: "sub".
+    pub principal_claim: Option<At<String>>,
+    /// The claim whose values are the keys of `profiles`, such as "groups" or "scope".
+    pub profile_claim: Option<At<String>>,
+    /// The profile for each value of `profile-claim`. A caller whose values lead to no profile, or to several, is
+    /// refused.
+    pub profiles: Option<At<BTreeMap<At<String>, At<String>>>>,
+    /// Allow a loopback or private address for `keys`. Default: false.
+    pub dangerous_allow_private: Option<bool>,
+}
+
+/// Sources that offer the same tools, as `GROUP__tool`. A call goes to the best member that works, and to the next one
+/// if it certainly did not reach the first. At least one of `sources` and `tags` is required.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+#[schemars(rename = "Group")]
+pub(super) struct RawGroup {
+    /// The members, by name. Of members with the same `priority`, the first one that works is called.
+    #[serde(default)]
+    pub sources: Vec<At<String>>,
+    /// Tags: every source that has one of them is also a member.
+    #[serde(default)]
+    pub tags: Vec<At<String>>,
+}
+
+/// A policy plugin, which decides whether a call passes, is asked about or is denied.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+#[schemars(rename = "Policy")]
+pub(super) struct RawPolicy {
+    /// The plugin: "builtin:NAME", the path of a .wasm file, or "oci://REGISTRY/NAME@sha256:…".
+    pub plugin: At<String>,
+    /// Settings that the plugin receives when it is loaded.
+    #[schemars(with = "Option<serde_json::Map<String, serde_json::Value>>")]
+    pub settings: Option<At<toml::Table>>,
+    /// The phases in which the plugin is asked: "call", "result", "list". Default: only "call".
+    pub on: Option<At<Vec<At<Phase>>>>,
+    /// "enforce" applies the plugin's verdicts; "shadow" only records them. Default: "enforce".
+    pub mode: Option<RawMode>,
+    /// Capabilities that the plugin may import in addition to those of its WIT world.
+    #[serde(default)]
+    pub grant: Vec<At<String>>,
+}
+
+/// Whether the verdicts of a policy are applied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+#[schemars(rename = "Mode")]
+pub(super) enum RawMode {
+    /// Verdicts are applied.
+    Enforce,
+    /// Verdicts are recorded and never applied.
+    Shadow,
+}
+
+/// A transform plugin, which rewrites arguments and results.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+#[schemars(rename = "Transform")]
+pub(super) struct RawTransform {
+    /// The plugin: "builtin:NAME", the path of a .wasm file, or "oci://REGISTRY/NAME@sha256:…".
+    pub plugin: At<String>,
+    /// Settings that the plugin receives when it is loaded.
+    #[schemars(with = "Option<serde_json::Map<String, serde_json::Value>>")]
+    pub settings: Option<At<toml::Table>>,
+    /// The phases in which the plugin may rewrite: "call", "result". Default: both.
+    pub on: Option<At<Vec<At<Phase>>>>,
+    /// Capabilities that the plugin may import in addition to those of its WIT world.
+    #[serde(default)]
+    pub grant: Vec<At<String>>,
+}
+
+/// An approval plugin, which remembers the answers of people.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+#[schemars(rename = "Approval")]
+pub(super) struct RawApproval {
+    /// The plugin: "builtin:NAME", the path of a .wasm file, or "oci://REGISTRY/NAME@sha256:…".
+    pub plugin: At<String>,
+    /// Settings that the plugin receives when it is loaded.
+    #[schemars(with = "Option<serde_json::Map<String, serde_json::Value>>")]
+    pub settings: Option<At<toml::Table>>,
+    /// Capabilities that the plugin may import in addition to those of its WIT world.
+    #[serde(default)]
+    pub grant: Vec<At<String>>,
+}
+
+/// An audit plugin, which passes the records of the ledger on.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+#[schemars(rename = "Sink")]
+pub(super) struct RawSink {
+    /// The plugin: "builtin:NAME", the path of a .wasm file, or "oci://REGISTRY/NAME@sha256:…".
+    pub plugin: At<String>,
+    /// Settings that the plugin receives when it is loaded.
+    #[schemars(with = "Option<serde_json::Map<String, serde_json::Value>>")]
+    pub settings: Option<At<toml::Table>>,
+    /// Capabilities that the plugin may import in addition to those of its WIT world.
+    #[serde(default)]
+    pub grant: Vec<At<String>>,
+    /// The file to which the plugin's lines are written. Default: a file in the data folder.
+    pub file: Option<At<String>>,
+}
+
+/// The rules under which a caller calls: which sources and tools it sees, and when a person is asked.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+#[schemars(rename = "Profile")]
+pub(super) struct RawProfile {
+    /// How far callers are trusted. "sandbox" sees no source, "low" only the tools that `allow` names, "medium" and
+    /// "high" everything that is not narrowed. Default: "medium".
+    pub trust: Option<Trust>,
+    /// Globs over the names of the sources that are visible. Default: all.
+    pub sources: Option<Vec<At<String>>>,
+    /// Globs over the exposed names of the tools that are visible. Default: all that `trust` admits.
+    pub allow: Option<Vec<At<String>>>,
+    /// Globs over the exposed names of the tools that are hidden; wins over `allow`.
+    #[serde(default)]
+    pub deny: Vec<At<String>>,
+    /// "listed": an agent is shown every tool at once. "deferred": an agent is shown only `find_tools`, `describe_tool`
+    /// and `call_tool`, and searches for the others. Default: "listed".
+    pub tools: Option<Exposure>,
+    /// When a person is asked although no policy asks. Default: "risky".
+    pub approve: Option<Approve>,
+    /// Whether sources may use the agent's model (`sampling/createMessage`). Default: false.
+    pub sampling: Option<bool>,
+    /// Whether an agent may read the status of its sources as the resource `portcullis://status`: whether each is
+    /// connected, how often it failed, and how many of its tools the agent sees. Default: false.
+    pub status: Option<bool>,
+    /// How much of arguments and results the ledger keeps. Default: "shape".
+    pub record: Option<Detail>,
+    /// What all callers under this profile may use together. Default: no limit.
+    pub budget: Option<At<RawBudget>>,
+}
+
+/// What all callers under a profile may use together: an amount for each second, minute, hour or day (`s`, `m`, `h`,
+/// `d`). The whole amount may be used at once, and is restored at an even rate. At least one of the three is required.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+#[schemars(rename = "Budget")]
+pub(super) struct RawBudget {
+    /// The number of calls, such as "1000/h".
+    pub calls: Option<At<String>>,
+    /// The bytes of arguments and results, such as "100MiB/h".
+    pub bytes: Option<At<String>>,
+    /// The time that calls take at their sources, such as "30m/h".
+    pub time: Option<At<String>>,
+}

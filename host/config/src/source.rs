@@ -1,0 +1,293 @@
+//! Validates one source.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use portcullis_core::name::SourceName;
+use portcullis_core::protocol::{Era, header};
+
+use super::build::{Faults, grant_list, json_settings};
+use super::cell::{self, Own};
+use super::error::{Fault, suggest};
+use super::raw::{At, RawCommand, RawDiscovery, RawEra, RawLifecycle, RawSource, RawStart, RawValue};
+use super::{Carrier, DiscoveryMode, Endpoint, Lifecycle, SourceConfig, Value, plugin, share, value, variable};
+
+/// The default timeout of a call, which is what MCP's own SDKs wait, and the limits of the setting.
+pub const TIMEOUT: Duration = Duration::from_secs(60);
+const TIMEOUT_LEAST: Duration = Duration::from_secs(1);
+pub(crate) const TIMEOUT_MOST: Duration = Duration::from_secs(60 * 60);
+
+/// How long an unused connection is kept: longer than a user pauses to think, shorter than a lunch break.
+const IDLE: Duration = Duration::from_secs(10 * 60);
+const IDLE_MOST: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+
+/// Headers that the transport sets itself.
+pub const OWN_HEADERS: [&str; 16] = [
+    "accept",
+    "accept-encoding",
+    "connection",
+    "content-length",
+    "content-type",
+    "host",
+    "keep-alive",
+    header::LAST_EVENT_ID,
+    header::METHOD,
+    header::NAME,
+    header::PROTOCOL_VERSION,
+    header::SESSION_ID,
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
+
+/// Validates a source and returns it if its name and endpoint are valid; every problem is added to `faults`.
+pub(super) fn build(
+    at: &At<String>,
+    name: Option<&SourceName>,
+    raw: &RawSource,
+    base: &Path,
+    own: &Own<'_>,
+    faults: &mut Faults,
+) -> Option<SourceConfig> {
+    let endpoint = endpoint(at, raw, base, faults);
+    let mut cell = raw.cell.as_ref().map(|raw| cell::cell(raw, base, own, faults)).unwrap_or_default();
+    cell.dangerous_allow_private = raw.dangerous_allow_private.as_ref().is_some_and(|at| **at);
+    let timeout =
+        raw.timeout.as_ref().and_then(|at| faults.keep(value::duration_within(at, TIMEOUT_LEAST, TIMEOUT_MOST)));
+    let idle = raw.idle.as_ref().and_then(|at| faults.keep(value::duration_within(at, TIMEOUT_LEAST, IDLE_MOST)));
+    Some(SourceConfig {
+        names: raw.names.as_ref().and_then(|at| faults.keep(value::names(at))).unwrap_or_default(),
+        group: None,
+        priority: share::priority(raw, faults),
+        tags: raw.tags.iter().filter_map(|at| faults.keep(value::tag(at))).collect(),
+        required: raw.required.unwrap_or(true),
+        eager: raw.start == Some(RawStart::Eager),
+        era: raw.era.map(|era| match era {
+            RawEra::Legacy => Era::Legacy,
+            RawEra::Modern => Era::Modern,
+        }),
+        trust_annotations: raw.trust_annotations.unwrap_or(false),
+        context: raw.context.iter().filter_map(|at| faults.keep(value::meta_key(at))).collect(),
+        allow: raw.allow.as_ref().and_then(|list| faults.keep(value::globs(list))),
+        deny: faults.keep(value::globs(&raw.deny)).unwrap_or_default(),
+        cell,
+        timeout: timeout.unwrap_or(TIMEOUT),
+        places: share::places(raw, faults),
+        discovery: match raw.discovery {
+            Some(RawDiscovery::Live) => DiscoveryMode::Live,
+            Some(RawDiscovery::Snapshot) | None => DiscoveryMode::Snapshot,
+        },
+        lifecycle: match raw.lifecycle {
+            Some(RawLifecycle::PerCall) => Lifecycle::PerCall,
+            Some(RawLifecycle::Warm) | None => Lifecycle::Warm,
+        },
+        idle: idle.unwrap_or(IDLE),
+        max_message: portcullis_core::protocol::MAX_MESSAGE_BYTES,
+        name: name?.clone(),
+        endpoint: endpoint?,
+    })
+}
+
+fn endpoint(at: &At<String>, raw: &RawSource, base: &Path, faults: &mut Faults) -> Option<Endpoint> {
+    let given =
+        [("command", raw.command.is_some()), ("url", raw.url.is_some()), ("component", raw.component.is_some())];
+    let given: Vec<&str> = given.into_iter().filter_map(|(key, is)| is.then_some(key)).collect();
+    let [kind] = given.as_slice() else {
+        let (message, help) = match given.as_slice() {
+            [] => (
+                "has none of `command`, `url` and `component`".to_owned(),
+                "say what the source is, such as `command = [\"program\", \"argument\"]`",
+            ),
+            many => (
+                format!(
+                    "has {}, which exclude each other",
+                    many.iter().map(|k| format!("`{k}`")).collect::<Vec<_>>().join(" and ")
+                ),
+                "make a source of each, or keep one",
+            ),
+        };
+        faults.0.push(Fault::new(at.span(), format!("source {:?} {message}", at.as_str())).help(help));
+        return None;
+    };
+    let caged = if *kind == "url" { "command" } else { kind };
+    for (key, belongs, span) in [
+        ("env", caged, raw.env.as_ref().map(At::span)),
+        ("cwd", "command", raw.cwd.as_ref().map(At::span)),
+        ("cell", caged, raw.cell.as_ref().map(At::span)),
+        ("headers", "url", raw.headers.as_ref().map(At::span)),
+        ("oauth", "url", raw.oauth.as_ref().map(At::span)),
+        ("transport", "url", raw.transport.as_ref().map(At::span)),
+        ("settings", "component", raw.settings.as_ref().map(At::span)),
+        ("grant", "component", raw.grant.as_ref().map(At::span)),
+    ] {
+        if let Some(span) = span.filter(|_| *kind != belongs) {
+            let message = format!("`{key}` belongs to a source with `{belongs}`, and this one has `{kind}`");
+            faults.0.push(Fault::new(span, message).help(format!("take `{key}` out")));
+        }
+    }
+    faults.0.extend(raw.cell.as_ref().into_iter().flat_map(|raw| cell::of_another(raw, kind)));
+    match (&raw.command, &raw.url, &raw.component) {
+        (Some(command), ..) => {
+            let argv = faults.keep(argv(command, base));
+            let cwd = raw.cwd.as_ref().and_then(|at| faults.keep(value::path(at, base)));
+            if raw.cwd.is_none() {
+                faults.0.extend(relative_argument(command, base));
+            }
+            let env = raw.env.as_ref().map(|env| variables(env, faults)).unwrap_or_default();
+            Some(Endpoint::Command { argv: argv?, cwd, env })
+        }
+        (_, Some(at), _) => {
+            let headers = raw.headers.as_ref().map(|headers| self::headers(headers, faults)).unwrap_or_default();
+            let dangerous_allow_private = raw.dangerous_allow_private.as_ref().is_some_and(|at| **at);
+            let carrier = raw.transport.as_ref().and_then(|at| faults.keep(carrier(at))).unwrap_or_default();
+            let has_header = headers.contains_key("authorization");
+            let oauth = raw.oauth.as_ref().map(|at| super::oauth::oauth(at, has_header, faults)).unwrap_or_default();
+            Some(Endpoint::Url { url: faults.keep(url(at))?, headers, oauth, dangerous_allow_private, carrier })
+        }
+        (_, _, Some(at)) => {
+            let settings = faults.keep(json_settings(raw.settings.as_ref()));
+            let grant = raw.grant.as_ref().map(|list| grant_list(list, faults)).unwrap_or_default();
+            let env = raw.env.as_ref().map(|env| variables(env, faults)).unwrap_or_default();
+
+            let component = faults.keep(plugin::parse(at, base))?;
+            Some(Endpoint::Component { component, settings: settings?, grant, env })
+        }
+        (None, None, None) => None,
+    }
+}
+
+/// Returns program and arguments. A program with a slash in its name is relative to the file; any other is looked up in
+/// `PATH`.
+fn argv(at: &At<RawCommand>, base: &Path) -> Result<Vec<String>, Fault> {
+    let as_array = |line: &str| {
+        let words: Vec<String> = line.split_whitespace().map(|word| format!("{word:?}")).collect();
+        format!("write it as an array: command = [{}]", words.join(", "))
+    };
+    let words = match &**at {
+        RawCommand::Argv(words) => words,
+        RawCommand::Line(line) => {
+            return Err(Fault::new(at.span(), "`command` is one string, and no shell splits it").help(as_array(line)));
+        }
+    };
+    let Some(program) = words.first().filter(|program| !program.trim().is_empty()) else {
+        return Err(
+            Fault::new(at.span(), "`command` names no program").help("write `command = [\"program\", \"argument\"]`")
+        );
+    };
+    if words.len() == 1 && !program.contains('/') && program.contains(char::is_whitespace) {
+        return Err(
+            Fault::new(program.span(), format!("no program is called {:?}", program.as_str())).help(as_array(program))
+        );
+    }
+    if let Some(word) = words.iter().find(|word| word.contains('\0')) {
+        return Err(Fault::new(word.span(), "this argument has a NUL character in it")
+            .help("take it out: no program could receive it"));
+    }
+    let mut argv: Vec<String> = words.iter().map(|word| word.to_string()).collect();
+    if let Some(first) = argv.first_mut().filter(|first| first.contains('/')) {
+        *first = value::path(program, base)?.to_string_lossy().into_owned();
+    }
+    Ok(argv)
+}
+
+/// Finds an argument that is the path of something beside the file, but would be looked for in the source's private
+/// home.
+fn relative_argument(at: &At<RawCommand>, base: &Path) -> Option<Fault> {
+    let RawCommand::Argv(words) = &**at else { return None };
+    let meant = |word: &&At<String>| {
+        !word.starts_with(['-', '/']) && word.contains(['/', '.']) && base.join(word.as_str()).exists()
+    };
+    let word = words.iter().skip(1).find(meant)?;
+    let message = format!("{:?} stands beside this file, but the program starts in a private home", word.as_str());
+    Some(Fault::new(word.span(), message).help("add `cwd = \".\"` to the source, or write the absolute path"))
+}
+
+fn variables(env: &BTreeMap<At<String>, At<RawValue>>, faults: &mut Faults) -> BTreeMap<String, Value> {
+    let mut variables = BTreeMap::new();
+    for (name, at) in env {
+        let good = faults.keep(variable::check(name));
+        let value = faults.keep(value::value(at));
+        variables.extend(good.and(value).map(|value| (name.to_string(), value)));
+    }
+    variables
+}
+
+pub(super) fn headers(raw: &BTreeMap<At<String>, At<RawValue>>, faults: &mut Faults) -> BTreeMap<String, Value> {
+    let mut headers = BTreeMap::new();
+    for (name, at) in raw {
+        let value = faults.keep(header(name, at));
+        let lower = name.to_ascii_lowercase();
+        if headers.contains_key(&lower) {
+            faults
+                .0
+                .push(Fault::new(name.span(), format!("header {:?} is given twice", name.as_str())).help("keep one"));
+        }
+        headers.extend(value.map(|value| (lower, value)));
+    }
+    headers
+}
+
+fn header(name: &At<String>, at: &At<RawValue>) -> Result<Value, Fault> {
+    let value = value::value(at)?;
+    let plain = match &value {
+        Value::Plain(text) => text,
+        Value::Secret(_) => "",
+    };
+    match header_problem(name, plain) {
+        None => Ok(value),
+        Some((why, help)) => Err(Fault::new(name.span(), format!("header {:?} {why}", name.as_str())).help(help)),
+    }
+}
+
+/// Returns why a header cannot be sent, and the way out.
+pub(super) fn header_problem(name: &str, value: &str) -> Option<(&'static str, &'static str)> {
+    let token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
+    if name.is_empty() || !name.bytes().all(token) {
+        return Some(("has a name that is not valid", "write it like \"Authorization\""));
+    }
+    if OWN_HEADERS.contains(&name.to_ascii_lowercase().as_str()) {
+        return Some(("is set by the broker", "leave it out"));
+    }
+    if !value.bytes().all(|b| b == b'\t' || (b' '..=b'~').contains(&b)) {
+        return Some((
+            "has a value with other characters than visible ASCII",
+            "take line breaks and other control characters out",
+        ));
+    }
+    None
+}
+
+fn carrier(at: &At<String>) -> Result<Carrier, Fault> {
+    match at.as_str() {
+        "http" => Ok(Carrier::Http),
+        "sse" => Ok(Carrier::Sse),
+        other => Err(Fault::new(at.span(), format!("unknown value {other:?} for `transport`")).help(suggest(
+            other,
+            &["http", "sse"],
+            "leave it out to find out, or write one of",
+        ))),
+    }
+}
+
+fn url(at: &At<String>) -> Result<url::Url, Fault> {
+    // The message does not repeat the URL, which may contain a password.
+    let refuse =
+        |why: &str, help: &str| Fault::new(at.span(), format!("this URL {why}")).help(help).hidden_if(at.contains('@'));
+    let example = "write it like \"https://mcp.example.com/mcp\"";
+    let url = url::Url::parse(at).map_err(|error| refuse(&format!("is not valid: {error}"), example))?;
+    if !matches!(url.scheme(), "http" | "https") {
+        return Err(refuse("is neither http nor https", example));
+    }
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err(refuse(
+            "has credentials in it",
+            "put them into `headers = { Authorization = { secret = \"name\" } }`",
+        ));
+    }
+    if url.fragment().is_some() {
+        return Err(refuse("has a fragment, which is never sent to a server", "take the part from `#` on out"));
+    }
+    Ok(url)
+}

@@ -1,0 +1,133 @@
+//! The agent at the other end of a connection: its description, and how to reach it.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+
+use crate::protocol::{Answer, Era, Json, Method, Notification, RpcError};
+
+/// The transport of a connection, in OpenTelemetry's terms for MCP (`network.transport`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TransportKind {
+    /// Standard input and output.
+    Pipe,
+    /// HTTP.
+    Tcp,
+}
+
+impl TransportKind {
+    /// Returns the name that spans use.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Pipe => "pipe",
+            Self::Tcp => "tcp",
+        }
+    }
+}
+
+/// An agent as it describes itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Agent {
+    /// Its name and version, as `name/version`; may be empty.
+    pub name: Arc<str>,
+    /// The era that it speaks.
+    pub era: Era,
+    /// The negotiated revision of the protocol, or `None` for a program that calls in the same process.
+    pub revision: Option<&'static str>,
+    /// The transport of its connection, or `None` in the same process.
+    pub transport: Option<TransportKind>,
+    /// Its `ClientCapabilities`, byte for byte; always a JSON object.
+    pub capabilities: Json,
+}
+
+impl Agent {
+    /// Returns an agent in the same process, which declares no capabilities.
+    #[must_use]
+    pub fn named(name: &str) -> Self {
+        Self {
+            name: name.into(),
+            era: Era::Legacy,
+            revision: None,
+            transport: None,
+            capabilities: Json::empty_object(),
+        }
+    }
+
+    /// Returns the capabilities that sources may be told: all of them, but without `sampling` if the profile does not
+    /// allow the use of the agent's model.
+    pub fn shared(&self, sampling: bool) -> Json {
+        if sampling { self.capabilities.clone() } else { self.capabilities.without("sampling") }
+    }
+
+    /// Reports whether it can open a page for a person (elicitation by URL).
+    pub fn opens_pages(&self) -> bool {
+        let modes = self.capabilities.get("elicitation");
+        modes.and_then(|modes| modes.get("url")).is_some_and(|url| url.as_bytes().starts_with(b"{"))
+    }
+
+    /// Reports whether it declares this extension.
+    pub fn extends(&self, extension: &str) -> bool {
+        self.capabilities.get("extensions").is_some_and(|all| all.get(extension).is_some())
+    }
+
+    /// Reports whether it declares this capability.
+    #[must_use]
+    pub fn can(&self, capability: &str) -> bool {
+        self.capabilities.get(capability).is_some_and(|value| value.as_bytes().starts_with(b"{"))
+    }
+}
+
+/// A way to reach the agent and the person behind it, while one of its calls is open or between calls.
+#[async_trait]
+pub trait AgentPeer: Send + Sync {
+    /// Passes on a notification that belongs to the call. Waits until there is room for it.
+    async fn notify(&self, notification: Notification);
+
+    /// Returns the id of the agent's request as JSON, or `None` if the call is not a request of an agent.
+    fn request_id(&self) -> Option<Json> {
+        None
+    }
+
+    /// Notes that a source is about to get the call, which may have an effect from here on.
+    fn handed_over(&self) {}
+
+    /// Passes on a notification that belongs to no call. Does not wait: the notification is dropped if the agent does
+    /// not read.
+    fn offer(&self, _notification: Notification) {}
+
+    /// Returns how this agent can put a question of the broker's own to a person.
+    fn elicitation(&self) -> Elicitation;
+
+    /// Sends a request to the agent (legacy era) and waits for its answer, which is an error if the connection is lost.
+    async fn request(&self, method: &Method, params: Option<Json>) -> Answer;
+}
+
+/// A peer without a person, for programs that call by themselves. It drops progress; a question waits for an answer
+/// from another terminal or from `Inbox::answer`.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NoAgent;
+
+#[async_trait]
+impl AgentPeer for NoAgent {
+    async fn notify(&self, _: Notification) {}
+
+    fn elicitation(&self) -> Elicitation {
+        Elicitation::None
+    }
+
+    async fn request(&self, _: &Method, _: Option<Json>) -> Answer {
+        Answer::Error(Json::of(&RpcError::new(RpcError::METHOD_NOT_FOUND, "there is nobody to ask")))
+    }
+}
+
+/// The way in which an agent can put a question to a person.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Elicitation {
+    /// Not at all.
+    None,
+    /// By a request from the broker on its connection (2025-06-18, 2025-11-25).
+    Request,
+    /// By an `input_required` result, which the agent answers with a retry (2026-07-28).
+    InputRequired,
+}

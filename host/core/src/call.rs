@@ -1,0 +1,387 @@
+//! The domain: what a call is, who makes it, what it could do, how it ended.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::item::{Item, ItemKind};
+use crate::metrics::{Series, Traffic};
+use crate::name::{ProfileName, SourceName};
+use crate::protocol::{Answer, Json, Method};
+
+/// The broker's identifier of one call: a ULID, so that identifiers sort by time.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
+pub struct CallId(Arc<str>);
+
+/// The identifier of one session (a *run* in the ledger): a ULID.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
+pub struct SessionId(Arc<str>);
+
+macro_rules! ulid_id {
+    ($name:ident) => {
+        impl $name {
+            /// A new, unique identifier.
+            #[must_use]
+            #[expect(clippy::new_without_default, reason = "a new identifier is an act, not a default")]
+            pub fn new() -> Self {
+                Self(ulid::Ulid::generate().to_string().into())
+            }
+
+            /// The 26 characters.
+            #[must_use]
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+    };
+}
+ulid_id!(CallId);
+ulid_id!(SessionId);
+
+/// How far a profile is trusted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Deserialize, serde::Serialize, schemars::JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Trust {
+    /// Sees no source at all.
+    Sandbox,
+    /// Sees only what an `allow` list names.
+    Low,
+    /// Sees everything that is not narrowed.
+    Medium,
+    /// Like medium; policies may tell them apart.
+    High,
+}
+
+impl Trust {
+    /// The word that configuration, plugins and the ledger use.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Sandbox => "sandbox",
+            Self::Low => "low",
+            Self::Medium => "medium",
+            Self::High => "high",
+        }
+    }
+}
+
+/// What a call could do: derived from the cell, raised by annotations, lowered only by a person.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, PartialOrd, Ord)]
+pub enum Risk {
+    /// The cell can neither write nor reach the network, and no hint says otherwise.
+    Harmless,
+    /// Anything else.
+    Risky,
+}
+
+impl Risk {
+    /// The word that plugins and the ledger use.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Harmless => "harmless",
+            Self::Risky => "risky",
+        }
+    }
+}
+
+/// Who is asking.
+#[derive(Debug, Clone)]
+pub struct Caller {
+    /// Established by the front: `local` for stdio, the token's name for HTTP, `cli` for the command line.
+    pub principal: Arc<str>,
+    /// Under which profile.
+    pub profile: ProfileName,
+    /// The profile's trust level.
+    pub trust: Trust,
+    /// In which session.
+    pub session: SessionId,
+    /// `name/version` of the client program as it says itself; may be empty.
+    pub client: Arc<str>,
+}
+
+/// Which of the attempts at a tool of a group a call is. Each is a call of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Attempt {
+    /// From one on.
+    pub number: u32,
+    /// Another member can be called if this one cannot be reached, so that nobody waits for it to come back.
+    pub others: bool,
+}
+
+/// One request on its way to a source.
+#[derive(Debug, Clone)]
+pub struct Call {
+    /// In the ledger and in every message about this call.
+    pub id: CallId,
+    /// Milliseconds since the Unix epoch.
+    pub received_at: u64,
+    /// The MCP method, such as `tools/call`.
+    pub method: Method,
+    /// Who calls.
+    pub caller: Arc<Caller>,
+    /// What it is about, as the caller was shown it.
+    pub item: Arc<Item>,
+    /// What it could do.
+    pub risk: Risk,
+    /// Of a tool of a group: which attempt it is.
+    pub attempt: Option<Attempt>,
+    /// What the caller says to the source, a JSON object in placeholder form: see [`arguments_of`].
+    pub arguments: Json,
+    /// The whole `params` as received, with the exposed name and the caller's arguments.
+    pub params: Json,
+    /// The members of `params` that were left out of it, as the protocol has none of that name there.
+    pub dropped: Vec<String>,
+}
+
+/// The members of `task`, by which a call becomes a task (2025-11-25, "Tasks").
+pub const TASK_MEMBERS: [&str; 1] = ["ttl"];
+
+/// What the parameters of a method say to the source beyond naming an item: the member `arguments` of `tools/call` and
+/// `prompts/get`, all members that are not the protocol's own of other methods. Positional parameters become the one
+/// member `params`.
+#[must_use]
+pub fn arguments_of(method: &Method, params: &Json) -> Json {
+    if method.has_arguments() {
+        return params.get("arguments").unwrap_or_else(Json::empty_object);
+    }
+    if params.as_bytes().starts_with(b"[") {
+        return Json::empty_object().with("params", params).unwrap_or_else(Json::empty_object);
+    }
+    method.protocol_members().iter().fold(params.clone(), |rest, key| rest.without(key))
+}
+
+/// Members of a method's parameters that the protocol does not know.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Unknown {
+    /// Members of `params`.
+    pub of_params: Vec<String>,
+    /// Members of `params.task`.
+    pub of_task: Vec<String>,
+}
+
+impl Unknown {
+    /// Reports whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.of_params.is_empty() && self.of_task.is_empty()
+    }
+}
+
+impl Call {
+    /// A call that begins now, about this item.
+    #[must_use]
+    pub fn new(method: &Method, params: Json, caller: &Arc<Caller>, item: Arc<Item>, risk: Risk) -> Self {
+        let arguments = arguments_of(method, &params);
+        let (id, received_at, caller) = (CallId::new(), now_millis(), Arc::clone(caller));
+        let (attempt, dropped) = (None, Vec::new());
+        Self { id, received_at, method: method.clone(), caller, item, risk, attempt, arguments, params, dropped }
+    }
+
+    /// The configured name of the source that this call is for.
+    #[must_use]
+    pub fn source(&self) -> &SourceName {
+        &self.item.source
+    }
+
+    /// Returns where the call is counted in the traffic of its source.
+    pub fn series(&self, traffic: &Traffic) -> Arc<Series> {
+        match self.item.kind {
+            ItemKind::Tool => traffic.of_tool(&self.item.exposed, &self.item.tally),
+            _ => traffic.of_method(&self.method),
+        }
+    }
+
+    /// Returns the call without these members of its `params`, and of `task` in them.
+    #[must_use]
+    pub fn without(&self, members: &Unknown) -> Self {
+        let mut params = members.of_params.iter().fold(self.params.clone(), |params, member| params.without(member));
+        if let Some(task) = params.get("task").filter(|_| !members.of_task.is_empty()) {
+            let task = members.of_task.iter().fold(task, |task, member| task.without(member));
+            params = params.with("task", &task).unwrap_or(params);
+        }
+        let of_task = members.of_task.iter().map(|member| format!("task.{member}"));
+        let dropped = members.of_params.iter().cloned().chain(of_task).collect();
+        Self { params, dropped, ..self.clone() }
+    }
+
+    /// The parameters with other arguments, everything else byte for byte. None if they cannot stand there.
+    #[must_use]
+    pub fn params_with(&self, arguments: &Json) -> Option<Json> {
+        if self.method.has_arguments() {
+            return self.params.with("arguments", arguments);
+        }
+        if self.params.as_bytes().starts_with(b"[") {
+            return arguments.get("params");
+        }
+        let (old, new) = (self.arguments.members()?, arguments.members()?);
+        let gone = old.iter().filter(|(key, _)| !new.iter().any(|(other, _)| other == key));
+        let edits = gone.map(|(key, _)| (key.as_str(), None)).chain(new.iter().map(|(key, v)| (key.as_str(), Some(v))));
+        let own = self.method.protocol_members();
+        let edits: Vec<_> = edits.filter(|(key, _)| !own.contains(key)).collect();
+        self.params.edited(&edits)
+    }
+
+    /// The parameters as its source is to get them: under the source's own name for the item, with these arguments.
+    #[must_use]
+    pub fn params_for_source(&self, arguments: Option<&Json>) -> Option<Json> {
+        let params = match arguments {
+            Some(arguments) => self.params_with(arguments)?,
+            None => self.params.clone(),
+        };
+        let name = Json::of(&&*self.item.name);
+        match (&self.method, self.item.kind) {
+            (_, ItemKind::Source) => Some(params),
+            (Method::CompletionComplete, kind) => {
+                let key = if kind == ItemKind::Prompt { "name" } else { "uri" };
+                params.with("ref", &params.get("ref")?.with(key, &name)?)
+            }
+            (_, ItemKind::Tool | ItemKind::Prompt) => params.with("name", &name),
+            (_, ItemKind::Resource | ItemKind::Template) => params.with("uri", &name),
+        }
+    }
+}
+
+/// At which point of its way a call is looked at.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, serde::Deserialize, serde::Serialize, schemars::JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Phase {
+    /// Before the source is reached.
+    Call,
+    /// When the source has answered.
+    Result,
+    /// When an item is about to be shown.
+    List,
+}
+
+impl Phase {
+    /// The word that configuration, plugins and the ledger use.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Call => "call",
+            Self::Result => "result",
+            Self::List => "list",
+        }
+    }
+}
+
+/// A call at one point of its way: what a plugin is shown. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct View {
+    /// The call, its arguments as they are at this point.
+    pub call: Arc<Call>,
+    /// Which point.
+    pub phase: Phase,
+    /// What the source answered, in the result phase: a result, or a JSON-RPC error object.
+    pub outcome: Option<Json>,
+    /// Whether `outcome` is a JSON-RPC error object.
+    pub failed: bool,
+}
+
+impl View {
+    /// A call that has no outcome yet.
+    #[must_use]
+    pub fn before(call: &Arc<Call>, phase: Phase) -> Self {
+        Self { call: call.clone(), phase, outcome: None, failed: false }
+    }
+
+    /// Whether the source says that the outcome is an error.
+    #[must_use]
+    pub fn outcome_is_error(&self) -> bool {
+        self.failed
+            || self.outcome.as_ref().and_then(|json| json.get("isError")).is_some_and(|json| json.as_str() == "true")
+    }
+}
+
+/// How a call ended at its source.
+#[derive(Debug, Clone)]
+pub enum Outcome {
+    /// The source answered, well or with an error of its own.
+    Answered(Answer),
+    /// No answer; the source may or may not have acted.
+    Unknown(String),
+    /// No answer, and the source cannot have acted: the call was never sent.
+    NotSent(String),
+}
+
+/// The delivery of a notification to its source, which gives no answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Delivery {
+    /// It was handed to the source.
+    Sent,
+    /// The source may or may not have got it.
+    Unknown(String),
+    /// The source cannot have got it.
+    NotSent(String),
+}
+
+/// The phrases that introduce a source's own words in a text about its end.
+pub const LAST_WORDS: [&str; 3] = ["; it wrote ", "; its last words: ", ": first line "];
+
+/// Returns a text about a source's end without what the source itself said, which may repeat arguments.
+pub fn without_last_words(text: &str) -> &str {
+    let cut = LAST_WORDS.iter().filter_map(|said| text.find(said)).min().unwrap_or(text.len());
+    text.get(..cut).unwrap_or_default()
+}
+
+/// Milliseconds since the Unix epoch.
+#[must_use]
+pub fn now_millis() -> u64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.map_or(0, |d| u64::try_from(d.as_millis()).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use crate::testing::view;
+
+    use super::*;
+
+    fn call(method: &str, kind: ItemKind, params: &'static str) -> Call {
+        let call = Call::clone(&view("{}").call);
+        let item = Arc::new(Item { kind, name: "own".into(), ..Item::clone(&call.item) });
+        let params = Json::parse(params).unwrap();
+        let method = Method::from(method);
+        Call { item, arguments: arguments_of(&method, &params), method, params, ..call }
+    }
+
+    #[test]
+    fn each_method_has_its_arguments_and_the_sources_own_name_is_put_in() {
+        let cases = [
+            ("tools/call", ItemKind::Tool, r#"{ "name":"x", "arguments":{"a":1.0}, "v":2}"#, r#"{"a":1.0}"#),
+            ("prompts/get", ItemKind::Prompt, r#"{"name":"x" }"#, "{}"),
+            ("resources/read", ItemKind::Resource, r#"{"uri":"x","_meta":{"p":1}}"#, "{}"),
+            (
+                "completion/complete",
+                ItemKind::Template,
+                r#"{"ref":{"type":"ref/resource", "uri":"x"},"argument":{"name":"n","value":"v"}}"#,
+                r#"{"argument":{"name":"n","value":"v"}}"#,
+            ),
+            ("vendor/do", ItemKind::Source, r#"{"name":"kept","x":[1]}"#, r#"{"name":"kept","x":[1]}"#),
+            ("vendor/do", ItemKind::Source, "[1, 2]", r#"{"params":[1, 2]}"#),
+        ];
+        for (method, kind, params, arguments) in cases {
+            let call = call(method, kind, params);
+            assert_eq!(call.arguments.as_str(), arguments, "{method}");
+            let sent = call.params_for_source(None).unwrap();
+            let expected =
+                if kind == ItemKind::Source { params.to_owned() } else { params.replace("\"x\"", "\"own\"") };
+            assert_eq!(sent.as_str(), expected, "{method}");
+        }
+    }
+
+    #[test]
+    fn rewritten_arguments_go_where_the_old_ones_stood() {
+        let other = Json::parse(r#"{"argument":{"name":"n","value":"w"},"_meta":{"evil":1}}"#).unwrap();
+        let call = call("completion/complete", ItemKind::Prompt, r#"{"argument":1,"context":{}, "_meta":{"k":1}}"#);
+        let rewritten = call.params_with(&other).unwrap();
+        assert_eq!(rewritten.as_str(), r#"{"argument":{"name":"n","value":"w"},"_meta":{"k":1}}"#);
+    }
+}

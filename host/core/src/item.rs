@@ -1,0 +1,223 @@
+//! Items: the things that a source offers.
+
+use std::sync::Arc;
+
+use crate::digest::Digest;
+use crate::metrics::Tally;
+use crate::name::SourceName;
+use crate::protocol::{Json, Method};
+
+/// The kind of an [`Item`].
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum ItemKind {
+    /// A tool, which a model calls.
+    Tool,
+    /// A prompt, which a person picks.
+    Prompt,
+    /// A resource, which an application reads.
+    Resource,
+    /// A template, which is a family of resources under one URI template.
+    Template,
+    /// The source itself, for requests that are about none of the above.
+    Source,
+}
+
+impl ItemKind {
+    /// Returns the word that the ledger and messages use.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Tool => "tool",
+            Self::Prompt => "prompt",
+            Self::Resource => "resource",
+            Self::Template => "template",
+            Self::Source => "source",
+        }
+    }
+
+    /// Returns the method that lists items of this kind. For a source itself, which no method lists, its name is empty.
+    #[must_use]
+    pub fn list_method(self) -> Method {
+        match self {
+            Self::Tool => Method::ToolsList,
+            Self::Prompt => Method::PromptsList,
+            Self::Resource => Method::ResourcesList,
+            Self::Template => Method::ResourcesTemplatesList,
+            Self::Source => Method::from(""),
+        }
+    }
+
+    /// Returns the method that uses an item of this kind. Policies see it when the item is about to be shown.
+    #[must_use]
+    pub fn use_method(self) -> Method {
+        match self {
+            Self::Tool => Method::ToolsCall,
+            Self::Prompt => Method::PromptsGet,
+            Self::Resource | Self::Template => Method::ResourcesRead,
+            Self::Source => Method::from(""),
+        }
+    }
+
+    /// Returns the notification that a list of items of this kind has changed.
+    pub fn changed_method(self) -> Method {
+        match self {
+            Self::Tool | Self::Source => Method::NotificationsToolsListChanged,
+            Self::Prompt => Method::NotificationsPromptsListChanged,
+            Self::Resource | Self::Template => Method::NotificationsResourcesListChanged,
+        }
+    }
+
+    /// Returns the member of a list result that holds the items.
+    #[must_use]
+    pub fn member(self) -> &'static str {
+        match self {
+            Self::Tool => "tools",
+            Self::Prompt => "prompts",
+            Self::Resource => "resources",
+            Self::Template => "resourceTemplates",
+            Self::Source => "",
+        }
+    }
+
+    /// Returns the member that names the item, in a definition and in the parameters of a request.
+    #[must_use]
+    pub fn key(self) -> &'static str {
+        match self {
+            Self::Tool | Self::Prompt | Self::Source => "name",
+            Self::Resource => "uri",
+            Self::Template => "uriTemplate",
+        }
+    }
+}
+
+/// One thing that a source offers: a tool, a prompt, a resource, a template.
+#[derive(Debug, Clone)]
+pub struct Item {
+    /// The kind of the item.
+    pub kind: ItemKind,
+    /// The source that offers it.
+    pub source: SourceName,
+    /// The group under which the item is offered, if it is a tool of a group's member.
+    pub group: Option<SourceName>,
+    /// The name, URI or URI template at the source; empty for the source itself.
+    pub name: Arc<str>,
+    /// The name, URI or URI template that the agent sees.
+    pub exposed: Arc<str>,
+    /// The definition from the source, byte for byte.
+    pub definition: Json,
+    /// The digest of the definition's canonical form.
+    pub digest: Digest,
+    /// The hints that the source gives.
+    pub hints: Hints,
+    /// The tags of the source.
+    pub tags: Arc<[String]>,
+    /// The counters of its calls.
+    pub tally: Tally,
+}
+
+impl Item {
+    /// Returns the definition under its exposed name; everything else is unchanged, byte for byte.
+    #[must_use]
+    pub fn exposed_definition(&self) -> Json {
+        self.definition.with(self.kind.key(), &Json::of(&&*self.exposed)).unwrap_or_else(Json::null)
+    }
+
+    /// Returns the item for a source itself, for requests that concern no particular item.
+    #[must_use]
+    pub fn of_source(source: &SourceName, tags: &[String]) -> Self {
+        Self::unlisted((source, tags), ItemKind::Source, "", source.as_str())
+    }
+
+    /// Returns a resource that the source did not list: one that matches a template, or one that the source keeps
+    /// unlisted.
+    #[must_use]
+    pub fn unlisted_resource(source: &SourceName, tags: &[String], uri: &str, exposed: &str) -> Self {
+        Self::unlisted((source, tags), ItemKind::Resource, uri, exposed)
+    }
+
+    fn unlisted((source, tags): (&SourceName, &[String]), kind: ItemKind, name: &str, exposed: &str) -> Self {
+        let definition = Json::empty_object();
+        Self {
+            kind,
+            source: source.clone(),
+            group: None,
+            name: name.into(),
+            exposed: exposed.into(),
+            digest: Digest::of(definition.as_bytes()),
+            definition,
+            hints: Hints::default(),
+            tags: tags.into(),
+            tally: Tally::default(),
+        }
+    }
+
+    /// Returns the name under which agents know the provider of the item: the group, if there is one, or else the
+    /// source.
+    #[must_use]
+    pub fn offered_by(&self) -> &SourceName {
+        self.group.as_ref().unwrap_or(&self.source)
+    }
+
+    /// Reports whether both tools take the same arguments: their `inputSchema` is equal in canonical form. Only then
+    /// may one be called instead of the other, which a caller was shown.
+    #[must_use]
+    pub fn takes_what(&self, other: &Self) -> bool {
+        let schema = |item: &Self| {
+            let schema = item.definition.get("inputSchema").unwrap_or_else(Json::empty_object);
+            Digest::of_json(&schema).ok()
+        };
+        self.digest == other.digest || schema(self).is_some_and(|own| schema(other) == Some(own))
+    }
+
+    /// Reports whether the source listed the item.
+    #[must_use]
+    pub fn is_listed(&self) -> bool {
+        self.definition != Json::empty_object()
+    }
+}
+
+/// The `ToolAnnotations` of MCP, which are claims of the source. `None` if the source says nothing.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Hints {
+    /// The annotation `readOnlyHint`.
+    #[serde(rename = "readOnlyHint")]
+    pub read_only: Option<bool>,
+    /// The annotation `destructiveHint`.
+    #[serde(rename = "destructiveHint")]
+    pub destructive: Option<bool>,
+    /// The annotation `idempotentHint`.
+    #[serde(rename = "idempotentHint")]
+    pub idempotent: Option<bool>,
+    /// The annotation `openWorldHint`.
+    #[serde(rename = "openWorldHint")]
+    pub open_world: Option<bool>,
+}
+
+impl Hints {
+    /// Reads the annotations of a definition. A definition without readable annotations claims nothing.
+    pub fn of(definition: &Json) -> Self {
+        // Malformed annotations claim nothing, and without a claim no risk is lowered.
+        definition.get("annotations").and_then(|json| json.read().ok()).unwrap_or_default()
+    }
+
+    /// Reports whether the tool may destroy something or reach beyond its source. MCP's default is yes, unless the
+    /// source denies it.
+    #[must_use]
+    pub fn grave(self) -> bool {
+        let destructive = self.destructive.unwrap_or(true) && self.read_only != Some(true);
+        destructive || self.open_world.unwrap_or(true)
+    }
+
+    /// Reports whether the source itself says that the tool is dangerous.
+    #[must_use]
+    pub fn raise_risk(self) -> bool {
+        self.destructive == Some(true) && self.read_only != Some(true) || self.open_world == Some(true)
+    }
+
+    /// Reports whether the source says that the tool only reads, and says nothing that contradicts this.
+    #[must_use]
+    pub fn claim_harmless(self) -> bool {
+        self.read_only == Some(true) && self.destructive != Some(true) && self.open_world != Some(true)
+    }
+}

@@ -1,0 +1,22 @@
+//! The ground that every crate of Portcullis stands on: names, calls, the protocol, locks, files that only their owner reads.
+//!
+//! This crate is internal to the library `portcullis` and promises no stability; use the types that the library exports.
+
+pub mod agent;
+pub mod call;
+pub mod digest;
+pub mod item;
+pub mod limits;
+pub mod lockfile;
+pub mod metrics;
+pub mod name;
+pub mod private;
+pub mod protocol;
+pub mod seal;
+pub mod secret;
+pub mod sync;
+pub mod trust;
+pub mod visible;
+
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;

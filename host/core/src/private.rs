@@ -1,0 +1,230 @@
+//! Files and folders that only the user who runs the broker can read or write.
+//!
+//! A file that others may write is refused and not repaired, because they may have written to it already.
+
+use std::fs::{DirBuilder, File, Metadata, Permissions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::path::Path;
+
+use rustix::fs::OFlags;
+
+/// The mode of private folders.
+pub const FOLDER_MODE: u32 = 0o700;
+
+/// The mode of private files.
+pub const FILE_MODE: u32 = 0o600;
+
+/// The reason why a file or folder is not private to this user, with the command that helps.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NotPrivate {
+    /// Others may read or write it.
+    #[error(
+        "{path} is open to other users (mode {mode:o}): run `chmod {wanted:o} '{path}'`, and replace what they may have read"
+    )]
+    Open {
+        /// The file or folder.
+        path: String,
+        /// The mode that it has.
+        mode: u32,
+        /// The mode that it should have.
+        wanted: u32,
+    },
+    /// It belongs to another user.
+    #[error(
+        "{path} belongs to another user (uid {owner}): run `portcullis` as that user, or remove it with `rm -r '{path}'`"
+    )]
+    Owner {
+        /// The file or folder.
+        path: String,
+        /// The user id of the owner.
+        owner: u32,
+    },
+    /// It is a symbolic link.
+    #[error(
+        "{0} is a symbolic link, which is not followed here: run `rm '{0}'`, and put what it leads to in its place"
+    )]
+    Link(String),
+    /// It is not a folder where a folder is expected, or not a file where a file is expected.
+    #[error("{0} is not a {1}: remove it with `rm -r '{0}'`")]
+    Kind(String, &'static str),
+    /// The operating system reported an error.
+    #[error("{path}: {error}")]
+    Io {
+        /// The file or folder.
+        path: String,
+        /// The error of the operating system.
+        error: io::Error,
+    },
+}
+
+impl NotPrivate {
+    fn io(path: &Path, error: io::Error) -> Self {
+        Self::Io { path: path.display().to_string(), error }
+    }
+}
+
+/// Creates a folder with mode 0700 if it is missing, and checks that it is private.
+///
+/// # Errors
+/// [`NotPrivate`]; a folder that exists is left as it is.
+pub fn folder(path: &Path) -> Result<(), NotPrivate> {
+    if !check_folder(path)? {
+        let made = DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(path);
+        made.map_err(|error| NotPrivate::io(path, error))?;
+        check_folder(path)?;
+    }
+    Ok(())
+}
+
+/// Checks that a folder is private: owned by this user, closed to all others, and not a symbolic link. Reports whether
+/// it exists.
+///
+/// # Errors
+/// [`NotPrivate`]
+pub(crate) fn check_folder(path: &Path) -> Result<bool, NotPrivate> {
+    let metadata = match std::fs::symlink_metadata(path) {
+        Ok(metadata) => metadata,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        Err(error) => return Err(NotPrivate::io(path, error)),
+    };
+    if metadata.is_symlink() {
+        return Err(NotPrivate::Link(path.display().to_string()));
+    }
+    if !metadata.is_dir() {
+        return Err(NotPrivate::Kind(path.display().to_string(), "folder"));
+    }
+    check(path, &metadata, FOLDER_MODE).map(|()| true)
+}
+
+/// Checks a folder that earlier versions created with mode 0755 inside a private one, and makes it private, unless
+/// others could write to it. A missing folder is not created.
+///
+/// # Errors
+/// [`NotPrivate`]
+pub fn narrow_folder(path: &Path) -> Result<(), NotPrivate> {
+    match check_folder(path) {
+        Err(NotPrivate::Open { mode, .. }) if mode & 0o022 == 0 => {
+            let narrowed = std::fs::set_permissions(path, Permissions::from_mode(FOLDER_MODE));
+            narrowed.map_err(|error| NotPrivate::io(path, error))
+        }
+        checked => checked.map(drop),
+    }
+}
+
+/// Opens a file to read it, without following a symbolic link, and checks that it is private. Returns `None` if there
+/// is no file.
+///
+/// # Errors
+/// [`NotPrivate`]
+pub fn open(path: &Path) -> Result<Option<File>, NotPrivate> {
+    // Opening must not block if the path is a named pipe.
+    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
+    let file = match File::options().read(true).custom_flags(flags).open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) if error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error()) => {
+            return Err(NotPrivate::Link(path.display().to_string()));
+        }
+        Err(error) => return Err(NotPrivate::io(path, error)),
+    };
+    let metadata = file.metadata().map_err(|error| NotPrivate::io(path, error))?;
+    if !metadata.is_file() {
+        return Err(NotPrivate::Kind(path.display().to_string(), "file"));
+    }
+    check(path, &metadata, FILE_MODE)?;
+    Ok(Some(file))
+}
+
+/// Checks the owner and the mode of a file or folder.
+///
+/// # Errors
+/// [`NotPrivate::Owner`] and [`NotPrivate::Open`].
+pub fn check(path: &Path, metadata: &Metadata, wanted: u32) -> Result<(), NotPrivate> {
+    let path = path.display().to_string();
+    if metadata.uid() != rustix::process::geteuid().as_raw() {
+        return Err(NotPrivate::Owner { path, owner: metadata.uid() });
+    }
+    let mode = metadata.mode() & 0o7777;
+    if mode & 0o077 == 0 { Ok(()) } else { Err(NotPrivate::Open { path, mode, wanted }) }
+}
+
+/// Replaces a private file as a whole: a reader sees either the old content or the new one.
+///
+/// # Errors
+/// [`NotPrivate::Io`].
+pub fn replace(path: &Path, bytes: &[u8]) -> Result<(), NotPrivate> {
+    let folder = path.parent().unwrap_or(Path::new("."));
+    // Temporary files are created with mode 0600.
+    let write = || {
+        let mut file = tempfile::NamedTempFile::new_in(folder)?;
+        file.write_all(bytes)?;
+        file.as_file().sync_all()?;
+        file.persist(path)?;
+        File::open(folder)?.sync_all()
+    };
+    write().map_err(|error: io::Error| NotPrivate::io(path, error))
+}
+
+/// Takes an exclusive lock on a file, which is held until the returned file is dropped. Blocks while another process
+/// holds it.
+pub fn lock(path: &Path) -> Result<File, NotPrivate> {
+    let file = File::options().create(true).truncate(false).write(true).mode(FILE_MODE).open(path);
+    let file = file.map_err(|error| NotPrivate::io(path, error))?;
+    file.lock().map_err(|error| NotPrivate::io(path, error))?;
+    Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn a_folder_that_is_open_or_a_link_or_of_another_user_is_refused_with_the_command_to_run() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a/state");
+        assert!(!check_folder(&path).unwrap());
+        folder(&path).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o700);
+        fs::set_permissions(&path, Permissions::from_mode(0o750)).unwrap();
+        let refused = |path: &Path| folder(path).unwrap_err().to_string();
+        assert!(refused(&path).contains(&format!("chmod 700 '{}'", path.display())), "{}", refused(&path));
+        narrow_folder(&path).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o700);
+        fs::set_permissions(&path, Permissions::from_mode(0o770)).unwrap();
+        assert!(narrow_folder(&path).unwrap_err().to_string().contains("chmod 700"), "others could write into it");
+        fs::set_permissions(&path, Permissions::from_mode(0o700)).unwrap();
+        let link = dir.path().join("link");
+        symlink(&path, &link).unwrap();
+        assert!(refused(&link).contains(&format!("rm '{}'", link.display())), "{}", refused(&link));
+        let file = dir.path().join("file");
+        fs::write(&file, "").unwrap();
+        assert!(refused(&file).contains("is not a folder"), "{}", refused(&file));
+        if rustix::process::geteuid().is_root() {
+            std::os::unix::fs::chown(&path, Some(4242), None).unwrap();
+            assert!(refused(&path).contains("another user (uid 4242)"), "{}", refused(&path));
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_open_a_link_or_a_pipe_is_refused_and_a_private_one_is_opened() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        let refused = |name: &str| open(&at(name)).unwrap_err().to_string();
+        assert!(open(&at("absent")).unwrap().is_none());
+        fs::write(at("key"), "").unwrap();
+        fs::set_permissions(at("key"), Permissions::from_mode(0o640)).unwrap();
+        assert!(refused("key").contains("chmod 600"), "{}", refused("key"));
+        fs::set_permissions(at("key"), Permissions::from_mode(0o600)).unwrap();
+        assert!(open(&at("key")).unwrap().is_some());
+        symlink(at("key"), at("link")).unwrap();
+        assert!(refused("link").contains("symbolic link"), "{}", refused("link"));
+        rustix::fs::mkfifoat(rustix::fs::CWD, at("pipe"), rustix::fs::Mode::RUSR).unwrap();
+        assert!(refused("pipe").contains("is not a file"), "{}", refused("pipe"));
+    }
+}

@@ -1,0 +1,27 @@
+//! The Model Context Protocol as it is written: messages and their JSON, revisions and eras, methods, `_meta` keys,
+//! error codes and HTTP headers.
+//!
+//! Every name that the specification defines is written here and nowhere else, so that a new revision is an edit of one
+//! folder. What a message means to the broker is decided elsewhere.
+
+mod canonical;
+mod error;
+pub mod header;
+mod json;
+mod message;
+pub mod meta;
+mod method;
+pub mod param_header;
+pub mod revision;
+
+pub use canonical::canonical_value;
+pub use canonical::{CanonicalError, canonical};
+pub use error::RpcError;
+pub use json::Json;
+pub use json::Members;
+pub use message::make_room;
+pub use message::{
+    Answer, Id, MAX_ID_BYTES, MAX_MESSAGE_BYTES, MAX_NESTING, Message, MessageError, Notification, Request, Response,
+};
+pub use method::{Method, UnknownMethod};
+pub use revision::Era;

@@ -1,0 +1,51 @@
+//! What tests share: a call to decide about, and its caller.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::sync::Arc;
+
+use crate::call::{Call, CallId, Caller, Phase, Risk, SessionId, Trust, View};
+use crate::digest::Digest;
+use crate::item::{Item, ItemKind};
+use crate::protocol::Json;
+
+/// Returns a caller in this session.
+pub fn caller(session: &SessionId) -> Caller {
+    Caller { session: session.clone(), ..Caller::clone(&view("{}").call.caller) }
+}
+
+/// Returns a call of `files__read` with these arguments.
+pub fn view(arguments: &str) -> View {
+    let definition = Json::parse(r#"{"name":"read","inputSchema":{"type":"object"}}"#).unwrap();
+    let tool = Item {
+        kind: ItemKind::Tool,
+        source: "files".parse().unwrap(),
+        group: None,
+        name: "read".into(),
+        exposed: "files__read".into(),
+        digest: Digest::of_json(&definition).unwrap(),
+        definition,
+        hints: Default::default(),
+        tags: Arc::from([]),
+        tally: Default::default(),
+    };
+    let caller = Caller {
+        principal: "local".into(),
+        profile: "default".parse().unwrap(),
+        trust: Trust::Medium,
+        session: SessionId::new(),
+        client: "test/1".into(),
+    };
+    let call = Call {
+        id: CallId::new(),
+        received_at: 1,
+        method: "tools/call".into(),
+        caller: Arc::new(caller),
+        item: Arc::new(tool),
+        risk: Risk::Risky,
+        attempt: None,
+        dropped: Vec::new(),
+        arguments: Json::parse(arguments.to_owned()).unwrap(),
+        params: Json::empty_object(),
+    };
+    View::before(&Arc::new(call), Phase::Call)
+}

@@ -1,0 +1,289 @@
+//! The record of which configurations the user trusts.
+//!
+//! A configuration starts programs. One that was only found in a folder is used if the user has looked at it: its path
+//! and the digest of its bytes are kept in the user's state folder, which no source may be granted, together with its
+//! effects at that time, so that a change can be shown as a difference. The data folder holds what the user has
+//! accepted, so the identity of that folder is recorded too.
+
+mod data;
+
+use std::collections::BTreeMap;
+use std::io::Read as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+pub use self::data::DataFolder;
+use crate::digest::Digest;
+use crate::private;
+pub use crate::private::NotPrivate;
+
+/// The file name of a configuration that is found in a folder.
+pub const CONFIG_FILE: &str = "portcullis.toml";
+
+/// The name of the data folder beside a configuration that names no other.
+pub const DATA_FOLDER: &str = ".portcullis";
+
+/// The names under which brokers find files that they trust.
+pub const KEPT_NAMES: [&str; 2] = [CONFIG_FILE, DATA_FOLDER];
+
+/// The name of the file in the state folder.
+const FILE: &str = "trusted.json";
+
+/// The name of a lock file that is held while the file is replaced, so that concurrent commands do not lose each
+/// other's changes.
+const LOCK: &str = "trusted.lock";
+
+/// The largest file, in bytes: a thousand configurations of some hundred lines.
+const MAX_FILE_BYTES: u64 = 64 << 20;
+
+/// Why the records of trust cannot be read or written.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TrustError {
+    /// The state folder, or the file in it, is not this user's alone.
+    #[error(transparent)]
+    Private(#[from] NotPrivate),
+    /// The file was not written by this version.
+    #[error("{0} is damaged: remove it with `rm '{0}'`, and trust again what you use")]
+    Damaged(String),
+    /// The file would become larger than what is read.
+    #[error("{0} is full: run `portcullis trust --list`, and `portcullis trust --revoke FILE` for what you do not use")]
+    Full(String),
+}
+
+/// A configuration as the user trusted it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Trusted {
+    /// The path of the file, for people: bytes that are not UTF-8 are replaced.
+    pub path: String,
+    /// The digest of its bytes.
+    pub digest: Digest,
+    /// When the user trusted it, in RFC 3339.
+    pub at: String,
+    /// What it started, reached, read and wrote then: `Config::effects`.
+    pub effects: Vec<String>,
+    /// Its data folder. `None` once the folder was no longer in its place: it may have been replaced, or its content
+    /// changed.
+    #[serde(default)]
+    pub data: Option<DataFolder>,
+}
+
+/// The trusted configurations by the digest of their path, which may not be valid UTF-8.
+type All = BTreeMap<String, Trusted>;
+
+/// The records of what one user trusts.
+#[derive(Debug, Clone)]
+pub struct Trust {
+    state_dir: PathBuf,
+}
+
+impl Trust {
+    /// Returns the records in a state folder, which need not exist yet. Opens nothing.
+    #[must_use]
+    pub fn new(state_dir: &Path) -> Self {
+        Self { state_dir: state_dir.to_owned() }
+    }
+
+    /// Returns the user's record of trust in a file. `file` is absolute, with the real name of its folder.
+    ///
+    /// # Errors
+    /// If the state folder cannot be used.
+    pub fn of(&self, file: &Path) -> Result<Option<Trusted>, TrustError> {
+        Ok(self.read()?.remove(&key(file)))
+    }
+
+    /// Returns all records, ordered by path.
+    ///
+    /// # Errors
+    /// If the state folder cannot be used.
+    pub fn list(&self) -> Result<Vec<Trusted>, TrustError> {
+        let mut all: Vec<_> = self.read()?.into_values().collect();
+        all.sort_by(|a, b| a.path.cmp(&b.path));
+        Ok(all)
+    }
+
+    /// Trusts a file with these bytes and this data folder from now on, and with no others.
+    ///
+    /// # Errors
+    /// If the state folder cannot be used.
+    pub fn keep(&self, file: &Path, digest: Digest, effects: Vec<String>, data: DataFolder) -> Result<(), TrustError> {
+        let at = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        let trusted = Trusted { path: file.to_string_lossy().into_owned(), digest, at, effects, data: Some(data) };
+        self.change(|all| Ok(all.insert(key(file), trusted))).map(drop)
+    }
+
+    /// Creates the data folder of a trusted file and records it, if there is none. Returns whether the folder that then
+    /// exists is the one on record.
+    ///
+    /// # Errors
+    /// If the state folder cannot be used, or the data folder cannot be created.
+    pub fn settle(&self, file: &Path, data_dir: &Path) -> Result<bool, TrustError> {
+        self.change(|all| {
+            let Some(trusted) = all.get_mut(&key(file)) else { return Ok(false) };
+            match DataFolder::at(data_dir) {
+                Some(there) => Ok(trusted.data.as_ref() == Some(&there)),
+                None => {
+                    trusted.data = Some(DataFolder::make(data_dir)?);
+                    Ok(true)
+                }
+            }
+        })
+    }
+
+    /// Returns the trusted configurations and their data folders that are inside `folders` or contain one of them:
+    /// absolute paths without links. `folders` are those that a source may write. A data folder that is no longer in
+    /// its place is removed from its record: it may be elsewhere in these folders, unprotected, and come back with
+    /// other content.
+    ///
+    /// # Errors
+    /// If the state folder cannot be used.
+    pub fn within(&self, folders: &[PathBuf]) -> Result<Vec<PathBuf>, TrustError> {
+        let touched = |path: &Path| folders.iter().any(|folder| path.starts_with(folder) || folder.starts_with(path));
+        let mut known = Vec::new();
+        let mut gone = Vec::new();
+        for (key, Trusted { path, data, .. }) in if folders.is_empty() { All::new() } else { self.read()? } {
+            let file = PathBuf::from(path);
+            let beside = KEPT_NAMES.map(|name| file.with_file_name(name));
+            let there = |path: &PathBuf| touched(path) && path.canonicalize().is_ok_and(|real| real == *path);
+            known.extend(beside.into_iter().chain([file]).filter(there));
+            match data {
+                Some(data) if !touched(Path::new(&data.path)) => {}
+                Some(data) if data.stands() => known.push(data.path.into()),
+                Some(data) => gone.push((key, data)),
+                None => {}
+            }
+        }
+        if !gone.is_empty() {
+            self.change(|all| {
+                for (key, data) in gone {
+                    let trusted = all.get_mut(&key).filter(|trusted| trusted.data.as_ref() == Some(&data));
+                    trusted.into_iter().for_each(|trusted| trusted.data = None);
+                }
+                Ok(())
+            })?;
+        }
+        known.sort();
+        known.dedup();
+        Ok(known)
+    }
+
+    /// Trusts a file no longer. Returns whether it was trusted.
+    ///
+    /// # Errors
+    /// If the state folder cannot be used.
+    pub fn revoke(&self, file: &Path) -> Result<bool, TrustError> {
+        Ok(self.change(|all| Ok(all.remove(&key(file))))?.is_some())
+    }
+
+    fn change<T>(&self, change: impl FnOnce(&mut All) -> Result<T, TrustError>) -> Result<T, TrustError> {
+        private::folder(&self.state_dir)?;
+        let _lock = private::lock(&self.state_dir.join(LOCK))?;
+        let mut all = self.read()?;
+        let changed = change(&mut all)?;
+        let path = self.path();
+        let bytes = serde_json::to_vec(&all).map_err(|_| TrustError::Damaged(shown(&path)))?;
+        if bytes.len() as u64 > MAX_FILE_BYTES {
+            return Err(TrustError::Full(shown(&path)));
+        }
+        private::replace(&path, &bytes)?;
+        Ok(changed)
+    }
+
+    fn read(&self) -> Result<All, TrustError> {
+        if !private::check_folder(&self.state_dir)? {
+            return Ok(All::new());
+        }
+        let path = self.path();
+        let Some(file) = private::open(&path)? else { return Ok(All::new()) };
+        let mut bytes = Vec::new();
+        let read = file.take(MAX_FILE_BYTES).read_to_end(&mut bytes);
+        read.map_err(|error| NotPrivate::Io { path: shown(&path), error })?;
+        serde_json::from_slice(&bytes).map_err(|_| TrustError::Damaged(shown(&path)))
+    }
+
+    fn path(&self) -> PathBuf {
+        self.state_dir.join(FILE)
+    }
+}
+
+fn key(file: &Path) -> String {
+    Digest::of(file.as_os_str().as_bytes()).to_string()
+}
+
+fn shown(path: &Path) -> String {
+    path.display().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn a_file_is_trusted_by_path_and_bytes_until_it_is_revoked() {
+        let dir = tempfile::tempdir().unwrap();
+        let trust = Trust::new(&dir.path().join("state"));
+        let (file, one, other) = (Path::new("/p/portcullis.toml"), Digest::of(b"one"), Digest::of(b"other"));
+        assert!(trust.of(file).unwrap().is_none() && !dir.path().join("state").exists(), "reading creates nothing");
+        let data = DataFolder::make(&dir.path().join("data")).unwrap();
+        trust.keep(file, one, vec!["source a: starts b".to_owned()], data.clone()).unwrap();
+        assert_eq!(trust.of(file).unwrap().unwrap().digest, one);
+        assert!(trust.of(Path::new("/q/portcullis.toml")).unwrap().is_none(), "another file with the same bytes");
+        trust.keep(file, other, Vec::new(), data).unwrap();
+        let [kept] = trust.list().unwrap().try_into().unwrap();
+        assert_eq!((kept.digest, kept.path.as_str()), (other, "/p/portcullis.toml"));
+        assert!(trust.revoke(file).unwrap() && !trust.revoke(file).unwrap());
+        assert!(trust.list().unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_state_folder_that_others_could_write_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = dir.path().join("state");
+        let trust = Trust::new(&state);
+        let data = DataFolder::make(&dir.path().join("data")).unwrap();
+        trust.keep(Path::new("/p/portcullis.toml"), Digest::of(b""), Vec::new(), data).unwrap();
+        fs::set_permissions(&state, Permissions::from_mode(0o770)).unwrap();
+        let error = trust.list().unwrap_err().to_string();
+        assert!(error.contains(&format!("chmod 700 '{}'", state.display())), "{error}");
+        fs::set_permissions(&state, Permissions::from_mode(0o700)).unwrap();
+        fs::write(state.join(FILE), "{").unwrap();
+        let error = trust.list().unwrap_err().to_string();
+        assert!(error.contains("is damaged") && error.contains("rm "), "{error}");
+    }
+
+    #[test]
+    fn a_data_folder_that_was_moved_while_others_could_write_there_is_no_longer_trusted() {
+        let dir = tempfile::tempdir().unwrap();
+        let trust = Trust::new(&dir.path().join("state"));
+        let at = |name: &str| dir.path().join(name);
+        let (file, data_dir) = (at("open/sub/portcullis.toml"), at("open/sub/.portcullis"));
+        let data = DataFolder::make(&data_dir).unwrap();
+        fs::write(&file, "").unwrap();
+        trust.keep(&file, Digest::of(b""), Vec::new(), data.clone()).unwrap();
+        let within = |folder: &str| trust.within(&[at(folder)]).unwrap();
+        let remembered = || trust.of(&file).unwrap().unwrap().data;
+        assert_eq!(within("open"), [data_dir.clone(), file.clone()]);
+        assert_eq!(
+            within("open/sub/.portcullis/run"),
+            std::slice::from_ref(&data_dir),
+            "a writable folder inside a data folder counts too"
+        );
+        assert!(trust.within(&[]).unwrap().is_empty());
+        assert!(trust.settle(&file, &data_dir).unwrap());
+
+        fs::rename(at("open/sub"), at("open/moved")).unwrap();
+        assert!(within("elsewhere").is_empty() && remembered() == Some(data), "none of the folders contains it");
+        assert!(within("open").is_empty() && remembered().is_none());
+        fs::rename(at("open/moved"), at("open/sub")).unwrap();
+        assert!(!trust.settle(&file, &data_dir).unwrap(), "the same folder, but its content may have changed");
+        fs::remove_dir_all(&data_dir).unwrap();
+        assert!(trust.settle(&file, &data_dir).unwrap() && remembered().is_some(), "a new folder is empty");
+    }
+}

@@ -1,0 +1,163 @@
+//! Chains that are being written, and how far each has come: one lock file per chain, held while its broker lives.
+//!
+//! These lock files stay when their brokers are gone. Each says how far its chain had come, and so bears witness to
+//! records that somebody removed later.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use portcullis_core::digest::hex;
+use rusqlite::{Connection, OptionalExtension as _};
+use rustix::fs::{FlockOperation, flock};
+use sha2::{Digest as _, Sha256};
+
+use super::LedgerError;
+use super::record::Hash;
+
+/// The folder of the chains' lock files, in the data folder.
+pub(super) const FOLDER: &str = "chains";
+
+/// The age at which a lock file that was not yet renamed belongs to a broker that died: a start takes milliseconds.
+const HALF_MADE: Duration = Duration::from_secs(60);
+
+/// The last record of a chain. An empty chain has number 0 and a hash of zeros.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct End {
+    pub(super) seq: u64,
+    pub(super) hash: Hash,
+}
+
+/// The lock on the chain that this broker writes. Dropping it releases the chain.
+#[derive(Debug)]
+pub(super) struct Lock {
+    chain: String,
+    path: PathBuf,
+    held: File,
+}
+
+impl Lock {
+    /// Begins a new chain and locks it.
+    pub(super) fn create(data_dir: &Path) -> Result<Self, LedgerError> {
+        let chain = ulid::Ulid::generate().to_string();
+        let path = path(data_dir, &chain);
+        let fresh = path.with_extension("new");
+        let failed = |error: &dyn std::fmt::Display| LedgerError::file("lock", &path, error);
+        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&fresh);
+        let file = file.map_err(|error| failed(&error))?;
+        // It is locked before it gets its name, so it is never visible unlocked while this broker lives.
+        let named = flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(io::Error::from);
+        let lock = Self { chain, path: path.clone(), held: file };
+        // The first position is written now, so that the file has its space before the disk can be full.
+        let named = named.and_then(|()| lock.tell(End::default())).and_then(|()| fs::rename(&fresh, &path));
+        if let Err(error) = named {
+            // If this fails too, the next broker removes it.
+            let _ = fs::remove_file(&fresh);
+            return Err(failed(&error));
+        }
+        Ok(lock)
+    }
+
+    /// Writes how far the chain has come. It writes in place, so that it needs no more space on the disk, and does not
+    /// sync, since only a crash of the machine could lose the write.
+    pub(super) fn tell(&self, end: End) -> io::Result<()> {
+        self.held.write_all_at(line(end).as_bytes(), 0)
+    }
+
+    pub(super) fn chain(&self) -> &str {
+        &self.chain
+    }
+
+    /// Removes the lock file of a chain that never got a record.
+    pub(super) fn abandon(self) {
+        // If this fails, the chain reads as incomplete, which it is.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// Reports whether a broker holds this chain at the moment.
+pub fn is_live(data_dir: &Path, chain: &str) -> bool {
+    match File::open(path(data_dir, chain)) {
+        Ok(file) => flock(&file, FlockOperation::NonBlockingLockShared) == Err(rustix::io::Errno::WOULDBLOCK),
+        Err(_) => false,
+    }
+}
+
+/// Reports whether no broker holds this chain any more; false if that cannot be determined.
+pub(super) fn is_dead(data_dir: &Path, chain: &str) -> bool {
+    File::open(path(data_dir, chain)).is_ok_and(|file| flock(&file, FlockOperation::NonBlockingLockShared).is_ok())
+}
+
+/// Returns how far a chain had come when its broker last wrote its lock file, or `None` if the file does not say so.
+pub(super) fn witness(data_dir: &Path, chain: &str) -> Option<End> {
+    let text = fs::read_to_string(path(data_dir, chain)).ok()?;
+    let mut words = text.split_ascii_whitespace();
+    let end = End { seq: words.next()?.parse().ok()?, hash: hash_of(words.next()?)? };
+    // This also rejects a text that was read while it was being written.
+    (line(end) == text).then_some(end)
+}
+
+/// Parses a hash of 64 hexadecimal digits.
+pub(super) fn hash_of(digits: &str) -> Option<Hash> {
+    let mut hash = Hash::default();
+    if digits.len() != 2 * hash.len() {
+        return None;
+    }
+    for (byte, digits) in hash.iter_mut().zip(digits.as_bytes().chunks(2)) {
+        *byte = u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?;
+    }
+    Some(hash)
+}
+
+/// Returns the last record of a chain in the database.
+pub(super) fn end(conn: &Connection, chain: &str) -> rusqlite::Result<End> {
+    let sql = "SELECT seq, hash FROM events WHERE chain = ?1 ORDER BY seq DESC LIMIT 1";
+    let last = conn
+        .prepare_cached(sql)?
+        .query_row([chain], |row| Ok(End { seq: row.get::<_, i64>(0)?.cast_unsigned(), hash: row.get(1)? }))
+        .optional()?;
+    Ok(last.unwrap_or_default())
+}
+
+/// Removes unfinished lock files of brokers that died while they started.
+pub(super) fn remove_half_made(data_dir: &Path) {
+    for entry in fs::read_dir(data_dir.join(FOLDER)).into_iter().flatten().flatten() {
+        let age = || entry.metadata().and_then(|found| found.modified()).ok()?.elapsed().ok();
+        if entry.path().extension().is_some_and(|kind| kind == "new") && age().is_some_and(|age| age > HALF_MADE) {
+            // An error means that another broker removed it first.
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+}
+
+/// Returns all chains that have a lock file.
+pub(super) fn all(data_dir: &Path) -> Result<BTreeSet<String>, LedgerError> {
+    let folder = data_dir.join(FOLDER);
+    let failed = |error: io::Error| LedgerError::file("read", &folder, error);
+    let entries = match fs::read_dir(&folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(BTreeSet::new()),
+        entries => entries.map_err(failed)?,
+    };
+    let mut chains = BTreeSet::new();
+    for entry in entries {
+        let name = entry.map_err(failed)?.file_name();
+        if let Some(chain) = name.to_str().and_then(|name| name.strip_suffix(".lock")) {
+            chains.insert(chain.to_owned());
+        }
+    }
+    Ok(chains)
+}
+
+fn path(data_dir: &Path, chain: &str) -> PathBuf {
+    data_dir.join(FOLDER).join(format!("{chain}.lock"))
+}
+
+/// Returns the text of a lock file. Its length is constant, and its checksum rejects a half-written text.
+fn line(End { seq, hash }: End) -> String {
+    let text = format!("{seq:020} {}", hex(&hash));
+    let sum = hex(&Sha256::digest(text.as_bytes()));
+    format!("{text} {}\n", sum.get(..16).unwrap_or_default())
+}

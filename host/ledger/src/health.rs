@@ -1,0 +1,71 @@
+//! The health of the ledger: whether it can be written, and how many records were lost while it could not.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use portcullis_core::sync::Mutex;
+
+use super::LedgerError;
+
+/// The state that the writer's thread shares with those who fill its queue.
+#[derive(Debug, Default)]
+pub(super) struct Health {
+    /// How many records were lost since the last `ledger.gap`.
+    lost: AtomicU64,
+    trouble: Mutex<Option<Trouble>>,
+}
+
+/// Why the ledger cannot be written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Trouble {
+    /// The error of the last attempt.
+    pub error: LedgerError,
+    /// How many records were lost since the trouble began.
+    pub lost: u64,
+}
+
+impl Health {
+    /// Counts a record that could not even be queued. The first one since the last gap is logged.
+    pub(super) fn lose(&self, kind: &'static str, error: &LedgerError) {
+        if self.lost.fetch_add(1, Ordering::Relaxed) == 0 {
+            tracing::error!(kind, %error, "a record was lost; `ledger.gap` will count it and those that follow");
+        }
+    }
+
+    /// Returns how many records were lost since the last gap.
+    pub(super) fn lost(&self) -> u64 {
+        self.lost.load(Ordering::Relaxed)
+    }
+
+    /// Notes that records were not written, and that `lost` of them never will be. The first failure is logged; later
+    /// ones are only counted.
+    pub(super) fn failed(&self, error: &LedgerError, lost: u64) {
+        self.lost.fetch_add(lost, Ordering::Relaxed);
+        let mut trouble = self.lock();
+        if trouble.is_none() {
+            tracing::error!(%error, "the ledger cannot be written, and calls are refused until it can");
+        }
+        let before = trouble.as_ref().map_or(0, |trouble| trouble.lost);
+        *trouble = Some(Trouble { error: error.clone(), lost: before + lost });
+    }
+
+    /// Notes that a `ledger.gap` with this many lost records was written.
+    pub(super) fn told(&self, lost: u64) {
+        self.lost.fetch_sub(lost, Ordering::Relaxed);
+    }
+
+    /// Notes that the ledger can be written again.
+    pub(super) fn recovered(&self) {
+        if let Some(Trouble { lost, .. }) = self.lock().take() {
+            tracing::warn!(lost, "the ledger can be written again, and calls are allowed");
+        }
+    }
+
+    /// Returns why the ledger cannot be written, or `None` if it can.
+    pub(super) fn trouble(&self) -> Option<Trouble> {
+        self.lock().clone()
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Trouble>> {
+        self.trouble.lock()
+    }
+}

@@ -1,0 +1,92 @@
+//! The key for fingerprints of payloads.
+
+use std::fs::{self, Permissions};
+use std::io::{Read as _, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use hmac::{Hmac, KeyInit as _, Mac as _};
+use portcullis_core::digest::hex;
+use portcullis_core::private;
+use sha2::Sha256;
+
+use super::LedgerError;
+
+/// The length of the key in bytes: that of the hash, as RFC 2104 recommends.
+const KEY_BYTES: usize = 32;
+
+/// How much of the file is read at most, in bytes: enough for the error about a wrong file to name its size.
+const MAX_BYTES: u64 = 1 << 20;
+
+/// The key from `<data-dir>/ledger.key`, ready to use.
+pub(super) struct Key(Hmac<Sha256>);
+
+impl Key {
+    /// Reads the key, or creates one. Brokers that start at the same time get the same key.
+    pub(super) fn open(data_dir: &Path) -> Result<Self, LedgerError> {
+        let path = data_dir.join("ledger.key");
+        if fs::symlink_metadata(&path).is_err() {
+            create(data_dir, &path)?;
+        }
+        let file = private::open(&path).map_err(|error| LedgerError::file("use", &path, error))?;
+        let file = file.ok_or_else(|| LedgerError::file("read", &path, "it was removed just now"))?;
+        let mut bytes = Vec::with_capacity(KEY_BYTES);
+        let read = file.take(MAX_BYTES).read_to_end(&mut bytes);
+        read.map_err(|error| LedgerError::file("read", &path, error))?;
+        if bytes.len() != KEY_BYTES {
+            let cause = format!(
+                "it holds {} bytes instead of {KEY_BYTES}; restore it, or remove it and lose the link \
+                between old and new fingerprints",
+                bytes.len()
+            );
+            return Err(LedgerError::file("use", &path, cause));
+        }
+        let mac = Hmac::new_from_slice(&bytes).map_err(|error| LedgerError::file("use", &path, error))?;
+        Ok(Self(mac))
+    }
+
+    pub(super) fn fingerprint(&self, bytes: &[u8]) -> String {
+        let mut mac = self.0.clone();
+        mac.update(bytes);
+        format!("hmac-sha256:{}", hex(&mac.finalize().into_bytes()))
+    }
+}
+
+fn create(data_dir: &Path, path: &Path) -> Result<(), LedgerError> {
+    let failed = |error: &dyn std::fmt::Display| LedgerError::file("create", path, error);
+    let mut bytes = [0; KEY_BYTES];
+    getrandom::fill(&mut bytes).map_err(|error| failed(&error))?;
+    let mut file = tempfile::NamedTempFile::new_in(data_dir).map_err(|error| failed(&error))?;
+    file.as_file().set_permissions(Permissions::from_mode(0o600)).map_err(|error| failed(&error))?;
+    file.write_all(&bytes).and_then(|()| file.as_file().sync_all()).map_err(|error| failed(&error))?;
+    match file.persist_noclobber(path) {
+        Err(error) if error.error.kind() != std::io::ErrorKind::AlreadyExists => Err(failed(&error.error)),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    #[test]
+    fn a_key_of_the_ledger_that_others_may_read_or_that_is_a_link_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("ledger.key");
+        let refused = || Key::open(dir.path()).map(drop).unwrap_err().to_string();
+        Key::open(dir.path()).map(drop).unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o640)).unwrap();
+        assert!(refused().contains("chmod 600"), "{}", refused());
+        fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
+        if rustix::process::geteuid().is_root() {
+            std::os::unix::fs::chown(&path, Some(4242), None).unwrap();
+            assert!(refused().contains("another user (uid 4242)"), "{}", refused());
+            std::os::unix::fs::chown(&path, Some(0), None).unwrap();
+        }
+        let elsewhere = dir.path().join("elsewhere");
+        fs::rename(&path, &elsewhere).unwrap();
+        std::os::unix::fs::symlink(&elsewhere, &path).unwrap();
+        assert!(refused().contains("symbolic link"), "{}", refused());
+    }
+}

@@ -1,0 +1,333 @@
+//! Reading the ledger, which needs no broker and disturbs none.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use portcullis_core::sync::Mutex;
+use rusqlite::{Connection, OptionalExtension as _, Row, named_params};
+
+use super::record::Record;
+use super::store::{self, Limits};
+use super::{LedgerError, blocking, is_live};
+
+/// How often [`Tail`] polls. SQLite cannot wake another process, and a person does not notice a quarter of a second.
+const FOLLOW_INTERVAL: Duration = Duration::from_millis(250);
+
+/// How many records [`Tail`] and [`Reader::show`] return at most.
+const PAGE: usize = 1000;
+
+/// A filter for records. A record must match every field that is set.
+#[derive(Debug, Clone, Default)]
+pub struct Filter {
+    /// The kind of the record.
+    pub kind: Option<String>,
+    /// The session that the record is about.
+    pub run: Option<String>,
+    /// The call that the record is about.
+    pub call: Option<String>,
+    /// The chain that holds the record.
+    pub chain: Option<String>,
+}
+
+/// A record and its position.
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+pub struct Entry {
+    /// The position in the order in which records became durable, over all chains; it only grows.
+    #[serde(skip)]
+    pub position: u64,
+    /// The record.
+    #[serde(flatten)]
+    pub record: Record,
+}
+
+/// How far a call got.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CallState {
+    /// The gate is deciding; a person may have been asked. The source has seen nothing.
+    Waiting,
+    /// The broker ended while the gate was deciding. The source has seen nothing.
+    Abandoned,
+    /// The call was sent to the source, and its broker lives.
+    Running,
+    /// The source answered, and the agent got the answer.
+    Done,
+    /// The gate refused the call, or refused to release its result.
+    Denied,
+    /// The call was sent, or may have been, and it is not known what the source did.
+    Unknown,
+}
+
+/// A call, derived from its records.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct CallRow {
+    /// The call's identifier.
+    pub call: String,
+    /// The call's session.
+    pub run: Option<String>,
+    /// The chain of the broker that handled the call.
+    pub chain: String,
+    /// How far it got.
+    pub state: CallState,
+    /// When the call began, in milliseconds since the Unix epoch.
+    pub started: u64,
+    /// When the call ended, in milliseconds since the Unix epoch; `None` if no end was recorded.
+    pub ended: Option<u64>,
+}
+
+/// The state of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RunState {
+    /// The run is open, and its broker lives.
+    Running,
+    /// The run ended without an error.
+    Completed,
+    /// The run ended with an error.
+    Error,
+    /// The broker ended without ending the run.
+    Unknown,
+}
+
+/// A run (one session), derived from its records.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct RunRow {
+    /// The run's identifier.
+    pub run: String,
+    /// The chain of the run's broker.
+    pub chain: String,
+    /// The state of the run.
+    pub state: RunState,
+    /// The error that ended the run.
+    pub error: Option<String>,
+    /// The principal who opened the run.
+    pub principal: Option<String>,
+    /// The profile under which the run was opened.
+    pub profile: Option<String>,
+    /// How many calls the run has made.
+    pub calls: u64,
+    /// When the run began, in milliseconds since the Unix epoch.
+    pub started: u64,
+    /// When the run ended, in milliseconds since the Unix epoch; `None` if no end was recorded.
+    pub ended: Option<u64>,
+}
+
+/// What an identifier refers to.
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+#[serde(rename_all = "lowercase", tag = "is")]
+pub enum Shown {
+    /// A call and its records, at most a thousand.
+    Call {
+        /// The call's summary.
+        row: CallRow,
+        /// The call's records.
+        events: Vec<Entry>,
+    },
+    /// A run and its records, at most a thousand.
+    Run {
+        /// The run's summary.
+        row: RunRow,
+        /// The run's records.
+        events: Vec<Entry>,
+    },
+}
+
+/// A reader of the ledger of one data folder. Its methods block for milliseconds.
+#[derive(Debug)]
+pub struct Reader {
+    conn: Connection,
+    data_dir: PathBuf,
+}
+
+impl Reader {
+    /// Opens the ledger for reading.
+    ///
+    /// # Errors
+    /// [`LedgerError::Missing`] if there is none; otherwise the [`LedgerError`] that occurred.
+    pub fn open(data_dir: &Path) -> Result<Self, LedgerError> {
+        let conn = store::open_reader(data_dir, Limits::default())?;
+        Ok(Self { conn, data_dir: data_dir.to_owned() })
+    }
+
+    /// Returns the last `n` records that match, oldest first.
+    ///
+    /// # Errors
+    /// [`LedgerError`] if the file cannot be read, or a record cannot be parsed.
+    pub fn tail(&self, n: usize, filter: &Filter) -> Result<Vec<Entry>, LedgerError> {
+        let mut entries = self.entries("ORDER BY row DESC", 0, n, filter)?;
+        entries.reverse();
+        Ok(entries)
+    }
+
+    /// Returns at most `n` records after a position that match, oldest first.
+    ///
+    /// # Errors
+    /// As for [`Reader::tail`].
+    pub fn after(&self, position: u64, n: usize, filter: &Filter) -> Result<Vec<Entry>, LedgerError> {
+        self.entries("ORDER BY row", position, n, filter)
+    }
+
+    /// Follows the ledger from a position onwards.
+    #[must_use]
+    pub fn follow(self, position: u64, filter: Filter) -> Tail {
+        Tail { reader: Arc::new(Mutex::new(self)), position, filter }
+    }
+
+    /// Returns the call or the run with this identifier, or `None` if there is neither.
+    ///
+    /// # Errors
+    /// As for [`Reader::tail`].
+    pub fn show(&self, id: &str) -> Result<Option<Shown>, LedgerError> {
+        let call = self.conn.query_row("SELECT * FROM calls WHERE call = ?1", [id], |row| self.call(row));
+        if let Some(row) = call.optional().map_err(|e| self.failed(&e))? {
+            let filter = Filter { call: Some(id.to_owned()), ..Filter::default() };
+            return Ok(Some(Shown::Call { row, events: self.after(0, PAGE, &filter)? }));
+        }
+        let run = self.conn.query_row("SELECT * FROM runs WHERE run = ?1", [id], |row| self.run(row));
+        let Some(row) = run.optional().map_err(|e| self.failed(&e))? else { return Ok(None) };
+        let filter = Filter { run: Some(id.to_owned()), ..Filter::default() };
+        Ok(Some(Shown::Run { row, events: self.after(0, PAGE, &filter)? }))
+    }
+
+    /// Returns the newest `n` calls of a run, or of all runs, oldest first.
+    ///
+    /// # Errors
+    /// As for [`Reader::tail`].
+    pub fn calls(&self, run: Option<&str>, n: usize) -> Result<Vec<CallRow>, LedgerError> {
+        let sql = "SELECT * FROM (SELECT * FROM calls WHERE :run IS NULL OR run = :run ORDER BY first DESC LIMIT :n) \
+                   ORDER BY first";
+        let rows = self.conn.prepare_cached(sql).and_then(|mut query| {
+            query.query_map(named_params! {":run": run, ":n": limit(n)}, |row| self.call(row))?.collect()
+        });
+        rows.map_err(|e| self.failed(&e))
+    }
+
+    /// Returns the newest `n` runs, oldest first.
+    ///
+    /// # Errors
+    /// As for [`Reader::tail`].
+    pub fn runs(&self, n: usize) -> Result<Vec<RunRow>, LedgerError> {
+        let sql = "SELECT * FROM (SELECT * FROM runs ORDER BY first DESC LIMIT ?1) ORDER BY first";
+        let rows = self
+            .conn
+            .prepare_cached(sql)
+            .and_then(|mut query| query.query_map([limit(n)], |row| self.run(row))?.collect());
+        rows.map_err(|e| self.failed(&e))
+    }
+
+    fn entries(&self, order: &str, after: u64, n: usize, filter: &Filter) -> Result<Vec<Entry>, LedgerError> {
+        // The query contains only the conditions that are set, so that SQLite can use the indices.
+        let wanted = [("kind", &filter.kind), ("run", &filter.run), ("call", &filter.call), ("chain", &filter.chain)];
+        let mut sql = "SELECT row, chain, seq, record FROM events WHERE row > ?".to_owned();
+        let mut values = vec![rusqlite::types::Value::Integer(after.cast_signed())];
+        for (column, value) in wanted {
+            if let Some(value) = value {
+                sql += &format!(" AND {column} = ?");
+                values.push(value.clone().into());
+            }
+        }
+        // The index on kinds omits the two kinds that every call has. SQLite uses it only if the query excludes them
+        // explicitly.
+        if filter.kind.as_deref().is_some_and(|kind| !["call.intent", "tool.completed"].contains(&kind)) {
+            sql += " AND kind NOT IN ('call.intent', 'tool.completed')";
+        }
+        sql += &format!(" {order} LIMIT ?");
+        values.push(limit(n).into());
+        let mut query = self.conn.prepare_cached(&sql).map_err(|e| self.failed(&e))?;
+        let rows = query.query_map(rusqlite::params_from_iter(values), |row| {
+            Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?, row.get::<_, i64>(2)?, row.get::<_, String>(3)?))
+        });
+        let mut entries = Vec::new();
+        for row in rows.map_err(|e| self.failed(&e))? {
+            let (position, chain, seq, text) = row.map_err(|e| self.failed(&e))?;
+            let record = serde_json::from_str(&text).map_err(|error| LedgerError::Damaged {
+                path: store::path(&self.data_dir),
+                cause: format!("record {seq} of chain {chain} cannot be parsed: {error}"),
+            })?;
+            entries.push(Entry { position: position.cast_unsigned(), record });
+        }
+        Ok(entries)
+    }
+
+    fn call(&self, row: &Row<'_>) -> rusqlite::Result<CallRow> {
+        let chain: String = row.get("chain")?;
+        let flag = |name: &str| row.get::<_, bool>(name);
+        let state = if flag("denied")? {
+            CallState::Denied
+        } else if flag("completed")? {
+            if flag("lost")? { CallState::Unknown } else { CallState::Done }
+        } else {
+            match (flag("intended")?, is_live(&self.data_dir, &chain)) {
+                (true, true) => CallState::Running,
+                (true, false) => CallState::Unknown,
+                (false, true) => CallState::Waiting,
+                (false, false) => CallState::Abandoned,
+            }
+        };
+        let (started, ended) = times(row)?;
+        Ok(CallRow { call: row.get("call")?, run: row.get("run")?, chain, state, started, ended })
+    }
+
+    fn run(&self, row: &Row<'_>) -> rusqlite::Result<RunRow> {
+        let chain: String = row.get("chain")?;
+        let state = match (row.get("failed")?, row.get("completed")?) {
+            (true, _) => RunState::Error,
+            (false, true) => RunState::Completed,
+            (false, false) if is_live(&self.data_dir, &chain) => RunState::Running,
+            (false, false) => RunState::Unknown,
+        };
+        let (started, ended) = times(row)?;
+        Ok(RunRow {
+            run: row.get("run")?,
+            chain,
+            state,
+            error: row.get("error")?,
+            principal: row.get("principal")?,
+            profile: row.get("profile")?,
+            calls: row.get::<_, i64>("calls")?.cast_unsigned(),
+            started,
+            ended,
+        })
+    }
+
+    fn failed(&self, error: &rusqlite::Error) -> LedgerError {
+        store::error(&self.data_dir, error)
+    }
+}
+
+/// A stream of new records as they are written.
+#[derive(Debug)]
+pub struct Tail {
+    reader: Arc<Mutex<Reader>>,
+    position: u64,
+    filter: Filter,
+}
+
+impl Tail {
+    /// Waits for records and returns them, oldest first; the list is never empty. Cancellation safe: records that were
+    /// not returned come with the next call.
+    ///
+    /// # Errors
+    /// As for [`Reader::tail`].
+    pub async fn next(&mut self) -> Result<Vec<Entry>, LedgerError> {
+        loop {
+            let (reader, filter, position) = (Arc::clone(&self.reader), self.filter.clone(), self.position);
+            let entries = blocking(move || reader.lock().after(position, PAGE, &filter)).await?;
+            if let Some(last) = entries.last() {
+                self.position = last.position;
+                return Ok(entries);
+            }
+            tokio::time::sleep(FOLLOW_INTERVAL).await;
+        }
+    }
+}
+
+fn times(row: &Row<'_>) -> rusqlite::Result<(u64, Option<u64>)> {
+    let ended: Option<i64> = row.get("ended")?;
+    Ok((row.get::<_, i64>("started")?.cast_unsigned(), ended.map(i64::cast_unsigned)))
+}
+
+fn limit(n: usize) -> i64 {
+    i64::try_from(n).unwrap_or(i64::MAX)
+}

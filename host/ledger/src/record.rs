@@ -1,0 +1,264 @@
+//! One record: its text, and the hash that links it to the record before it.
+
+use std::fmt::Write as _;
+
+use portcullis_core::call::{CallId, SessionId, now_millis};
+use portcullis_core::protocol::canonical_value;
+use sha2::{Digest as _, Sha256};
+
+use super::LedgerError;
+
+/// The version of the record format, `v`.
+pub(super) const VERSION: u32 = 1;
+
+/// The size limit of a record, in bytes of text. The longest legitimate records list every tool of a source with its
+/// digest; 10,000 tools take 1.5 MB.
+pub const MAX_RECORD_BYTES: usize = 4 * 1024 * 1024;
+
+/// The domain separator: the hash of a ledger record never equals a hash that was made for another purpose.
+const DOMAIN: &[u8] = b"portcullis ledger v1\0";
+
+/// The hash of a record: 32 bytes. The first record of a chain follows a hash of zeros.
+pub(super) type Hash = [u8; 32];
+
+/// An event to be recorded.
+#[derive(Debug, Clone)]
+pub struct Event {
+    /// The kind of the event.
+    pub kind: EventKind,
+    /// The session in which it happened, if any.
+    pub run: Option<SessionId>,
+    /// The call that it concerns, if any.
+    pub call: Option<CallId>,
+    /// The facts, as an object; payloads only as shapes and fingerprints. Readers interpret four members: `error`, the
+    /// text of a `run.error`; `profile` and `principal` of a `run.started`; and `outcome`, which is `"unknown"` in a
+    /// `tool.completed` if it is not known what the source did.
+    pub body: serde_json::Value,
+}
+
+macro_rules! kinds {
+    ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
+        /// The kind of an event.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub enum EventKind {
+            $($(#[$doc])* $name,)*
+        }
+
+        impl EventKind {
+            /// All kinds.
+            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
+
+            /// Returns the name that the record contains.
+            #[must_use]
+            pub fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$name => $text,)*
+                }
+            }
+        }
+    };
+}
+
+kinds! {
+    /// The first record of a chain.
+    BrokerStarted = "broker.started",
+    /// The last record of a chain.
+    BrokerStopped = "broker.stopped",
+    /// A broker died, and its chain ends at the record with this number and hash.
+    ChainSealed = "chain.sealed",
+    /// Records were lost before this one: their number, and the cause.
+    LedgerGap = "ledger.gap",
+    /// A profile lets risky calls pass without asking.
+    ProfileUnguarded = "profile.unguarded",
+    /// A session began.
+    RunStarted = "run.started",
+    /// A session ended without an error.
+    RunCompleted = "run.completed",
+    /// A session ended with an error.
+    RunError = "run.error",
+    /// A source was discovered.
+    McpConnected = "mcp.connected",
+    /// A source listed its prompts, resources or templates.
+    McpListed = "mcp.listed",
+    /// A source could not be discovered, or did not list its items.
+    McpError = "mcp.error",
+    /// A member of a group offers a tool whose arguments differ from the exposed tool's; calls of that tool skip the
+    /// member.
+    GroupDiffers = "group.differs",
+    /// A call is about to be sent to its source.
+    CallIntent = "call.intent",
+    /// The outcome of a call.
+    ToolCompleted = "tool.completed",
+    /// The gate refused a call.
+    CallDenied = "call.denied",
+    /// A person was asked about a call.
+    CallAsked = "call.asked",
+    /// A person answered, or the time to answer ran out.
+    CallAnswered = "call.answered",
+    /// An answer was stored for later calls.
+    GrantAdded = "grant.added",
+    /// A session followed a change of its tools.
+    ListChanged = "list.changed",
+    /// Tools were left out of a listing.
+    ListFiltered = "list.filtered",
+    /// A front rejected a request.
+    FrontRejected = "front.rejected",
+    /// A plugin failed.
+    PluginFailed = "plugin.failed",
+    /// A person accepted a definition into the lock file.
+    LockAccepted = "lock.accepted",
+    /// A package was resolved and pinned by version and integrity hash.
+    PackagePinned = "package.pinned",
+    /// A source was started: what it may access, and which mechanism enforces each limit.
+    SourceStarted = "source.started",
+    /// A connection to a source changed its state, and why.
+    SourceState = "source.state",
+    /// A line that a source wrote to its log.
+    SourceLog = "source.log",
+    /// A source in a cell connected to a declared destination, or was allowed to and failed.
+    EgressAllowed = "egress.allowed",
+    /// A source in a cell tried to reach something that is not allowed.
+    EgressRefused = "egress.refused",
+}
+
+impl Event {
+    /// Creates an event of the broker itself, without a session or a call.
+    #[must_use]
+    pub fn new(kind: EventKind, body: serde_json::Value) -> Self {
+        Self { kind, run: None, call: None, body }
+    }
+
+    /// Sets the session in which the event happened.
+    #[must_use]
+    pub fn in_run(mut self, run: &SessionId) -> Self {
+        self.run = Some(run.clone());
+        self
+    }
+
+    /// Sets the call that the event concerns.
+    #[must_use]
+    pub fn to_call(mut self, call: &CallId) -> Self {
+        self.call = Some(call.clone());
+        self
+    }
+
+    /// Prepares everything except the place in the chain, so that the writer's thread only has to concatenate and hash.
+    pub(super) fn draft(self) -> Result<Draft, LedgerError> {
+        let body = canonical_value(&self.body).map_err(|error| LedgerError::Body(error.to_string()))?;
+        if body.len() > MAX_RECORD_BYTES {
+            return Err(LedgerError::TooLarge { size: body.len() });
+        }
+        Ok(Draft { at: now_millis(), kind: self.kind, run: self.run, call: self.call, body })
+    }
+}
+
+/// A record that has no place in a chain yet.
+#[derive(Debug)]
+pub(super) struct Draft {
+    at: u64,
+    kind: EventKind,
+    run: Option<SessionId>,
+    call: Option<CallId>,
+    body: String,
+}
+
+impl Draft {
+    /// Returns the canonical text of the record at this place. The members are in canonical order, and no value except
+    /// the body needs escaping.
+    pub(super) fn text(&self, chain: &str, seq: u64) -> String {
+        let mut out = String::with_capacity(self.body.len() + 192);
+        // Writing to a `String` does not fail.
+        let _ = write!(out, r#"{{"at":{},"body":{}"#, self.at, self.body);
+        if let Some(call) = &self.call {
+            let _ = write!(out, r#","call":"{call}""#);
+        }
+        let _ = write!(out, r#","chain":"{chain}","kind":"{}""#, self.kind.as_str());
+        if let Some(run) = &self.run {
+            let _ = write!(out, r#","run":"{run}""#);
+        }
+        let _ = write!(out, r#","seq":{seq},"v":{VERSION}}}"#);
+        out
+    }
+}
+
+/// Returns the hash of a record with this text that follows a record with the hash `before`.
+pub(super) fn hash(before: &Hash, text: &[u8]) -> Hash {
+    let mut sha = Sha256::new();
+    sha.update(DOMAIN);
+    sha.update(before);
+    sha.update(text);
+    sha.finalize().into()
+}
+
+/// A record as the ledger contains it. It serialises to the same members in the same order.
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Record {
+    /// When the event happened, in milliseconds since the Unix epoch.
+    pub at: u64,
+    /// The facts.
+    pub body: serde_json::Value,
+    /// The call that the record is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub call: Option<String>,
+    /// The chain that contains the record.
+    pub chain: String,
+    /// What happened: [`EventKind::as_str`], or a kind of a later version.
+    pub kind: String,
+    /// The session that the record is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run: Option<String>,
+    /// The number of the record in its chain, from 1.
+    pub seq: u64,
+    /// The version of the record format: 1.
+    pub v: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
+
+    use portcullis_core::protocol::Json;
+    use portcullis_core::protocol::canonical;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_text_is_canonical_and_reads_back() {
+        let (run, call) = (SessionId::new(), CallId::new());
+        let body = json!({"z": 1, "a": {"€\n": [1.50, "x"]}, "B": null});
+        for event in [
+            Event::new(EventKind::CallIntent, body.clone()),
+            Event::new(EventKind::CallIntent, body.clone()).in_run(&run),
+            Event::new(EventKind::CallIntent, body.clone()).in_run(&run).to_call(&call),
+        ] {
+            let (had_run, had_call) = (event.run.is_some(), event.call.is_some());
+            let text = event.draft().unwrap().text("01ABC", 7);
+            assert_eq!(canonical(&Json::parse(text.clone()).unwrap()).unwrap(), text);
+            let record: Record = serde_json::from_str(&text).unwrap();
+            assert_eq!((record.chain.as_str(), record.seq, record.v), ("01ABC", 7, VERSION));
+            assert_eq!((record.run.is_some(), record.call.is_some()), (had_run, had_call));
+            assert_eq!(record.body, body);
+            assert_eq!(serde_json::to_string(&record).unwrap(), text);
+        }
+    }
+
+    #[test]
+    fn records_that_are_too_large_or_too_deep_are_refused() {
+        let large = Event::new(EventKind::SourceLog, json!("x".repeat(MAX_RECORD_BYTES)));
+        assert!(matches!(large.draft(), Err(LedgerError::TooLarge { size }) if size == MAX_RECORD_BYTES + 2));
+        let deep = (0..200).fold(json!(1), |inner, _| json!([inner]));
+        assert!(matches!(Event::new(EventKind::SourceLog, deep).draft(), Err(LedgerError::Body(_))));
+    }
+
+    #[test]
+    fn the_hash_covers_the_one_before() {
+        assert_ne!(hash(&[0; 32], b"x"), hash(&[1; 32], b"x"));
+        // Computed once with `printf 'portcullis ledger v1\0…' | sha256sum`, so that the formula cannot change
+        // unnoticed.
+        let hex: String = hash(&[0; 32], b"{}").iter().map(|b| format!("{b:02x}")).collect();
+        assert_eq!(hex, "e8edbca1a89e57476f789d1c349e09a92ac31a8c7798131fa052f538abb0aeb6");
+    }
+}

@@ -1,0 +1,290 @@
+//! Verification of the ledger: everything is recomputed from the bytes in the file, without the broker's help, and
+//! compared with two witnesses outside the chain: how far its lock file says it had come, and where another broker
+//! sealed it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use portcullis_core::digest::hex;
+use portcullis_core::protocol::{Json, canonical};
+use rusqlite::types::ValueRef;
+use rusqlite::{Connection, Row};
+
+use super::chain::{self, End};
+use super::record::{EventKind, Hash, Record, VERSION, hash};
+use super::store::{self, Limits, SCHEMA};
+use super::{LedgerError, is_live};
+
+/// The result of a verification.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct Verification {
+    /// All chains, oldest first.
+    pub chains: Vec<ChainReport>,
+    /// Everything that is not good, tampering first. Never contains [`Verdict::Good`].
+    pub findings: Vec<Verdict>,
+    /// The first finding, or [`Verdict::Good`] if there is none.
+    pub verdict: Verdict,
+}
+
+/// The result for one chain.
+#[derive(Debug, Clone, PartialEq, Eq, Default, serde::Serialize)]
+pub struct ChainReport {
+    /// The chain's identifier.
+    pub chain: String,
+    /// How many records are good, counted from the first.
+    pub records: u64,
+    /// True if the chain's broker lives.
+    pub live: bool,
+    /// True if the chain ends with `broker.stopped`.
+    pub stopped: bool,
+    /// The number of the record at which the chain was sealed because its broker died.
+    pub sealed: Option<u64>,
+    /// The number of the first bad record, and what is wrong with it.
+    pub bad: Option<(u64, String)>,
+}
+
+/// The verdict on a ledger or a chain.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "lowercase", tag = "verdict")]
+pub enum Verdict {
+    /// Every record is as it was written, and every chain is live, has its end or is sealed. Without checkpoints that
+    /// are kept elsewhere, this cannot be told from a ledger that was recomputed from the start, or one from which a
+    /// chain was removed together with its lock file.
+    Good,
+    /// Somebody changed something, or a disk failed.
+    Tampered {
+        /// The chain, if it is known.
+        chain: Option<String>,
+        /// The number of the record, if it is known.
+        seq: Option<u64>,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The records are good, but the broker died and no other has sealed its chain yet.
+    Incomplete {
+        /// The chain.
+        chain: String,
+        /// What is missing.
+        reason: String,
+    },
+}
+
+/// Verifies the whole ledger of a data folder. Blocks for a time in proportion to its size; brokers may go on writing.
+///
+/// # Errors
+/// [`LedgerError`] if there is nothing to verify or it cannot be read. A damaged file is not an error but
+/// [`Verdict::Tampered`].
+pub fn verify(data_dir: &Path) -> Result<Verification, LedgerError> {
+    // This is done before the records are read: a broker that stops meanwhile would show neither a lock nor an end, and
+    // the lock file of one that writes would be ahead of what was read.
+    let locks = chain::all(data_dir)?;
+    let live: BTreeSet<String> = locks.iter().filter(|chain| is_live(data_dir, chain)).cloned().collect();
+    let witnesses = locks.iter().filter_map(|chain| Some((chain.clone(), chain::witness(data_dir, chain)?))).collect();
+    let mut walk = Walk { witnesses, ..Walk::default() };
+    let trouble = match store::open_reader(data_dir, Limits::default()) {
+        Ok(conn) => check_file(&conn, &mut walk).map_err(|error| store::error(data_dir, &error)),
+        Err(LedgerError::Missing(_)) if !locks.is_empty() => Ok(None),
+        Err(error) => Err(error),
+    };
+    let trouble = match trouble {
+        Ok(trouble) => trouble,
+        Err(LedgerError::Damaged { cause, .. } | LedgerError::Store { cause, .. }) => Some(cause),
+        Err(LedgerError::Foreign(_)) => Some("the file is not a ledger any more".into()),
+        Err(error) => return Err(error),
+    };
+    for chain in locks.iter().chain(walk.seals.keys()) {
+        walk.chains.entry(chain.clone()).or_insert_with(|| begun(chain.clone()));
+    }
+    let Walk { mut chains, seals, witnesses } = walk;
+    for (chain, (report, end)) in &mut chains {
+        report.live = live.contains(chain) || is_live(data_dir, chain);
+        let (seal, witness) = (seals.get(chain), witnesses.get(chain));
+        report.sealed = seal.map(|seal| seal.at.seq);
+        if report.bad.is_none() {
+            report.bad = seal.and_then(|seal| compare(seal, report.records, end));
+        }
+        // Records that a live broker wrote after its lock file was read are not a problem.
+        if let Some(witness) = witness.filter(|witness| report.bad.is_none() && witness.seq > report.records) {
+            let reason = format!("its broker had written {} records, and {} are there", witness.seq, report.records);
+            report.bad = Some((report.records + 1, reason));
+        }
+    }
+    let chains: Vec<ChainReport> = chains.into_values().map(|(report, _)| report).collect();
+    let findings = judge(&chains, trouble);
+    let verdict = findings.first().cloned().unwrap_or(Verdict::Good);
+    Ok(Verification { chains, findings, verdict })
+}
+
+fn judge(chains: &[ChainReport], trouble: Option<String>) -> Vec<Verdict> {
+    let tampered = chains.iter().filter_map(|report| {
+        let (seq, reason) = report.bad.clone()?;
+        Some(Verdict::Tampered { chain: Some(report.chain.clone()), seq: Some(seq), reason })
+    });
+    let trouble = trouble.map(|reason| Verdict::Tampered { chain: None, seq: None, reason });
+    let ends = |report: &&ChainReport| report.live || report.stopped || report.sealed.is_some() || report.bad.is_some();
+    let incomplete = chains.iter().filter(|report| !ends(report)).map(|ChainReport { chain, records, .. }| {
+        let reason = match records {
+            0 => "its lock file is there, but no record".to_owned(),
+            _ => format!("it ends at record {records} without broker.stopped: its broker died, or the end was cut"),
+        };
+        Verdict::Incomplete { chain: chain.clone(), reason: format!("{reason}; the next broker that starts seals it") }
+    });
+    tampered.chain(trouble).chain(incomplete).collect()
+}
+
+/// Returns what is wrong with a chain that another broker sealed: the number of the first bad record, and the reason.
+fn compare(seal: &Seal, records: u64, end: &Hash) -> Option<(u64, String)> {
+    let Seal { at, by } = seal;
+    if records < at.seq {
+        let reason = format!("chain {by} sealed it at record {}, and it ends at record {records}", at.seq);
+        return Some((records + 1, reason));
+    }
+    if records > at.seq {
+        return Some((at.seq + 1, format!("it stands after the end at which chain {by} sealed its chain")));
+    }
+    (*end != at.hash)
+        .then(|| (at.seq, format!("it is not the record that chain {by} sealed, which has hash {}", hex(&at.hash))))
+}
+
+/// Checks the records first, so that a bad one is named even if the file around it is damaged too.
+fn check_file(conn: &Connection, walk: &mut Walk) -> rusqlite::Result<Option<String>> {
+    // One snapshot serves all queries; it ends with the connection.
+    conn.execute_batch("BEGIN")?;
+    // This reads the table itself, in the order of writing: an index could hide rows, and sorting would copy them all.
+    let mut query = conn.prepare("SELECT chain, seq, record, hash FROM events NOT INDEXED ORDER BY row")?;
+    let mut rows = query.query([])?;
+    loop {
+        match rows.next() {
+            Ok(Some(row)) => walk.step(row)?,
+            Ok(None) => break,
+            Err(error) => return Ok(Some(error.to_string())),
+        }
+    }
+    if let Some(problem) = check_schema(conn)? {
+        return Ok(Some(problem));
+    }
+    let integrity: String = conn.query_row("PRAGMA integrity_check(1)", [], |row| row.get(0))?;
+    Ok((integrity != "ok").then_some(integrity))
+}
+
+/// Compares the schema with the broker's own: an added or changed view or trigger could show or do something other than
+/// what the records say.
+fn check_schema(conn: &Connection) -> rusqlite::Result<Option<String>> {
+    let ours = Connection::open_in_memory()?;
+    ours.execute_batch(SCHEMA)?;
+    let (ours, found) = (schema_of(&ours)?, schema_of(conn)?);
+    let differs = |(name, sql): &(&String, &String)| ours.get(*name) != Some(*sql) || found.get(*name) != Some(*sql);
+    let first = ours.iter().chain(&found).find(differs);
+    Ok(first.map(|(name, _)| format!("{name:?} in the database is not as the broker creates it")))
+}
+
+fn schema_of(conn: &Connection) -> rusqlite::Result<BTreeMap<String, String>> {
+    // Statistics belong to SQLite and may come and go.
+    let mut query = conn.prepare(
+        "SELECT name, coalesce(sql, '') FROM sqlite_schema WHERE name NOT LIKE 'sqlite\\_stat%' ESCAPE '\\'",
+    )?;
+    query.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
+}
+
+/// The state of the pass over all records.
+#[derive(Default)]
+struct Walk {
+    /// Each chain's report, with the hash of its last good record.
+    chains: BTreeMap<String, (ChainReport, Hash)>,
+    /// The seals, by the chain that is sealed.
+    seals: BTreeMap<String, Seal>,
+    /// How far each chain had come, according to its lock file.
+    witnesses: BTreeMap<String, End>,
+}
+
+/// The end of a chain as another chain records it.
+struct Seal {
+    at: End,
+    by: String,
+}
+
+/// Returns the report of a chain of which no record was read yet.
+fn begun(chain: String) -> (ChainReport, Hash) {
+    (ChainReport { chain, ..ChainReport::default() }, Hash::default())
+}
+
+impl Walk {
+    fn step(&mut self, row: &Row<'_>) -> rusqlite::Result<()> {
+        let name = String::from_utf8_lossy(bytes(row.get_ref(0)?)).into_owned();
+        let (text, found) = (bytes(row.get_ref(2)?), bytes(row.get_ref(3)?));
+        let witness = self.witnesses.get(&name);
+        let (report, before) = self.chains.entry(name.clone()).or_insert_with(|| begun(name.clone()));
+        if report.bad.is_some() {
+            return Ok(());
+        }
+        let expected = report.records + 1;
+        let seq = match row.get_ref(1)? {
+            ValueRef::Integer(seq) => seq.cast_unsigned(),
+            _ => 0,
+        };
+        match check(report, seq, text, found, before) {
+            Ok((hash, _)) if witness.is_some_and(|end| end.seq == seq && end.hash != hash) => {
+                report.bad = Some((seq, "it is not the record that its broker wrote there".into()));
+            }
+            Ok((hash, record)) => {
+                *before = hash;
+                report.records = expected;
+                report.stopped = record.kind == EventKind::BrokerStopped.as_str();
+                if record.kind == EventKind::ChainSealed.as_str()
+                    && let Some((chain, at)) = sealed(&record)
+                {
+                    self.seals.entry(chain).or_insert(Seal { at, by: name });
+                }
+            }
+            // A gap is named by the number of the missing record, anything else by that of the bad record: it is the
+            // same number.
+            Err(reason) => report.bad = Some((expected, reason)),
+        }
+        Ok(())
+    }
+}
+
+/// Returns the chain that a `chain.sealed` record seals, and the end that it records.
+fn sealed(record: &Record) -> Option<(String, End)> {
+    let text = |key: &str| record.body.get(key)?.as_str();
+    let hash = chain::hash_of(text("hash")?)?;
+    Some((text("chain")?.to_owned(), End { seq: record.body.get("seq")?.as_u64()?, hash }))
+}
+
+fn check(report: &ChainReport, seq: u64, text: &[u8], found: &[u8], before: &Hash) -> Result<(Hash, Record), String> {
+    let expected = report.records + 1;
+    if seq != expected {
+        return Err(format!("record {expected} is missing: record {seq} stands in its place"));
+    }
+    if report.stopped {
+        return Err("it stands after broker.stopped, the end of its chain".into());
+    }
+    let hash = hash(before, text);
+    if hash.as_slice() != found {
+        return Err("its hash does not fit its text and the record before it".into());
+    }
+    let text = std::str::from_utf8(text).map_err(|_| "its text is not UTF-8")?;
+    let json = Json::parse(text.to_owned()).map_err(|error| format!("its text is not a record: {error}"))?;
+    if canonical(&json).as_deref() != Ok(text) {
+        return Err("its text is not in canonical form".into());
+    }
+    let record: Record = json.read().map_err(|error| format!("its text is not a record: {error}"))?;
+    if record.v != VERSION {
+        return Err(format!("it has format {} and this version knows {VERSION}", record.v));
+    }
+    if (record.chain.as_str(), record.seq) != (report.chain.as_str(), seq) {
+        return Err(format!("its text says that it is record {} of chain {}", record.seq, record.chain));
+    }
+    if seq == 1 && record.kind != EventKind::BrokerStarted.as_str() {
+        return Err("a chain begins with broker.started".into());
+    }
+    Ok((hash, record))
+}
+
+/// Returns the bytes of a text or blob; any other value has none and so matches no hash.
+fn bytes(value: ValueRef<'_>) -> &[u8] {
+    match value {
+        ValueRef::Text(bytes) | ValueRef::Blob(bytes) => bytes,
+        _ => &[],
+    }
+}

@@ -1,0 +1,203 @@
+//! The egress of a component. A component runs in this process and has no network of its own with listeners to serve,
+//! so it calls the host: for the addresses of a name, for a connection to one of them, for an HTTP request. What its
+//! cell declares is allowed, as for a process; everything else is refused and recorded.
+//!
+//! A connection goes to the very address that was looked up and checked, so a name that resolves differently afterwards
+//! (DNS rebinding) changes nothing. The bytes of a connection are not inspected; HTTP requests are made here, to the
+//! host that they name.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, OnceLock, Weak};
+
+use portcullis_core::name::SourceName;
+use portcullis_core::sync::Mutex;
+use portcullis_ledger::Event;
+use reqwest::{Request, Response};
+use tokio::time::timeout;
+
+use super::address::{Class, Objection};
+use super::dial::MAX_ADDRESSES;
+use super::proxy::journal::{self, Journal, Refusal, Via};
+use super::{CONNECT_TIMEOUT, Declared, Destination, Egress, EgressError, HttpClient, Reach, resolver};
+
+/// The port with which a lookup of a name is recorded.
+const DNS: u16 = 53;
+
+/// The reason and the hint that are given for a host that is not declared.
+const NOT_DECLARED: Objection =
+    Objection { what: "not declared", way_out: "add it to `network` in the source's cell if that is intended" };
+
+/// The egress of one component. It reaches the declared destinations and nothing else, and those only at public
+/// addresses, unless `reach` allows nearby ones.
+pub struct ComponentEgress {
+    declared: Declared,
+    egress: Egress,
+    reach: Reach,
+    journal: Journal,
+    /// Created with the first request. All instances of the source share its connections.
+    client: OnceLock<HttpClient>,
+}
+
+/// The names that one instance has looked up, with the addresses of the last answer.
+#[derive(Debug, Default)]
+pub struct Found(Mutex<BTreeMap<String, Vec<IpAddr>>>);
+
+impl ComponentEgress {
+    /// Opens the egress. Each attempt, allowed or refused, goes to `record`; repeats are counted and reported later.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
+    pub fn open(
+        source: &SourceName,
+        declared: Declared,
+        reach: Reach,
+        record: impl Fn(Event) + Send + Sync + 'static,
+    ) -> Arc<Self> {
+        Self::by(Egress::new(), source, declared, reach, record)
+    }
+
+    /// Opens the egress with another resolver.
+    pub fn by(
+        egress: Egress,
+        source: &SourceName,
+        declared: Declared,
+        reach: Reach,
+        record: impl Fn(Event) + Send + Sync + 'static,
+    ) -> Arc<Self> {
+        let journal = Journal::new(source, record);
+        let egress = Arc::new(Self { declared, egress, reach, journal, client: OnceLock::new() });
+        tokio::spawn(tell_repeats(Arc::downgrade(&egress)));
+        egress
+    }
+
+    /// Returns the addresses of a declared name, all of them checked, and remembers them in `found`. Cancellation safe.
+    ///
+    /// # Errors
+    /// [`EgressError::Refused`] for a name that is not declared or has an address that may not be reached;
+    /// [`EgressError::Dns`].
+    pub async fn look_up(&self, found: &Found, name: &str) -> Result<Vec<IpAddr>, EgressError> {
+        let Some(to) = Destination::new(name, DNS).filter(|to| self.declared.has_host(to.host())) else {
+            self.journal.refused(Via::Dns, name, DNS, &Refusal::NotDeclared);
+            return Err(EgressError::refused(name, None, NOT_DECLARED));
+        };
+        if let Some(address) = to.address() {
+            // It is checked when the connection is made.
+            return Ok(vec![address]);
+        }
+        let asked = timeout(CONNECT_TIMEOUT, resolver::addresses(&*self.egress.lookup, to.host(), 0, self.reach)).await;
+        let cause = || format!("no answer within {} s", CONNECT_TIMEOUT.as_secs());
+        let asked = asked.unwrap_or_else(|_| Err(EgressError::Dns { host: to.host().to_owned(), cause: cause() }));
+        let addresses = asked.inspect_err(|error| self.blame(Via::Dns, &to, error))?;
+        let addresses: Vec<IpAddr> = addresses.iter().map(SocketAddr::ip).take(MAX_ADDRESSES).collect();
+        found.lock().insert(to.host().to_owned(), addresses.clone());
+        Ok(addresses)
+    }
+
+    /// Reports whether a connection to this address may be made: it was looked up for a name that is declared with this
+    /// port, or is declared itself.
+    pub fn admits(&self, found: &Found, to: SocketAddr) -> bool {
+        let (address, port) = (to.ip().to_canonical(), to.port());
+        let via = Via::of(port);
+        let named = found.names_of(address);
+        let meant = named.iter().cloned().chain([written(address)]);
+        let meant = meant.filter_map(|host| Destination::new(&host, port)).find(|to| self.declared.contains(to));
+        let Some(meant) = meant else {
+            match named.first() {
+                Some(name) => self.journal.refused(via, name, port, &Refusal::NotDeclared),
+                None => self.journal.refused(via, &address.to_string(), port, &Refusal::RawAddress),
+            }
+            return false;
+        };
+        if let Some(objection) = Class::of(address).objection(self.reach) {
+            self.blame(via, &meant, &EgressError::refused(meant.host(), Some(address), objection));
+            return false;
+        }
+        self.journal.allowed(via, &meant);
+        true
+    }
+
+    /// Makes one request to a declared destination. It returns a redirect as the response; a component that follows it
+    /// makes a new request. Dropping the future closes the connection (HTTP/1) or resets the stream (HTTP/2).
+    ///
+    /// # Errors
+    /// [`EgressError`].
+    pub async fn send(&self, request: Request) -> Result<Response, EgressError> {
+        let url = request.url().clone();
+        let via = if url.scheme() == "https" { Via::Tls } else { Via::Http };
+        let (host, port) = (url.host_str().unwrap_or_default(), url.port_or_known_default().unwrap_or_default());
+        let Some(to) = Destination::new(host, port).filter(|to| self.declared.contains(to)) else {
+            self.journal.refused(via, host, port, &Refusal::NotDeclared);
+            return Err(EgressError::refused(host, None, NOT_DECLARED));
+        };
+        let sent = async { self.client(&url)?.one_hop(request).await };
+        let response = sent.await.inspect_err(|error| self.blame(via, &to, error))?;
+        self.journal.allowed(via, &to);
+        Ok(response)
+    }
+
+    fn client(&self, url: &url::Url) -> Result<HttpClient, EgressError> {
+        if let Some(client) = self.client.get() {
+            return Ok(client.clone());
+        }
+        let made = self.egress.client_for(url, self.reach)?;
+        Ok(self.client.get_or_init(|| made).clone())
+    }
+
+    fn blame(&self, via: Via, to: &Destination, error: &EgressError) {
+        match error {
+            EgressError::Refused { .. } => {
+                self.journal.refused(via, to.host(), to.port(), &Refusal::Address(error.clone()));
+            }
+            _ => self.journal.failed(via, to, error),
+        }
+    }
+}
+
+impl Found {
+    fn names_of(&self, address: IpAddr) -> Vec<String> {
+        let found = self.lock();
+        found.iter().filter(|(_, addresses)| addresses.contains(&address)).map(|(name, _)| name.clone()).collect()
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Vec<IpAddr>>> {
+        self.0.lock()
+    }
+}
+
+impl Drop for ComponentEgress {
+    fn drop(&mut self) {
+        self.journal.tell();
+    }
+}
+
+impl fmt::Debug for ComponentEgress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ComponentEgress")
+            .field("declared", &self.declared)
+            .field("reach", &self.reach)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Reports repeated attempts at intervals, for as long as the egress lives.
+async fn tell_repeats(egress: Weak<ComponentEgress>) {
+    let mut pause = journal::PAUSE;
+    loop {
+        tokio::time::sleep(pause).await;
+        let Some(egress) = egress.upgrade() else { return };
+        pause = egress.journal.tell_and_pause(pause);
+    }
+}
+
+/// Formats an address as it is written before a port.
+fn written(address: IpAddr) -> String {
+    match address {
+        IpAddr::V4(address) => address.to_string(),
+        IpAddr::V6(address) => format!("[{address}]"),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,244 @@
+//! The egress proxy: the only way from a cell to the network, by host name.
+//!
+//! A cell has its own network, with nothing in it except listeners that the launcher bound there and handed to the
+//! broker. The broker serves them here: declared names resolve, connections to them are forwarded, and everything else
+//! is refused and recorded. The source needs no configuration for this; a program that supports proxies may use one.
+//!
+//! The resolver gives each declared name a stand-in address on the cell's own loopback, so the address of a connection
+//! identifies the name that was meant. On port 80 each request must name that host (`Host`), and on port 443 the
+//! handshake must (SNI); TLS is not terminated. On other declared ports bytes pass unchanged, to that host alone. On
+//! the outside the name is resolved once per connection, the addresses are checked, and the connection goes to a
+//! checked one.
+//!
+//! The content of TLS cannot be seen: if a declared host also serves other hosts (a CDN), the source can request those
+//! through it.
+
+mod declared;
+mod hello;
+mod http;
+mod idle;
+pub(super) mod journal;
+mod names;
+mod tunnel;
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::io;
+use std::iter;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener as StdTcpListener, UdpSocket as StdUdpSocket};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use portcullis_core::name::SourceName;
+use portcullis_jail::Listener;
+use portcullis_ledger::Event;
+use tokio::net::{TcpListener, TcpStream, UdpSocket};
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+pub use declared::{Declared, Destination, NoDestination};
+pub use hello::{Hello, client_hello};
+pub use names::Reply;
+
+use super::{Egress, Reach};
+use journal::{Journal, Refusal, Via};
+
+/// How many connections a source may have at once. Browsers open six to a host; at this number a source is leaking or
+/// attacking.
+const MAX_CONNECTIONS: usize = 256;
+
+/// How long a connection may take to say which host it is for.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How long a connection may be idle. It is longer than servers keep event streams open without sending anything.
+const IDLE: Duration = Duration::from_secs(15 * 60);
+
+/// The pause after `accept` failed, which happens when the broker has no file descriptors left.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+const LOCALHOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+/// The ports of the resolver and the proxy inside a cell, on 127.0.0.1. The proxy's is the most common one.
+const RESOLVER_PORT: u16 = 53;
+const PROXY_PORT: u16 = 3128;
+
+/// The sockets that were bound inside a cell's network.
+#[derive(Debug)]
+pub struct Listeners {
+    resolver: StdUdpSocket,
+    /// Each listener, with the port that the source sees.
+    ports: Vec<(u16, StdTcpListener)>,
+}
+
+impl Listeners {
+    /// Returns the listeners that must be bound in a cell that may reach `declared`. They include ports that are not
+    /// declared, so that attempts to use those are recorded.
+    #[must_use]
+    pub fn wanted(declared: &Declared) -> Vec<Listener> {
+        let all = |port| SocketAddr::from((Ipv4Addr::UNSPECIFIED, port));
+        let resolver = Listener::udp(SocketAddr::from((Ipv4Addr::LOCALHOST, RESOLVER_PORT)));
+        iter::once(resolver).chain(ports(declared).into_iter().map(|port| Listener::tcp(all(port)))).collect()
+    }
+
+    /// Takes the sockets that were bound, in the order of [`Listeners::wanted`], or returns `None` if their number
+    /// differs.
+    #[must_use]
+    pub fn bound(declared: &Declared, descriptors: Vec<OwnedFd>) -> Option<Self> {
+        let ports = ports(declared);
+        if descriptors.len() != ports.len() + 1 {
+            return None;
+        }
+        let mut descriptors = descriptors.into_iter();
+        let resolver = descriptors.next()?.into();
+        Some(Self { resolver, ports: ports.into_iter().zip(descriptors.map(Into::into)).collect() })
+    }
+}
+
+/// Returns the TCP ports on which a cell listens.
+fn ports(declared: &Declared) -> BTreeSet<u16> {
+    declared.ports().chain([RESOLVER_PORT, 80, 443, PROXY_PORT]).collect()
+}
+
+/// The egress proxy of one cell, which serves its listeners. Dropping it ends every connection of the source.
+pub struct EgressProxy {
+    shared: Arc<Shared>,
+}
+
+/// The state that all tasks of a proxy share.
+struct Shared {
+    declared: Declared,
+    egress: Egress,
+    reach: Reach,
+    journal: Journal,
+    tasks: TaskTracker,
+    stop: CancellationToken,
+    room: Arc<Semaphore>,
+}
+
+impl EgressProxy {
+    /// Serves the listeners of a source's cell. The proxy reaches the declared destinations and nothing else, and those
+    /// only at public addresses, unless `reach` allows nearby ones. Each attempt, allowed or refused, goes to `record`;
+    /// repeats are counted and reported later.
+    ///
+    /// # Errors
+    /// If a listener cannot be used.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
+    pub fn open(
+        source: &SourceName,
+        listeners: Listeners,
+        declared: Declared,
+        reach: Reach,
+        record: impl Fn(Event) + Send + Sync + 'static,
+    ) -> io::Result<Self> {
+        Self::serve(Egress::new(), Journal::new(source, record), listeners, declared, reach)
+    }
+
+    fn serve(
+        egress: Egress,
+        journal: Journal,
+        listeners: Listeners,
+        declared: Declared,
+        reach: Reach,
+    ) -> io::Result<Self> {
+        let shared = Arc::new(Shared {
+            declared,
+            egress,
+            reach,
+            journal,
+            tasks: TaskTracker::new(),
+            stop: CancellationToken::new(),
+            room: Arc::new(Semaphore::new(MAX_CONNECTIONS)),
+        });
+        let Listeners { resolver, ports } = listeners;
+        resolver.set_nonblocking(true)?;
+        shared.spawn(names::serve(Arc::clone(&shared), UdpSocket::from_std(resolver)?));
+        for (port, socket) in ports {
+            socket.set_nonblocking(true)?;
+            shared.spawn(accept(Arc::clone(&shared), TcpListener::from_std(socket)?, port));
+        }
+        shared.spawn(tell_repeats(Arc::clone(&shared)));
+        Ok(Self { shared })
+    }
+
+    /// Ends every connection and waits until their sockets are closed. If the future is dropped, they go on closing.
+    pub async fn close(self) {
+        self.shared.stop.cancel();
+        self.shared.tasks.close();
+        self.shared.tasks.wait().await;
+    }
+}
+
+impl fmt::Debug for EgressProxy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EgressProxy").field("declared", &self.shared.declared).finish_non_exhaustive()
+    }
+}
+
+impl Drop for EgressProxy {
+    fn drop(&mut self) {
+        self.shared.stop.cancel();
+        self.shared.journal.tell();
+    }
+}
+
+impl Shared {
+    /// Runs a task that ends with the proxy.
+    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let stop = self.stop.clone();
+        self.tasks.spawn(async move {
+            stop.run_until_cancelled_owned(task).await;
+        });
+    }
+}
+
+/// Accepts the connections of one listener forever.
+async fn accept(shared: Arc<Shared>, listener: TcpListener, port: u16) {
+    loop {
+        let Ok((stream, _)) = listener.accept().await else {
+            tokio::time::sleep(ACCEPT_PAUSE).await;
+            continue;
+        };
+        let Ok(room) = Arc::clone(&shared.room).try_acquire_owned() else {
+            shared.journal.refused(Via::of(port), "", port, &Refusal::Full);
+            continue;
+        };
+        let task = Arc::clone(&shared);
+        shared.spawn(async move {
+            let (stream, idle) = idle::watch(stream, IDLE);
+            tokio::select! {
+                () = connection(&task, stream, port) => {}
+                () = idle => {}
+            }
+            drop(room);
+        });
+    }
+}
+
+async fn connection(shared: &Arc<Shared>, stream: idle::Watched<TcpStream>, port: u16) {
+    let Ok(address) = stream.get_ref().local_addr() else { return };
+    match (address.ip().to_canonical(), port) {
+        (LOCALHOST, RESOLVER_PORT) => names::serve_stream(shared, stream).await,
+        (LOCALHOST, PROXY_PORT) => http::serve(shared, stream, http::Role::Proxy).await,
+        (address, port) => match shared.declared.at(address, port) {
+            Ok(destination) => tunnel::forward(shared, stream, destination.clone(), None).await,
+            Err(Some(name)) => shared.journal.refused(Via::of(port), name, port, &Refusal::NotDeclared),
+            Err(None) => shared.journal.refused(Via::of(port), &address.to_string(), port, &Refusal::RawAddress),
+        },
+    }
+}
+
+/// Reports repeated attempts at intervals, for as long as the proxy lives.
+async fn tell_repeats(shared: Arc<Shared>) {
+    let mut pause = journal::PAUSE;
+    loop {
+        tokio::time::sleep(pause).await;
+        pause = shared.journal.tell_and_pause(pause);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,215 @@
+//! The ledger's records of a source's egress attempts. The first attempt of a kind is recorded at once, and its repeats
+//! later as a count, so that a flood of attempts takes few records with large numbers.
+
+use std::time::Duration;
+
+use portcullis_core::name::SourceName;
+use portcullis_ledger::repeats::{self, Repeats};
+use portcullis_ledger::{Event, EventKind};
+use serde_json::json;
+
+use super::super::EgressError;
+use super::{Destination, MAX_CONNECTIONS};
+
+pub(in crate::egress) use portcullis_ledger::repeats::PAUSE;
+
+/// How many bytes of a host or a reason are shown: the length of the longest name in DNS.
+const MAX_SHOWN_BYTES: usize = 253;
+
+/// The service through which an attempt was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(in crate::egress) enum Via {
+    Dns,
+    Http,
+    Tls,
+    Tcp,
+    Proxy,
+}
+
+impl Via {
+    /// Returns the service that is assumed on a port.
+    pub(in crate::egress) fn of(port: u16) -> Self {
+        match port {
+            80 => Self::Http,
+            443 => Self::Tls,
+            _ => Self::Tcp,
+        }
+    }
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Dns => "dns",
+            Self::Http => "http",
+            Self::Tls => "tls",
+            Self::Tcp => "tcp",
+            Self::Proxy => "proxy",
+        }
+    }
+}
+
+/// Why an attempt was refused. The messages follow "refused: ".
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(in crate::egress) enum Refusal {
+    #[error("not declared; add it to `network` in the source's cell if that is intended")]
+    NotDeclared,
+    #[error("an address that stands for no declared name")]
+    RawAddress,
+    #[error("the request names another host, `{0}`")]
+    OtherHost(String),
+    #[error("the request names no host")]
+    NoHost,
+    #[error("the TLS handshake names another host, `{0}`")]
+    OtherName(String),
+    #[error("the TLS handshake names no host")]
+    NoName,
+    #[error("not a TLS handshake")]
+    NotTls,
+    #[error("not an HTTP/1 request")]
+    NotHttp,
+    #[error("more than {MAX_CONNECTIONS} connections at once")]
+    Full,
+    #[error("{0}")]
+    Address(EgressError),
+}
+
+/// Records a source's egress attempts.
+pub(in crate::egress) struct Journal {
+    source: SourceName,
+    record: Box<dyn Fn(Event) + Send + Sync>,
+    repeats: Repeats<Attempt>,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct Attempt {
+    allowed: bool,
+    via: Via,
+    host: String,
+    port: u16,
+    why: Option<String>,
+}
+
+impl Journal {
+    pub(in crate::egress) fn new(source: &SourceName, record: impl Fn(Event) + Send + Sync + 'static) -> Self {
+        Self { source: source.clone(), record: Box::new(record), repeats: Repeats::default() }
+    }
+
+    /// Notes that a connection was made.
+    pub(in crate::egress) fn allowed(&self, via: Via, to: &Destination) {
+        self.tell_once(&Attempt { allowed: true, via, host: to.host().to_owned(), port: to.port(), why: None });
+    }
+
+    /// Notes that a connection was allowed but could not be made.
+    pub(in crate::egress) fn failed(&self, via: Via, to: &Destination, error: &EgressError) {
+        let why = Some(error.to_string());
+        self.tell_once(&Attempt { allowed: true, via, host: to.host().to_owned(), port: to.port(), why });
+    }
+
+    /// Notes that an attempt was refused. `host` is what was asked for, as the source wrote it.
+    pub(in crate::egress) fn refused(&self, via: Via, host: &str, port: u16, why: &Refusal) {
+        self.tell_once(&Attempt { allowed: false, via, host: shown(host), port, why: Some(shown(&why.to_string())) });
+    }
+
+    fn tell_once(&self, attempt: &Attempt) {
+        if self.repeats.is_first(attempt) {
+            (self.record)(self.event(attempt, 1));
+        }
+    }
+
+    /// Reports the counted repeats after a pause, and returns the length of the next pause.
+    pub(in crate::egress) fn tell_and_pause(&self, pause: Duration) -> Duration {
+        repeats::next_pause(pause, self.tell())
+    }
+
+    /// Reports the counted repeats and starts anew. Returns true if there was nothing to report.
+    pub(in crate::egress) fn tell(&self) -> bool {
+        let report = self.repeats.report();
+        for (attempt, repeats) in &report.repeated {
+            (self.record)(self.event(attempt, *repeats));
+        }
+        if report.others > 0 {
+            let body = json!({ "source": self.source.as_str(), "count": report.others, "reason": "too many different attempts to list" });
+            (self.record)(Event::new(EventKind::EgressRefused, body));
+        }
+        report.is_empty()
+    }
+
+    fn event(&self, attempt: &Attempt, count: u64) -> Event {
+        let Attempt { allowed, via, host, port, why } = attempt;
+        let (kind, word) =
+            if *allowed { (EventKind::EgressAllowed, "error") } else { (EventKind::EgressRefused, "reason") };
+        let mut body = json!({
+            "source": self.source.as_str(),
+            "via": via.as_str(),
+            "host": host,
+            "port": port,
+            "count": count,
+        });
+        if let (Some(why), Some(body)) = (why, body.as_object_mut()) {
+            body.insert(word.to_owned(), json!(why));
+        }
+        Event::new(kind, body)
+    }
+}
+
+fn shown(text: &str) -> String {
+    let cut = text.floor_char_boundary(MAX_SHOWN_BYTES.min(text.len()));
+    portcullis_core::visible::visible(text.get(..cut).unwrap_or_default()).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
+
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::{Arc, Mutex};
+
+    use portcullis_ledger::repeats::MAX_KINDS;
+
+    use super::*;
+
+    fn journal() -> (Journal, Arc<Mutex<Vec<serde_json::Value>>>) {
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let copy = Arc::clone(&told);
+        let record = move |event: Event| copy.lock().unwrap().push(event.body);
+        (Journal::new(&"files".parse().unwrap(), record), told)
+    }
+
+    #[test]
+    fn repeats_are_counted_and_recorded_later() {
+        let (journal, told) = journal();
+        for _ in 0..1000 {
+            journal.refused(Via::Dns, "evil.test", 53, &Refusal::NotDeclared);
+        }
+        assert_eq!(told.lock().unwrap().len(), 1);
+        assert!(!journal.tell());
+        let last = told.lock().unwrap().last().unwrap().clone();
+        assert_eq!((last["host"].as_str(), last["count"].as_u64()), (Some("evil.test"), Some(999)));
+        assert!(journal.tell(), "nothing is told twice");
+        assert_eq!(told.lock().unwrap().len(), 2);
+    }
+
+    #[test]
+    fn a_flood_of_different_names_is_a_bounded_number_of_records() {
+        let count = Arc::new(AtomicUsize::new(0));
+        let copy = Arc::clone(&count);
+        let journal = Journal::new(&"files".parse().unwrap(), move |_| {
+            copy.fetch_add(1, Ordering::Relaxed);
+        });
+        for round in 0..2 {
+            for n in 0..100_000 {
+                journal.refused(Via::Dns, &format!("{n}.evil.test"), 53, &Refusal::NotDeclared);
+            }
+            journal.tell();
+            assert_eq!(count.load(Ordering::Relaxed), (round + 1) * (MAX_KINDS + 1));
+        }
+    }
+
+    #[test]
+    fn what_a_source_wrote_is_cut_and_made_visible() {
+        let (journal, told) = journal();
+        journal.refused(Via::Proxy, &format!("\u{1b}]0;x{}", "é".repeat(300)), 1, &Refusal::NoHost);
+        let body = told.lock().unwrap().first().unwrap().clone();
+        let host = body["host"].as_str().unwrap();
+        assert!(host.starts_with("\\u{1b}]0;x") && host.len() < 270, "{host}");
+    }
+}

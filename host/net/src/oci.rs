@@ -1,0 +1,161 @@
+//! Components from registries, fetched by the OCI distribution protocol (opencontainers/distribution-spec v1.1).
+//!
+//! A component is an artifact: a manifest with one layer, which is the `.wasm`. A reference leads to a manifest by its
+//! digest, or by a tag that the lock file has pinned to one; the manifest leads to the layer by its digest. The digests
+//! are checked while manifest and layer are downloaded, and again each time that they are taken from the store, so the
+//! server that delivers them need not be trusted.
+//!
+//! Downloads are kept by digest in `components` of the data folder, so each is downloaded only once.
+
+mod manifest;
+mod reference;
+mod registry;
+mod store;
+
+use std::time::Duration;
+
+use portcullis_core::digest::Digest;
+
+pub use reference::{Reference, ReferenceError};
+pub use store::Store;
+
+use crate::egress::EgressError;
+use manifest::Manifest;
+use registry::Registry;
+
+/// The timeout for each download. The largest component takes a minute at 10 Mbit/s.
+const DEADLINE: Duration = Duration::from_secs(10 * 60);
+
+/// The largest manifest, in bytes: the size that the specification requires registries to accept, and a thousand times
+/// what a component needs.
+const MAX_MANIFEST_BYTES: u64 = 4 << 20;
+
+/// Why a component could not be fetched. Most messages name the address or the file.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OciError {
+    /// The registry cannot be reached.
+    #[error(transparent)]
+    Egress(EgressError),
+    /// The registry leads to an address that may not be reached.
+    #[error("`{host}` is refused: it is {what}, and only the registry itself may have such an address; {DOWNLOAD}")]
+    Near {
+        /// The host that the registry leads to.
+        host: String,
+        /// What the host's address is, such as "a private address".
+        what: &'static str,
+    },
+    /// The registry requires a login.
+    #[error("`{url}` wants a login, and credentials are not sent to registries in this version; {DOWNLOAD}")]
+    Login {
+        /// The URL without its query.
+        url: String,
+    },
+    /// The registry's response is not what was asked for.
+    #[error("`{url}` {what}")]
+    Answer {
+        /// The URL without its query.
+        url: String,
+        /// What the response was, as a verb phrase.
+        what: String,
+    },
+    /// The registry sent bytes with another digest.
+    #[error("`{url}` gave {found} instead of {wanted}")]
+    Digest {
+        /// The URL without its query.
+        url: String,
+        /// The digest of the bytes that were received.
+        found: Digest,
+        /// The digest that was asked for.
+        wanted: Digest,
+    },
+    /// The reference leads to something that is not a component.
+    #[error("it is not a component: {0}")]
+    NoComponent(String),
+    /// The reference has a tag that no accepted digest is pinned to.
+    #[error(
+        "the component with this tag was not accepted yet: run `portcullis lock accept --components`, or write the digest"
+    )]
+    Unpinned,
+    /// The download cannot be stored or read back.
+    #[error("{path}: {error}")]
+    Io {
+        /// The file or folder.
+        path: std::path::PathBuf,
+        /// The operating system's error.
+        error: std::io::Error,
+    },
+    /// The download took too long.
+    #[error("it did not come within {} s", DEADLINE.as_secs())]
+    Late,
+}
+
+const DOWNLOAD: &str = "download the component by other means and name its path";
+
+impl From<EgressError> for OciError {
+    fn from(error: EgressError) -> Self {
+        match error {
+            EgressError::Refused { host, what, .. } => Self::Near { host, what },
+            other => Self::Egress(other),
+        }
+    }
+}
+
+/// Returns the bytes of the component whose manifest has this digest, from the store or else from the registry.
+/// Cancellation safe: completed downloads are kept.
+///
+/// # Errors
+/// See [`OciError`].
+pub async fn fetch(store: &Store, reference: &Reference, digest: Digest) -> Result<Vec<u8>, OciError> {
+    let mut registry = None;
+    let manifest = match store.get(digest).await? {
+        Some(bytes) => bytes,
+        None => {
+            let bytes = within(registry.insert(Registry::of(reference)?).manifest(Some(digest))).await?;
+            store.put(digest, &bytes).await?;
+            bytes
+        }
+    };
+    layer(store, reference, registry, &manifest).await
+}
+
+/// Returns the digest of the manifest that the registry has now for the reference's tag. The manifest and the component
+/// are then in the store.
+///
+/// # Errors
+/// See [`OciError`].
+pub async fn resolve(store: &Store, reference: &Reference) -> Result<Digest, OciError> {
+    let registry = Registry::of(reference)?;
+    let mut registry = registry;
+    let bytes = within(registry.manifest(None)).await?;
+    let digest = Digest::of(&bytes);
+    layer(store, reference, Some(registry), &bytes).await?;
+    store.put(digest, &bytes).await?;
+    Ok(digest)
+}
+
+async fn layer(
+    store: &Store,
+    reference: &Reference,
+    registry: Option<Registry>,
+    manifest: &[u8],
+) -> Result<Vec<u8>, OciError> {
+    let layer = Manifest::parse(manifest)?.component()?;
+    if let Some(bytes) = store.get(layer.digest).await? {
+        return Ok(bytes);
+    }
+    let mut registry = match registry {
+        Some(registry) => registry,
+        None => Registry::of(reference)?,
+    };
+    let bytes = within(registry.layer(&layer)).await?;
+    store.put(layer.digest, &bytes).await?;
+    Ok(bytes)
+}
+
+async fn within<T>(work: impl Future<Output = Result<T, OciError>>) -> Result<T, OciError> {
+    tokio::time::timeout(DEADLINE, work).await.unwrap_or(Err(OciError::Late))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,75 @@
+//! The store of downloads, by digest: a file for each manifest and each component.
+
+use std::fs::{self, File};
+use std::io::{self, Read as _, Write as _};
+use std::path::{Path, PathBuf};
+
+use portcullis_core::digest::Digest;
+use portcullis_core::limits;
+
+use super::OciError;
+
+/// The store of downloads, by digest. The default keeps nothing.
+#[derive(Debug, Clone, Default)]
+pub struct Store {
+    folder: Option<PathBuf>,
+}
+
+impl Store {
+    /// Creates the store in `components` of a data folder. It creates no files or folders yet.
+    pub fn new(data_dir: &Path) -> Self {
+        Self { folder: Some(data_dir.join("components")) }
+    }
+
+    /// Returns the bytes with this digest, or `None` if they are missing or altered; they are then downloaded again.
+    pub(super) async fn get(&self, digest: Digest) -> Result<Option<Vec<u8>>, OciError> {
+        self.work(digest, move |path| match read(&path) {
+            Ok(bytes) if Digest::of(&bytes) == digest => Ok(Some(bytes)),
+            Ok(_) => {
+                tracing::warn!(file = %path.display(), "a fetched component was altered; fetching it again");
+                Ok(None)
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err((path, error)),
+        })
+        .await
+        .map(Option::flatten)
+    }
+
+    /// Stores bytes whose digest was checked, completely or not at all.
+    pub(super) async fn put(&self, digest: Digest, bytes: &[u8]) -> Result<(), OciError> {
+        let bytes = bytes.to_vec();
+        self.work(digest, move |path| write(&path, &bytes).map_err(|error| (path, error))).await.map(drop)
+    }
+
+    /// Runs file operations on a blocking thread; returns `None` if the store has no folder.
+    async fn work<T: Send + 'static>(
+        &self,
+        digest: Digest,
+        work: impl FnOnce(PathBuf) -> Result<T, (PathBuf, io::Error)> + Send + 'static,
+    ) -> Result<Option<T>, OciError> {
+        let Some(folder) = &self.folder else { return Ok(None) };
+        let path = folder.join(digest.to_string().replace(':', "-"));
+        let failed = path.clone();
+        let done = tokio::task::spawn_blocking(move || work(path)).await;
+        let done = done.unwrap_or_else(|error| Err((failed, io::Error::other(error))));
+        done.map(Some).map_err(|(path, error)| OciError::Io { path, error })
+    }
+}
+
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    // One byte more than the largest component: a file with more bytes was altered.
+    File::open(path)?.take(limits::COMPONENT_BYTES + 1).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let folder = path.parent().unwrap_or(path);
+    fs::create_dir_all(folder)?;
+    let mut file = tempfile::NamedTempFile::new_in(folder)?;
+    file.write_all(bytes)?;
+    file.as_file().sync_data()?;
+    file.persist(path)?;
+    Ok(())
+}

@@ -1,0 +1,315 @@
+//! What a component source may access besides our contract: the interfaces of WASI 0.2, each backed only by what the
+//! source is granted.
+//!
+//! Streams, clocks, random numbers, an empty environment and an empty file system are what programs expect to find, so
+//! they are always available. Variables and folders appear in them as far as they are granted. The network is available
+//! only if some of it is granted: otherwise a component that imports it is not loaded.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use portcullis_cell::Grant;
+use portcullis_config::TIMEOUT;
+use portcullis_core::limits;
+use portcullis_net::egress::ComponentEgress;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
+use wasmtime::component::{Linker, ResourceTable};
+use wasmtime_wasi::{FsPerms, WasiCtx, WasiCtxBuilder, WasiCtxView, WasiView};
+use wasmtime_wasi_http::{WasiHttpCtx, WasiHttpCtxView, WasiHttpView};
+
+use super::descriptors::Descriptors;
+use super::error::{Failure, FailureCode};
+use super::guest::State;
+use super::load::interface;
+use super::v0_1::{PACKAGE, TRACK};
+use crate::key_value::KeyValue;
+
+mod files;
+mod network;
+
+use network::Reachable;
+
+/// The interface of key-value stores, which is also the word for it in `grant`.
+pub const KEY_VALUE: &str = "key-value";
+
+/// The WASI release that this host serves.
+const SERVED: &str = "0.2";
+
+/// What a component may access. The default grants nothing.
+#[derive(Clone)]
+pub struct Access {
+    /// All environment variables that the component sees, with their secrets.
+    pub env: Vec<(String, String)>,
+    /// The granted folders and network, and the limits of memory and processor. The paths were checked when
+    /// the grant was made.
+    pub grant: Grant,
+    /// How long one call of the source may take.
+    pub timeout: Duration,
+    /// The egress for what the grant's `network` lists; `None` if that is empty.
+    pub egress: Option<Arc<ComponentEgress>>,
+    /// The stores of the source; `None` unless it is granted `key-value`.
+    pub key_value: Option<Arc<KeyValue>>,
+    /// How many instances may run at once, and for how many sessions the source keeps state: 1 to 256.
+    pub instances: u32,
+    /// The bytes that may pass between component and host in one call, whichever of the two makes it.
+    pub output: usize,
+}
+
+impl Default for Access {
+    fn default() -> Self {
+        let mut grant = Grant::nothing();
+        grant.limits.memory = limits::SOURCE_MEMORY_BYTES;
+        Self {
+            env: Vec::new(),
+            grant,
+            timeout: TIMEOUT,
+            egress: None,
+            key_value: None,
+            instances: limits::SOURCE_INSTANCES,
+            output: limits::PAYLOAD_OUTPUT_BYTES,
+        }
+    }
+}
+
+impl std::fmt::Debug for Access {
+    // Omits the values of variables, which may be secrets.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let names: Vec<_> = self.env.iter().map(|(name, _)| name).collect();
+        let Self { grant, timeout, egress, .. } = self;
+        f.debug_struct("Access")
+            .field("env", &names)
+            .field("grant", grant)
+            .field("timeout", timeout)
+            .field("egress", egress)
+            .finish()
+    }
+}
+
+/// A component's access, with what enforces its limits across instances.
+pub(crate) struct Confinement {
+    pub access: Access,
+    /// Whether the component imports any WASI interface.
+    pub wasi: bool,
+    /// One permit for each instance that may run at once.
+    turns: Arc<Semaphore>,
+    descriptors: Descriptors,
+}
+
+impl Confinement {
+    pub(crate) fn new(access: Access, imports: &[String], descriptors: &Descriptors) -> Self {
+        let turns = Arc::new(Semaphore::new(access.instances as usize));
+        let wasi = imports.iter().any(|name| wasi(name).is_some());
+        Self { access, wasi, turns, descriptors: descriptors.clone() }
+    }
+
+    /// Creates the WASI context of one instance and opens what is granted. `streams` adds standard streams, which are
+    /// closed otherwise.
+    ///
+    /// # Errors
+    /// A granted folder cannot be opened.
+    pub(crate) fn open(&self, streams: impl FnOnce(&mut WasiCtxBuilder)) -> Result<Wasi, Failure> {
+        let Access { env, grant, egress, .. } = &self.access;
+        let mut builder = WasiCtxBuilder::new();
+        builder.envs(env);
+        let read = grant.read.iter().map(|path| (path, FsPerms::ReadOnly));
+        let write = grant.write.iter().map(|path| (path, FsPerms::ReadWrite));
+        for (path, rights) in read.chain(write) {
+            files::preopen(&mut builder, path, rights).map_err(|error| {
+                let detail = format!("the granted folder {} cannot be opened: {error}", path.display());
+                Failure::new(FailureCode::Start, detail)
+            })?;
+        }
+        let reachable = Reachable::by(egress.as_ref());
+        reachable.open(&mut builder);
+        streams(&mut builder);
+        let mut table = ResourceTable::new();
+        table.set_max_capacity(self.descriptors.each());
+        Ok(Wasi { context: builder.build(), http: WasiHttpCtx::new(), reachable, table })
+    }
+
+    /// Reserves the descriptors that an instance may hold; `None` for an instance that can open
+    /// nothing. Cancellation safe.
+    ///
+    /// # Errors
+    /// The errors of [`Descriptors::share`].
+    pub(crate) async fn share(&self) -> Result<Option<OwnedSemaphorePermit>, Failure> {
+        if self.opens() { self.descriptors.share().await.map(Some) } else { Ok(None) }
+    }
+
+    /// Reports whether an instance may be made in advance, before a call needs it.
+    pub(crate) fn has_room(&self) -> bool {
+        !self.opens() || self.descriptors.abound()
+    }
+
+    fn opens(&self) -> bool {
+        let Grant { read, write, network, .. } = &self.access.grant;
+        self.wasi && !(read.is_empty() && write.is_empty() && network.is_empty())
+    }
+
+    /// Waits for permission to run one more instance, for at most half of a call's timeout, so that enough time is left
+    /// for the work. Cancellation safe.
+    ///
+    /// # Errors
+    /// [`FailureCode::Busy`], whose text names the setting that raises the limit.
+    pub(crate) async fn turn(&self) -> Result<OwnedSemaphorePermit, Failure> {
+        let turn = timeout(self.access.timeout / 2, Arc::clone(&self.turns).acquire_owned()).await;
+        turn.ok().and_then(Result::ok).ok_or_else(|| {
+            let most = self.access.instances;
+            let way_out = match most.saturating_mul(2).min(limits::SOURCE_INSTANCES_MOST) {
+                more if more > most => {
+                    format!("to let it have more, write `cell = {{ instances = {more} }}` in its source")
+                }
+                _ => "no setting raises this limit".to_owned(),
+            };
+            Failure::new(FailureCode::Busy, format!("all {most} instances that it may have are at work; {way_out}"))
+        })
+    }
+}
+
+/// Returns why a component may not have an import and what to do about it, or `None` if it may.
+pub(crate) fn refusal(import: &str, access: &Access) -> Option<String> {
+    let refusal = match wasi(import) {
+        Some((package, _)) => behind(package, access).err()?.to_owned(),
+        None if import.starts_with("wasi:") => format!("this host serves WASI {SERVED}; build it for that"),
+        None => "no grant exists for it; compose the component with one that provides it".to_owned(),
+    };
+    Some(refusal)
+}
+
+/// The WASI context of one instance.
+pub(crate) struct Wasi {
+    context: WasiCtx,
+    http: WasiHttpCtx,
+    reachable: Reachable,
+    table: ResourceTable,
+}
+
+impl Access {
+    /// Reports whether the component can neither change anything nor send anything out.
+    #[must_use]
+    pub fn is_sealed(&self) -> bool {
+        self.grant.is_harmless() && self.key_value.is_none()
+    }
+
+    /// Returns the processor time of one call; of a command, the time between two messages. A component with a `cpu`
+    /// share may use that share for as long as a call may take.
+    #[must_use]
+    pub fn processor_time(&self) -> Duration {
+        match self.grant.limits.cpu {
+            Some(cpu) => self.timeout.mul_f64(cpu.min(1.0)),
+            None => limits::TOOL_DEADLINE,
+        }
+    }
+
+    /// Returns the bytes of memory that one instance may have.
+    pub fn memory(&self) -> usize {
+        usize::try_from(self.grant.limits.memory).unwrap_or(usize::MAX)
+    }
+}
+
+impl State {
+    fn wasi(&mut self) -> &mut Wasi {
+        let nothing = || Wasi {
+            context: WasiCtxBuilder::new().build(),
+            http: WasiHttpCtx::new(),
+            reachable: Reachable::default(),
+            table: ResourceTable::new(),
+        };
+        self.wasi.get_or_insert_with(|| Box::new(nothing()))
+    }
+
+    fn reachable(&mut self) -> &mut Reachable {
+        &mut self.wasi().reachable
+    }
+}
+
+impl WasiView for State {
+    fn ctx(&mut self) -> WasiCtxView<'_> {
+        let Wasi { context, table, .. } = self.wasi();
+        WasiCtxView { ctx: context, table }
+    }
+}
+
+impl WasiHttpView for State {
+    fn http(&mut self) -> WasiHttpCtxView<'_> {
+        let Wasi { http, reachable, table, .. } = self.wasi();
+        WasiHttpCtxView { ctx: http, hooks: reachable, table }
+    }
+}
+
+/// Defines WASI in a linker, for a component with these imports. The caller has checked which of them the
+/// component may have.
+pub(crate) fn link(linker: &mut Linker<State>, imports: &[String]) -> wasmtime::Result<()> {
+    wasmtime_wasi::p2::add_to_linker_async(linker)?;
+    files::link(linker)?;
+    wasmtime_wasi_http::p2::add_only_http_to_linker_async(linker)?;
+    network::link_names(linker, imports)
+}
+
+/// What a component imports from one package, and what it gets there.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct Opened {
+    /// The package, such as `wasi:filesystem@0.2`.
+    pub package: String,
+    /// The imported interfaces, such as `types` and `preopens`.
+    pub interfaces: Vec<String>,
+    /// What the component gets from the package, in words.
+    pub behind: String,
+}
+
+/// Returns what a component's imports give it, by package. Imports that are not granted are left out.
+pub(crate) fn opened(imports: &[String], access: &Access) -> Vec<Opened> {
+    let mut packages = BTreeMap::<String, Opened>::new();
+    for import in imports {
+        let (package, interface, behind) = match (wasi(import), interface(import)) {
+            (Some((package, interface)), _) => match behind(package, access) {
+                Ok(behind) => (format!("wasi:{package}@{SERVED}"), interface, behind),
+                Err(_) => continue,
+            },
+            (None, Some("log")) => (format!("{PACKAGE}/log@{TRACK}"), "log", "the operator's log".to_owned()),
+            (None, Some(KEY_VALUE)) => {
+                (format!("{PACKAGE}/{KEY_VALUE}@{TRACK}"), KEY_VALUE, "a store for each profile".to_owned())
+            }
+            _ => continue,
+        };
+        let fresh = || Opened { package: package.clone(), interfaces: Vec::new(), behind };
+        packages.entry(package.clone()).or_insert_with(fresh).interfaces.push(interface.to_owned());
+    }
+    packages.into_values().collect()
+}
+
+/// Returns package and interface if the name belongs to the WASI release that is served: `cli` and `run` for
+/// `wasi:cli/run@0.2.3`.
+pub(crate) fn wasi(name: &str) -> Option<(&str, &str)> {
+    let (path, version) = name.strip_prefix("wasi:")?.split_once('@')?;
+    let served = version.strip_prefix(SERVED).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
+    path.split_once('/').filter(|_| served)
+}
+
+/// Returns what a component gets from a WASI package, or else what to do to get it.
+fn behind(package: &str, Access { env, grant, .. }: &Access) -> Result<String, &'static str> {
+    let folders = |paths: &[PathBuf]| match paths {
+        [] => "nothing".to_owned(),
+        paths => paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(" "),
+    };
+    Ok(match package {
+        "io" => "streams".to_owned(),
+        "clocks" => "the time".to_owned(),
+        "random" => "random numbers".to_owned(),
+        "cli" if env.is_empty() => "standard streams; no variables".to_owned(),
+        "cli" => {
+            let names: Vec<_> = env.iter().map(|(name, _)| name.as_str()).collect();
+            format!("standard streams; the variables {}", names.join(" "))
+        }
+        "filesystem" => format!("{} to read, {} to write", folders(&grant.read), folders(&grant.write)),
+        "sockets" | "http" if grant.network.is_empty() => {
+            return Err("to let it reach a host, write `cell = { network = [\"HOST:PORT\"] }` in its source");
+        }
+        "sockets" => format!("connections to {}", grant.network.join(" ")),
+        "http" => format!("requests to {}", grant.network.join(" ")),
+        _ => return Err("no grant exists for it"),
+    })
+}

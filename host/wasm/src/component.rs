@@ -1,0 +1,190 @@
+//! A component as a source: which kind it is, what it may access, and how it is loaded.
+
+use std::sync::Arc;
+
+use portcullis_config::PluginRef;
+use portcullis_core::protocol::Json;
+
+use super::access::{self, Access, Confinement, KEY_VALUE, Opened};
+use super::load::{Allowed, Manifest, Wasm, interface, listed};
+use super::v0_1::{PACKAGE, TRACK, ToolsWorld, World as _};
+use super::{Command, Functions, Identity, PluginError, Plugins, Tools, blocking};
+
+/// A loaded component that is a source. None of it runs yet.
+#[derive(Debug)]
+pub struct Component {
+    /// The kind of source, with the loaded component.
+    pub kind: ComponentKind,
+    /// What the component's imports give it.
+    pub imports: Vec<Opened>,
+    /// Whether the component has a key-value store.
+    pub keeps: bool,
+}
+
+/// The kinds of components that are sources.
+#[derive(Debug)]
+pub enum ComponentKind {
+    /// A component of our `tools` world.
+    Tools(Tools),
+    /// A program that speaks MCP over its standard streams.
+    Command(Command),
+    /// Any other component that exports functions.
+    Functions(Functions),
+}
+
+/// The kind of source, as the component's exports determine it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Shape {
+    Tools,
+    Command,
+    Functions,
+}
+
+impl Component {
+    pub(super) async fn load(
+        plugins: &Plugins,
+        plugin: &PluginRef,
+        settings: &serde_json::Value,
+        grant: &[String],
+        mut access: Access,
+    ) -> Result<Self, PluginError> {
+        let wasm = plugins.0.origin.read(plugin).await?;
+        let host = Arc::clone(&plugins.0);
+        let scan = move || {
+            let manifest = Manifest::read(&host, &wasm)?;
+            Ok((wasm, manifest))
+        };
+        let (wasm, manifest) = blocking(scan).await?;
+        let shape = Shape::of(&wasm, &manifest)?;
+        useful(&wasm, &manifest, &access)?;
+        if let Some(import) = manifest.imports.iter().find(|name| interface(name) == Some(KEY_VALUE)) {
+            if shape == Shape::Command {
+                let imports = format!("{import}, which no program can have: it serves all profiles at once");
+                return Err(PluginError::NotGranted { plugin: wasm.plugin, imports });
+            }
+        } else {
+            access.key_value = None;
+        }
+        let keeps = access.key_value.is_some();
+        let offers_resources = ToolsWorld::offers_resources(&manifest.exports);
+        let imports = access::opened(&manifest.imports, &access);
+        let confinement = Arc::new(Confinement::new(access, &manifest.imports, &plugins.0.descriptors));
+        let allowed = Allowed { grant: grant.to_vec(), confinement: Some(Arc::clone(&confinement)) };
+        let kind = match shape {
+            Shape::Tools => {
+                let (identity, instance_pool) =
+                    plugins.load::<ToolsWorld>(wasm, settings, allowed, &plugins.0.tools).await?;
+                ComponentKind::Tools(Tools::start(identity, instance_pool, offers_resources).await?)
+            }
+            Shape::Command | Shape::Functions => {
+                let settings = no_settings(&wasm, settings)?;
+                let host = Arc::clone(&plugins.0);
+                let identity = Identity::new(&wasm, &settings);
+                let load = move || match shape {
+                    Shape::Functions => Functions::load(&host, &wasm, &manifest, &allowed, confinement, identity)
+                        .map(ComponentKind::Functions),
+                    _ => Command::load(&host, &wasm, &manifest, &allowed, confinement, identity)
+                        .map(ComponentKind::Command),
+                };
+                blocking(load).await?
+            }
+        };
+        Ok(Self { kind, imports, keeps })
+    }
+}
+
+impl ComponentKind {
+    /// Returns which component it is.
+    #[must_use]
+    pub fn identity(&self) -> &Identity {
+        match self {
+            Self::Tools(tools) => tools.identity(),
+            Self::Command(command) => command.identity(),
+            Self::Functions(functions) => functions.identity(),
+        }
+    }
+
+    /// Returns the name of the kind, for reports.
+    #[must_use]
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            Self::Tools(_) => Shape::Tools.as_str(),
+            Self::Command(_) => Shape::Command.as_str(),
+            Self::Functions(_) => Shape::Functions.as_str(),
+        }
+    }
+}
+
+impl Shape {
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::Tools => "tools",
+            Self::Command => "command",
+            Self::Functions => "functions",
+        }
+    }
+
+    /// Returns the kind for these exports, or `None` if they belong to no kind of source.
+    pub(super) fn found(exports: &[String]) -> Option<Self> {
+        let has = |fits: &dyn Fn(&str) -> bool| exports.iter().any(|name| fits(name));
+        if has(&|name| interface(name) == Some(ToolsWorld::EXPORT)) {
+            return Some(Self::Tools);
+        }
+        if has(&|name| access::wasi(name) == Some(("cli", "run"))) {
+            return Some(Self::Command);
+        }
+        let foreign = |name: &str| interface(name).is_none() && !name.starts_with("wasi:");
+        has(&foreign).then_some(Self::Functions)
+    }
+
+    fn of(wasm: &Wasm, manifest: &Manifest) -> Result<Self, PluginError> {
+        let why = || {
+            let ours = manifest.exports.iter().find_map(|name| interface(name));
+            let http = manifest.exports.iter().any(|name| name.starts_with("wasi:http/"));
+            match ours {
+                Some(interface) => {
+                    format!("it is a plugin that exports `{interface}`, which is configured in another table")
+                }
+                None if http => {
+                    "it is an HTTP server; run it in a host for `wasi:http` and configure its `url`".to_owned()
+                }
+                None => format!(
+                    "it exports {}; a source exports `{PACKAGE}/{}@{TRACK}`, `wasi:cli/run@0.2` (and speaks MCP over its \
+                     standard streams), or functions",
+                    listed(&manifest.exports),
+                    ToolsWorld::EXPORT,
+                ),
+            }
+        };
+        Self::found(&manifest.exports).ok_or_else(|| PluginError::NoSource { plugin: wasm.plugin.clone(), why: why() })
+    }
+}
+
+/// Checks that the component imports what each of its grants is for. Otherwise it could never use the grant, and would
+/// count as risky for nothing.
+fn useful(wasm: &Wasm, manifest: &Manifest, access: &Access) -> Result<(), PluginError> {
+    let imports = |wanted| manifest.imports.iter().any(|name| access::wasi(name) == Some(wanted));
+    let (variables, folders) = (("cli", "environment"), ("filesystem", "preopens"));
+    let (sockets, http) = (("sockets", "tcp"), ("http", "outgoing-handler"));
+    let checks = [
+        ("env", access.env.is_empty(), variables),
+        ("read", access.grant.read.is_empty(), folders),
+        ("write", access.grant.write.is_empty(), folders),
+        ("network", access.grant.network.is_empty() || imports(sockets), http),
+    ];
+    match checks.into_iter().find(|(_, unused, import)| !unused && !imports(*import)) {
+        None => Ok(()),
+        Some((key, _, (package, interface))) => {
+            let import = format!("wasi:{package}/{interface}");
+            Err(PluginError::Useless { plugin: wasm.plugin.clone(), key, import })
+        }
+    }
+}
+
+/// Refuses settings: only the `tools` world has a `configure` that takes them.
+fn no_settings(wasm: &Wasm, settings: &serde_json::Value) -> Result<Json, PluginError> {
+    match settings.as_object() {
+        Some(settings) if !settings.is_empty() => Err(PluginError::NoSettings { plugin: wasm.plugin.clone() }),
+        _ => Ok(Json::empty_object()),
+    }
+}

@@ -1,0 +1,152 @@
+//! The plugins that the gate asks: policies, transforms, approvals.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Instant;
+
+use portcullis_config::PluginConfig;
+use portcullis_core::call::{Phase, View};
+use portcullis_core::metrics::{Decided, Decisions};
+
+use super::error::Failure;
+use super::instance_pool::InstancePool;
+use super::v0_1::{ApprovalWorld, PolicyWorld, TransformWorld};
+use super::{AskFacts, Change, Identity, Settlement, Vault, Verdict};
+
+macro_rules! decider {
+    ($(#[$doc:meta])* $name:ident, $world:ident) => {
+        $(#[$doc])*
+        #[derive(Clone)]
+        pub struct $name {
+            identity: Arc<Identity>,
+            on: Arc<[Phase]>,
+            shadow: bool,
+            instance_pool: InstancePool<$world>,
+            decisions: Arc<Decisions>,
+        }
+
+        impl $name {
+            pub(super) fn new(identity: Identity, config: &PluginConfig, instance_pool: InstancePool<$world>) -> Self {
+                let (identity, on) = (Arc::new(identity), config.on.as_slice().into());
+                Self { identity, on, shadow: config.shadow, instance_pool, decisions: Arc::default() }
+            }
+
+            /// Returns which plugin it is.
+            #[must_use]
+            pub fn identity(&self) -> &Identity {
+                &self.identity
+            }
+
+            /// Reports whether the plugin is asked in this phase.
+            #[must_use]
+            pub fn on(&self, phase: Phase) -> bool {
+                self.on.contains(&phase)
+            }
+
+            /// Returns the counts and times of its decisions so far.
+            pub fn decisions(&self) -> &Decisions {
+                &self.decisions
+            }
+
+            /// Waits for a decision and counts it under the outcome that `word` gives.
+            async fn counted<T>(
+                &self,
+                decision: impl Future<Output = Result<T, Failure>>,
+                word: impl Fn(&T) -> Decided,
+            ) -> Result<T, Failure> {
+                let asked = Instant::now();
+                let said = decision.await;
+                self.decisions.record(said.as_ref().map_or(Decided::Failed, word), asked.elapsed());
+                said
+            }
+
+            /// Reports whether the plugin runs in shadow: what it decides is recorded and never applied.
+            #[must_use]
+            pub fn shadow(&self) -> bool {
+                self.shadow
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.debug_struct(stringify!($name)).field("identity", &self.identity).finish_non_exhaustive()
+            }
+        }
+    };
+}
+
+decider! {
+    /// A loaded policy, which decides whether a call may go on.
+    Policy, PolicyWorld
+}
+decider! {
+    /// A loaded transform, which rewrites arguments or outcomes.
+    Transform, TransformWorld
+}
+decider! {
+    /// A loaded approval plugin, which decides how an ask is settled.
+    Approval, ApprovalWorld
+}
+
+impl Policy {
+    /// Judges one call in a fresh instance. Cancellation safe: dropping the future stops the guest.
+    ///
+    /// # Errors
+    /// [`Failure`], on which the caller must deny.
+    pub async fn check(&self, view: &View) -> Result<Verdict, Failure> {
+        let decision = async {
+            let mut live = self.instance_pool.take().await?;
+            live.store.data_mut().facts.view = Some(view.clone());
+            live.check().await
+        };
+        self.counted(decision, |verdict| match verdict {
+            Verdict::Pass => Decided::Pass,
+            Verdict::Ask(_) => Decided::Ask,
+            Verdict::Deny(_) => Decided::Deny,
+        })
+        .await
+    }
+}
+
+impl Transform {
+    /// Rewrites the arguments or the outcome in a fresh instance. Values that it protects reach `vault` while it runs,
+    /// even if it fails later. Cancellation safe.
+    ///
+    /// # Errors
+    /// [`Failure`], on which the caller must deny.
+    pub async fn rewrite(&self, view: &View, vault: Arc<dyn Vault>) -> Result<Change, Failure> {
+        let decision = async {
+            let mut live = self.instance_pool.take().await?;
+            let facts = &mut live.store.data_mut().facts;
+            (facts.view, facts.vault) = (Some(view.clone()), Some(vault));
+            live.rewrite().await
+        };
+        self.counted(decision, |change| match change {
+            Change::Keep => Decided::Keep,
+            Change::Replace(_) => Decided::Replace,
+            Change::Refuse(_) => Decided::Deny,
+        })
+        .await
+    }
+}
+
+impl Approval {
+    /// Settles one ask in a fresh instance. Cancellation safe.
+    ///
+    /// # Errors
+    /// [`Failure`], on which the caller must deny.
+    pub async fn settle(&self, view: &View, ask: AskFacts) -> Result<Settlement, Failure> {
+        let decision = async {
+            let mut live = self.instance_pool.take().await?;
+            let facts = &mut live.store.data_mut().facts;
+            (facts.view, facts.ask) = (Some(view.clone()), Some(ask));
+            live.settle().await
+        };
+        self.counted(decision, |settlement| match settlement {
+            Settlement::Question(_) => Decided::Ask,
+            Settlement::Remembered(_) => Decided::Remembered,
+            Settlement::Refuse(_) => Decided::Deny,
+        })
+        .await
+    }
+}

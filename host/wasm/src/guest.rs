@@ -1,0 +1,269 @@
+//! One instance of a plugin: its store, its limits, and the interpretation of its errors.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use portcullis_cell::size;
+use portcullis_config::TIMEOUT;
+use portcullis_core::limits::{self, Limits};
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::timeout;
+use wasmtime::component::ResourceTableError;
+use wasmtime::{Engine, PoolConcurrencyLimitError, ResourceLimiter, Store, Trap, UpdateDeadline};
+use wasmtime_wasi::WasiCtxBuilder;
+
+use super::access::{Confinement, Wasi};
+use super::clock::{Clock, Turn};
+use super::error::{Failure, FailureCode};
+use super::meter::{Meter, OutOfTime};
+use super::v0_1::Facts;
+
+/// The state of a store: the budget of the running call, and the facts that the guest may ask the host for.
+pub(crate) struct State {
+    pub facts: Facts,
+    /// The WASI context of a component source.
+    pub wasi: Option<Box<Wasi>>,
+    /// The broker's descriptors that the guest may use.
+    pub descriptors: Option<OwnedSemaphorePermit>,
+    /// The share of one processor that the guest may have, if its time is measured.
+    pub share: Option<f64>,
+    /// The limits of one tool call.
+    pub tool: Limits,
+    pub clock: Arc<Clock>,
+    ticks_left: u32,
+    calls_left: u32,
+    memory: usize,
+    memory_limit: usize,
+    /// Whether the memory limit comes from the configuration of a source.
+    configured: bool,
+}
+
+/// A limit that the host itself enforces, by an error of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+enum Exceeded {
+    #[error("it wanted more than {} MiB of memory", .0 >> 20)]
+    Memory(usize),
+    #[error("it wanted more than {} of memory; to give it more, write `cell = {{ memory = \"{}MiB\" }}` in its source", size(*.0), (2 * .0).div_ceil(1 << 20))]
+    Granted(u64),
+    #[error("it wanted a table of more than {} elements", limits::TABLE_ELEMENTS)]
+    Table,
+    #[error("it called the host more than {} times", limits::HOST_CALLS)]
+    HostCalls,
+}
+
+impl State {
+    /// Creates a store for a fresh instance that can reach nothing: it has no memory yet, no time and no facts.
+    pub(crate) fn store(engine: &Engine, clock: &Arc<Clock>, facts: Facts) -> Store<Self> {
+        let clock = clock.clone();
+        let state = Self {
+            facts,
+            wasi: None,
+            descriptors: None,
+            share: None,
+            tool: Limits::tool(limits::TOOL_DEADLINE, TIMEOUT, limits::PAYLOAD_OUTPUT_BYTES),
+            clock,
+            ticks_left: 0,
+            calls_left: 0,
+            memory: 0,
+            memory_limit: limits::MEMORY_BYTES,
+            configured: false,
+        };
+        let mut store = Store::new(engine, state);
+        store.limiter(|state| state);
+        store.epoch_deadline_callback(|mut context| {
+            let state = context.data_mut();
+            // The time of guests that wait for the host is measured, not counted in ticks: they would see a tick each
+            // time they resume.
+            if state.share.is_none() {
+                state.ticks_left = match state.ticks_left {
+                    0 => return Ok(UpdateDeadline::Interrupt),
+                    ticks => ticks - 1,
+                };
+            }
+            Ok(UpdateDeadline::Yield(1))
+        });
+        store
+    }
+
+    /// Creates a store for a component source, with what the component may access.
+    ///
+    /// # Errors
+    /// A granted folder cannot be opened.
+    pub(crate) fn confined(
+        engine: &Engine,
+        clock: &Arc<Clock>,
+        facts: Facts,
+        confinement: &Confinement,
+    ) -> Result<Store<Self>, Failure> {
+        Self::confined_with(engine, clock, facts, confinement, |_| {})
+    }
+
+    /// Creates a store as [`State::confined`] does. `streams` adds standard streams, which are closed otherwise.
+    pub(crate) fn confined_with(
+        engine: &Engine,
+        clock: &Arc<Clock>,
+        facts: Facts,
+        confinement: &Confinement,
+        streams: impl FnOnce(&mut WasiCtxBuilder),
+    ) -> Result<Store<Self>, Failure> {
+        let Confinement { access, wasi, .. } = confinement;
+        let mut store = Self::store(engine, clock, facts);
+        let state = store.data_mut();
+        (state.memory_limit, state.configured) = (access.memory(), true);
+        state.tool = Limits::tool(access.processor_time(), access.timeout, access.output);
+        state.wasi = wasi.then(|| confinement.open(streams)).transpose()?.map(Box::new);
+        // The time of guests that can wait for the host is measured.
+        state.share = access.grant.limits.cpu.or((*wasi || access.key_value.is_some()).then_some(1.0));
+        Ok(store)
+    }
+
+    /// Counts one call from the guest to the host.
+    pub(crate) fn host_call(&mut self) -> wasmtime::Result<()> {
+        self.calls_left = self.calls_left.checked_sub(1).ok_or(Exceeded::HostCalls)?;
+        Ok(())
+    }
+}
+
+impl ResourceLimiter for State {
+    fn memory_growing(&mut self, current: usize, desired: usize, _: Option<usize>) -> wasmtime::Result<bool> {
+        let all = self.memory.saturating_add(desired.saturating_sub(current));
+        if all > self.memory_limit {
+            return Err(match self.configured {
+                true => Exceeded::Granted(self.memory_limit as u64),
+                false => Exceeded::Memory(self.memory_limit),
+            }
+            .into());
+        }
+        self.memory = all;
+        Ok(true)
+    }
+
+    fn table_growing(&mut self, _: usize, desired: usize, _: Option<usize>) -> wasmtime::Result<bool> {
+        if desired > limits::TABLE_ELEMENTS {
+            return Err(Exceeded::Table.into());
+        }
+        Ok(true)
+    }
+}
+
+/// A configured instance that is ready for its call, and the slot that it occupies.
+pub(crate) struct Live<W> {
+    pub world: W,
+    pub store: Store<State>,
+    _slot: OwnedSemaphorePermit,
+}
+
+impl<W> Live<W> {
+    pub(crate) fn new(world: W, store: Store<State>, slot: OwnedSemaphorePermit) -> Self {
+        Self { world, store, _slot: slot }
+    }
+}
+
+/// The limits of a call that has received its budget, and the clock that runs for it.
+#[must_use = "without its clock a guest has no deadline"]
+pub(crate) struct Armed {
+    limits: Limits,
+    /// The meter of a guest whose time is measured.
+    meter: Option<Meter>,
+    _turn: Turn,
+}
+
+/// Gives the next call of this store its budget. Its deadline counts from here.
+pub(crate) fn arm(store: &mut Store<State>, limits: Limits) -> Armed {
+    let ticks = limits.deadline.as_millis() / limits::TICK.as_millis();
+    let state = store.data_mut();
+    state.ticks_left = u32::try_from(ticks).unwrap_or(u32::MAX);
+    state.calls_left = limits::HOST_CALLS;
+    state.facts.log_lines_left = limits::LOG_LINES;
+    store.set_epoch_deadline(1);
+    store.set_hostcall_fuel(limits.output);
+    let state = store.data();
+    let meter = state.share.map(|share| Meter::new(limits.deadline, share));
+    Armed { limits, meter, _turn: state.clock.turn() }
+}
+
+/// Waits for a call into a guest for as long as its limits allow. Dropping the future stops the guest.
+pub(crate) async fn guard<T>(armed: Armed, call: impl Future<Output = wasmtime::Result<T>>) -> Result<T, Failure> {
+    let limits = armed.limits;
+    let call = match armed.meter {
+        None => timeout(limits.patience, call).await,
+        Some(meter) => {
+            // Boxed to keep this future small for guests that are not metered: those decide.
+            let metered = Box::pin(timeout(limits.patience, meter.run(call))).await;
+            metered.map(|done| done.unwrap_or_else(|spent| Err(spent.into())))
+        }
+    };
+    match call {
+        Ok(result) => result.map_err(|error| failure(limits, &error)),
+        Err(_) if limits.configured => {
+            let detail = format!("it did not answer within {} s", limits.patience.as_secs_f32());
+            Err(Failure::new(FailureCode::Deadline, detail))
+        }
+        Err(_) => Err(deadline(limits)),
+    }
+}
+
+fn deadline(limits: Limits) -> Failure {
+    let detail = match limits.configured {
+        true => out_of_time(limits.deadline),
+        false => format!("it did not finish within {} ms", limits.deadline.as_millis()),
+    };
+    Failure::new(FailureCode::Deadline, detail)
+}
+
+/// Describes how a component source exceeded its processor time, and which setting raises it.
+pub(crate) fn out_of_time(limit: Duration) -> String {
+    format!(
+        "it ran for {} s of processor time; to give it a whole processor for as long as its `timeout`, write \
+         `cell = {{ cpu = 1.0 }}` in its source",
+        limit.as_secs_f32()
+    )
+}
+
+/// Describes how a component source exceeded the bytes of one call, and which setting raises them.
+fn too_much(limit: u64) -> String {
+    format!(
+        "it passed more than {} in one call; to let it pass more, write `cell = {{ output = \"{}MiB\" }}` in its source",
+        size(limit),
+        (2 * limit).div_ceil(1 << 20)
+    )
+}
+
+/// Converts an error of the engine to a failure.
+pub(crate) fn failure(limits: Limits, error: &wasmtime::Error) -> Failure {
+    if let Some(exceeded) = error.downcast_ref::<Exceeded>() {
+        let code = match exceeded {
+            Exceeded::Memory(_) | Exceeded::Granted(_) | Exceeded::Table => FailureCode::Memory,
+            Exceeded::HostCalls => FailureCode::HostCalls,
+        };
+        return Failure::new(code, exceeded.to_string());
+    }
+    if error.is::<OutOfTime>() {
+        return deadline(limits);
+    }
+    match error.downcast_ref::<Trap>() {
+        Some(Trap::Interrupt) => return deadline(limits),
+        Some(Trap::UnreachableCodeReached) => return Failure::new(FailureCode::Trap, "it panicked or aborted"),
+        Some(trap) => return Failure::new(FailureCode::Trap, trap.to_string()),
+        None => {}
+    }
+    if let Some(ResourceTableError::Full) = error.downcast_ref() {
+        let detail = format!("it held too many handles at once; at most there are {}", limits::WASI_HANDLES);
+        return Failure::new(FailureCode::Memory, detail);
+    }
+    if error.is::<PoolConcurrencyLimitError>() {
+        return Failure::new(FailureCode::Busy, "every slot for plugin instances is in use");
+    }
+    // Wasmtime has no error type for this. The test of a guest whose answer is too large fails if the text changes.
+    let text = format!("{error:#}");
+    if text.contains("fuel allocated for hostcalls") {
+        let detail = match limits.configured {
+            true => too_much(limits.output as u64),
+            false => format!("it passed more than {} KiB in one call", limits.output >> 10),
+        };
+        return Failure::new(FailureCode::Output, detail);
+    }
+    // Neither a trap nor a limit: the answer breaks the contract, for example with text that is not UTF-8.
+    Failure::new(FailureCode::Output, text)
+}

@@ -1,0 +1,73 @@
+//! What a plugin is and what it needs, for a person who decides whether to trust it.
+
+use portcullis_core::digest::Digest;
+use wasmtime::Engine;
+use wasmtime::component::Component;
+
+use super::access::{self, Access};
+use super::component::Shape;
+use super::load::{GRANTS, Manifest, Wasm, interface, remedy};
+use super::v0_1::{ApprovalWorld, PolicyWorld, SinkWorld, ToolsWorld, TransformWorld, World};
+
+/// What a plugin is and what it needs.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct Inspection {
+    /// The plugin: `builtin:NAME`, or the path.
+    pub plugin: String,
+    /// The digest of the `.wasm` file.
+    pub digest: Digest,
+    /// The size of the file in bytes.
+    pub size: usize,
+    /// What the exports make it: `policy`, `transform`, `approval`, `audit`, `tools`, `command`, `functions` or `none`.
+    pub world: &'static str,
+    /// The imports: everything that the plugin needs from its host.
+    pub imports: Vec<Import>,
+    /// The names of its exports.
+    pub exports: Vec<String>,
+}
+
+/// An interface that a plugin imports from its host.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct Import {
+    /// The package, interface and version.
+    pub name: String,
+    /// The word for it in `grant`; `None` if it needs no grant, or if none exists.
+    pub grant: Option<&'static str>,
+    /// Why it is refused even with every grant; `None` if it is not.
+    pub refused: Option<String>,
+}
+
+pub(super) fn inspect(engine: &Engine, wasm: &Wasm, component: &Component) -> Inspection {
+    let Manifest { imports, exports, .. } = Manifest::of(engine, component);
+    let source = Shape::found(&exports);
+    let (world, free) = world(&exports).unwrap_or((source.map_or("none", Shape::as_str), &[]));
+    let access = source.map(|_| Access::default());
+    let imports = imports.into_iter().map(|name| import(name, free, access.as_ref())).collect();
+    Inspection { plugin: wasm.plugin.clone(), digest: wasm.digest, size: wasm.size(), world, imports, exports }
+}
+
+fn world(exports: &[String]) -> Option<(&'static str, &'static [&'static str])> {
+    fn entry<W: World>() -> (&'static str, &'static str, &'static [&'static str]) {
+        (W::EXPORT, W::NAME, W::IMPORTS)
+    }
+    let worlds = [
+        entry::<PolicyWorld>(),
+        entry::<TransformWorld>(),
+        entry::<ApprovalWorld>(),
+        entry::<SinkWorld>(),
+        entry::<ToolsWorld>(),
+    ];
+    let fits = |export: &str| exports.iter().any(|name| interface(name) == Some(export));
+    worlds.into_iter().find(|(export, ..)| fits(export)).map(|(_, name, imports)| (name, imports))
+}
+
+fn import(name: String, free: &[&str], access: Option<&Access>) -> Import {
+    let ours = interface(&name);
+    let grant = GRANTS.into_iter().find(|grant| ours == Some(grant));
+    let refused = match ours {
+        Some(interface) if free.contains(&interface) || grant.is_some() => None,
+        Some(_) => Some(remedy(&name)),
+        None => access.map_or_else(|| Some(remedy(&name)), |access| access::refusal(&name, access)),
+    };
+    Import { name, grant, refused }
+}

@@ -1,0 +1,194 @@
+//! The instances of one plugin: a fresh one for every call. The next ones are made in advance, while no call waits.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use portcullis_core::limits::{self, Limits};
+use portcullis_core::sync::Mutex;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use wasmtime::Engine;
+
+use super::access::Confinement;
+use super::clock::Clock;
+use super::error::{Failure, FailureCode, PluginError};
+use super::guest::{Live, State, arm, guard};
+use super::load::Linked;
+use super::v0_1::{Facts, World};
+
+/// A loaded plugin with the instances that are ready. Clones share them.
+pub(crate) struct InstancePool<W: World>(Arc<Shared<W>>);
+
+struct Shared<W: World> {
+    engine: Engine,
+    clock: Arc<Clock>,
+    linked: Linked<W>,
+    slots: Arc<Semaphore>,
+    /// The slots that must stay free for calls. Instances are made in advance only while more are free.
+    reserve: usize,
+    ready: Mutex<Vec<Live<W>>>,
+    refilling: AtomicBool,
+}
+
+/// The slots for plugins of one kind.
+#[derive(Clone)]
+pub(crate) struct Slots {
+    pub free: Arc<Semaphore>,
+    /// The slots that stay free for calls, however many plugins there are.
+    reserve: usize,
+}
+
+impl Slots {
+    pub(crate) fn new(slots: u32) -> Self {
+        Self { free: Arc::new(Semaphore::new(slots as usize)), reserve: slots as usize / 2 }
+    }
+}
+
+/// Why an instance could not be made.
+pub(crate) enum Unready {
+    /// `configure` refused the settings; the plugin's own text.
+    Refused(String),
+    Failed(Failure),
+}
+
+impl Unready {
+    /// Returns the error with which loading this plugin fails.
+    pub(crate) fn of(self, plugin: &str) -> PluginError {
+        let plugin = plugin.to_owned();
+        match self {
+            Self::Refused(reason) => PluginError::Settings { plugin, reason },
+            Self::Failed(failure) => PluginError::Start { plugin, failure },
+        }
+    }
+}
+
+impl<W: World> Clone for InstancePool<W> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<W: World> InstancePool<W> {
+    /// Makes the first instance, which proves that the plugin starts and accepts its settings.
+    pub(crate) async fn start(
+        engine: Engine,
+        clock: Arc<Clock>,
+        linked: Linked<W>,
+        slots: Slots,
+    ) -> Result<Self, PluginError> {
+        let Slots { free: slots, reserve } = slots;
+        let (ready, refilling) = (Mutex::default(), AtomicBool::new(false));
+        let shared = Shared { engine, clock, linked, slots, reserve, ready, refilling };
+        match shared.fresh().await {
+            Ok(first) if shared.has_room() => shared.put(first),
+            Ok(_) => {}
+            Err(unready) => return Err(unready.of(&shared.linked.plugin)),
+        }
+        Ok(Self(Arc::new(shared)))
+    }
+
+    /// Returns how many slots one instance takes.
+    pub(crate) fn weight(&self) -> u32 {
+        self.0.linked.weight
+    }
+
+    /// Returns what the component of a source may access; `None` for other plugins.
+    pub(crate) fn confinement(&self) -> Option<&Confinement> {
+        self.0.linked.confinement.as_deref()
+    }
+
+    /// Returns a configured instance that has served no call yet. Cancellation safe.
+    pub(crate) async fn take(&self) -> Result<Live<W>, Failure> {
+        let ready = self.0.lock().pop();
+        self.refill();
+        match ready {
+            Some(live) => Ok(live),
+            None => self.0.fresh().await.map_err(|unready| match unready {
+                Unready::Failed(failure) => failure,
+                // It accepted them when it was loaded, and a decision must not depend on anything else.
+                Unready::Refused(text) => {
+                    Failure::new(FailureCode::Error, format!("it now refuses its settings: {text}"))
+                }
+            }),
+        }
+    }
+
+    /// Makes the next instances in the background. It takes no slot that a call may need, and stops at the first
+    /// failure: the next call fails in the same way and reports it.
+    fn refill(&self) {
+        if self.0.refilling.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let done = Refilling(Arc::downgrade(&self.0));
+        tokio::spawn(async move {
+            while let Some(shared) = done.0.upgrade() {
+                if shared.lock().len() >= limits::STOCK || !shared.has_room() {
+                    break;
+                }
+                let Ok(slot) = shared.slots.clone().try_acquire_many_owned(shared.linked.weight) else { break };
+                let Ok(live) = shared.instance(slot).await else { break };
+                shared.put(live);
+            }
+        });
+    }
+}
+
+/// Clears the flag when refilling ends, also if its task is dropped with the runtime.
+struct Refilling<W: World>(std::sync::Weak<Shared<W>>);
+
+impl<W: World> Drop for Refilling<W> {
+    fn drop(&mut self) {
+        if let Some(shared) = self.0.upgrade() {
+            shared.refilling.store(false, Ordering::Release);
+        }
+    }
+}
+
+impl<W: World> Shared<W> {
+    async fn fresh(&self) -> Result<Live<W>, Unready> {
+        let busy = |_| Failure::new(FailureCode::Busy, "every slot for plugin instances is in use");
+        let slot = self.slots.clone().acquire_many_owned(self.linked.weight);
+        let slot =
+            tokio::time::timeout(limits::SLOT_WAIT, slot).await.map_err(|_| ()).and_then(|slot| slot.map_err(|_| ()));
+        self.instance(slot.map_err(busy).map_err(Unready::Failed)?).await
+    }
+
+    async fn instance(&self, slot: OwnedSemaphorePermit) -> Result<Live<W>, Unready> {
+        let facts = Facts { plugin: self.linked.plugin.clone(), ..Facts::default() };
+        let mut store = match &self.linked.confinement {
+            None => State::store(&self.engine, &self.clock, facts),
+            Some(confinement) => {
+                let share = confinement.share().await.map_err(Unready::Failed)?;
+                let store = State::confined(&self.engine, &self.clock, facts, confinement);
+                let mut store = store.map_err(Unready::Failed)?;
+                store.data_mut().descriptors = share;
+                store
+            }
+        };
+        let armed = arm(&mut store, Limits::START);
+        let world = async {
+            let (world, _) = W::instantiate(&self.linked.pre, &mut store).await?;
+            let Some(settings) = &self.linked.settings else { return Ok(Ok(world)) };
+            let configured = world.configure(&mut store, settings).await?;
+            Ok(configured.map(|()| world))
+        };
+        match guard(armed, world).await {
+            Ok(Ok(world)) => Ok(Live::new(world, store, slot)),
+            Ok(Err(reason)) => Err(Unready::Refused(reason)),
+            Err(failure) => Err(Unready::Failed(failure)),
+        }
+    }
+
+    /// Reports whether an instance may be made in advance. Of a thousand sources, most have none ready.
+    fn has_room(&self) -> bool {
+        let shares = self.linked.confinement.as_ref().is_none_or(|confinement| confinement.has_room());
+        shares && self.slots.available_permits() > self.reserve
+    }
+
+    fn put(&self, live: Live<W>) {
+        self.lock().push(live);
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Live<W>>> {
+        self.ready.lock()
+    }
+}

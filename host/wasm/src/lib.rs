@@ -1,0 +1,366 @@
+//! Plugins: WebAssembly components that judge calls, rewrite values, settle asks, take records away,
+//! or are tool sources.
+//!
+//! A plugin starts with nothing. It can call what its world imports and what the configuration grants; nothing
+//! else is defined for it, and any other import is refused by name when the plugin is loaded. Each decision gets a
+//! fresh instance, so that no state of one call reaches the next. Time, memory, tables, output and host calls are
+//! limited ([`limits`]).
+//!
+//! Without the feature `compiler` the program contains no compiler: it loads what `portcullis plugin compile` produced,
+//! pinned by digest.
+//!
+//! An error while a plugin runs is a [`Failure`], on which the gate denies. An error that makes a plugin unusable is a
+//! [`PluginError`], which keeps the broker from starting.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use portcullis_config::{PluginConfig, PluginRef};
+use portcullis_core::digest::Digest;
+use portcullis_core::limits;
+use portcullis_core::protocol::Json;
+use tokio::sync::Semaphore;
+use wasmtime::Engine;
+
+mod access;
+#[cfg(feature = "compiler")]
+mod bake;
+mod builtin;
+mod clock;
+mod command;
+#[cfg(feature = "compiler")]
+mod compile;
+mod compiled;
+mod component;
+mod component_cell;
+mod decide;
+mod descriptors;
+mod engine;
+mod error;
+mod functions;
+mod guest;
+mod inspect;
+mod instance_pool;
+pub mod key_value;
+mod load;
+mod meter;
+mod origin;
+mod sink;
+mod tools;
+mod v0_1;
+
+pub use access::KEY_VALUE;
+pub use access::{Access, Opened};
+pub use command::Command;
+pub use command::{Running, Streams};
+pub use component::{Component, ComponentKind};
+pub use component_cell::ComponentCell;
+pub use decide::{Approval, Policy, Transform};
+pub use error::{Failure, FailureCode, PluginError};
+pub use functions::Functions;
+pub use inspect::{Import, Inspection};
+pub use origin::Origin;
+pub use sink::Sink;
+pub use tools::{ToolFailure, Tools};
+
+use clock::Clock;
+#[cfg(feature = "compiler")]
+use compiled::Cache;
+use descriptors::Descriptors;
+use instance_pool::{InstancePool, Slots};
+use load::{Allowed, Loaded, Wasm};
+use v0_1::World;
+
+/// The plugin host: one engine with its clock, the loaded code, the cache of compiled code, and the slots for
+/// instances. Clones are cheap and share the host.
+#[derive(Clone)]
+pub struct Plugins(Arc<Host>);
+
+struct Host {
+    origin: Origin,
+    engine: Engine,
+    clock: Arc<Clock>,
+    loaded: Loaded,
+    descriptors: Descriptors,
+    #[cfg(feature = "compiler")]
+    compiled: Option<Cache>,
+    decisions: Slots,
+    tools: Slots,
+    commands: Arc<Semaphore>,
+}
+
+/// Which plugin decided, for the ledger. A replay needs all three fields.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Identity {
+    /// The name in the configuration: `builtin:rules`, or the path of the file.
+    pub name: String,
+    /// The digest of the `.wasm` file.
+    pub digest: Digest,
+    /// The digest of the settings' canonical form.
+    pub settings: Digest,
+}
+
+/// What a policy decides about a call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// No objection.
+    Pass,
+    /// A person must agree; the text says why.
+    Ask(String),
+    /// The call is refused.
+    Deny(Denial),
+}
+
+/// Why a call was refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Denial {
+    /// The code, for machines: up to 64 lower-case letters, digits and dashes.
+    pub code: String,
+    /// The message, for people.
+    pub message: String,
+}
+
+/// What a transform does with the arguments or the outcome.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Change {
+    /// They stay as they are, byte for byte.
+    Keep,
+    /// They become this object.
+    Replace(Json),
+    /// The call ends here.
+    Refuse(Denial),
+}
+
+/// Keeps values that the agent must not see, for as long as a session lives.
+pub trait Vault: Send + Sync {
+    /// Keeps `value` and returns its placeholder, which is the same for the same value and kind. `restore_to` lists
+    /// globs over exposed tool names; if it is empty, the value returns only to the source whose call or result
+    /// contained it. Must not block, because a guest waits for it.
+    fn protect(&self, kind: &str, value: &str, restore_to: Vec<String>) -> String;
+}
+
+/// What an approval plugin learns about an ask.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AskFacts {
+    /// The reasons to ask: one for each policy that asks, and one if the call's risk requires it.
+    pub reasons: Vec<String>,
+    /// The earlier answers that would cover the call.
+    pub grants: Vec<GrantFacts>,
+    /// Whether the tool may be destructive or may reach an open world.
+    pub grave: bool,
+}
+
+/// An earlier answer that would cover a call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GrantFacts {
+    /// The grant's identifier.
+    pub id: String,
+    /// How far the answer reaches.
+    pub scope: Scope,
+    /// The seconds since a person gave the answer.
+    pub age: u32,
+}
+
+/// How a plugin wants an ask to be settled. The gate narrows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Settlement {
+    /// Asks a person.
+    Question(Offer),
+    /// Uses the earlier answer with this id.
+    Remembered(String),
+    /// Refuses the call without asking.
+    Refuse(Denial),
+}
+
+/// What a person may choose from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Offer {
+    /// The scopes as the plugin listed them; may contain duplicates.
+    pub scopes: Vec<Scope>,
+    /// How long a remembered answer is valid, in seconds.
+    pub valid_for: u32,
+    /// How often a remembered answer may be used; 0 means without limit.
+    pub uses: u32,
+}
+
+/// How far an answer reaches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Scope {
+    /// This call only.
+    Once,
+    /// One later call with the same arguments.
+    Arguments,
+    /// Calls of the tool in this session.
+    Session,
+    /// Calls of the tool by this principal.
+    Principal,
+}
+
+impl Plugins {
+    /// Starts the engine and its clock. Compiled code is kept in `cache_dir`, which is created private; an existing
+    /// folder must belong to this user alone. Without a folder every load compiles.
+    ///
+    /// # Errors
+    /// [`PluginError::Engine`], and [`PluginError::Cache`] for a folder that does not belong to this user alone.
+    pub fn new(cache_dir: Option<&Path>) -> Result<Self, PluginError> {
+        Self::with_origin(cache_dir, Origin::default())
+    }
+
+    /// Starts the engine and its clock, as [`Plugins::new`] does, and loads plugins only if they match
+    /// the pins of `origin`.
+    ///
+    /// # Errors
+    /// The errors of [`Plugins::new`].
+    pub fn with_origin(cache_dir: Option<&Path>, origin: Origin) -> Result<Self, PluginError> {
+        #[cfg(feature = "compiler")]
+        let compiled = cache_dir.map(cache).transpose()?;
+        #[cfg(not(feature = "compiler"))]
+        let _ = cache_dir;
+        let (engine, clock) = engine::start()?;
+        Ok(Self(Arc::new(Host {
+            origin,
+            engine,
+            clock,
+            loaded: Loaded::default(),
+            descriptors: Descriptors::of_this_process(),
+            #[cfg(feature = "compiler")]
+            compiled,
+            decisions: Slots::new(limits::DECISION_SLOTS),
+            tools: Slots::new(limits::TOOL_SLOTS),
+            commands: Arc::new(Semaphore::new(limits::COMMAND_SLOTS as usize)),
+        })))
+    }
+
+    /// Loads a policy and configures it once.
+    ///
+    /// # Errors
+    /// See [`PluginError`]. Cancellation safe, as are all functions here: compilation finishes in the background.
+    pub async fn policy(&self, config: &PluginConfig) -> Result<Policy, PluginError> {
+        let (identity, stock) = self.decider(config).await?;
+        Ok(Policy::new(identity, config, stock))
+    }
+
+    /// Loads a transform and configures it once.
+    ///
+    /// # Errors
+    /// See [`PluginError`].
+    pub async fn transform(&self, config: &PluginConfig) -> Result<Transform, PluginError> {
+        let (identity, stock) = self.decider(config).await?;
+        Ok(Transform::new(identity, config, stock))
+    }
+
+    /// Loads an approval plugin and configures it once.
+    ///
+    /// # Errors
+    /// See [`PluginError`].
+    pub async fn approval(&self, config: &PluginConfig) -> Result<Approval, PluginError> {
+        let (identity, stock) = self.decider(config).await?;
+        Ok(Approval::new(identity, config, stock))
+    }
+
+    /// Loads a sink, configures it once, and opens its file: the configured file, or else `default_file`.
+    ///
+    /// # Errors
+    /// See [`PluginError`].
+    pub async fn sink(&self, config: &PluginConfig, default_file: &Path) -> Result<Sink, PluginError> {
+        let (identity, stock) = self.decider(config).await?;
+        Sink::open(identity, config.file.as_deref().unwrap_or(default_file), stock)
+    }
+
+    /// Loads a component that is a source, of any kind, with the access it is given. A component of tools
+    /// is configured once.
+    ///
+    /// # Errors
+    /// See [`PluginError`].
+    pub async fn component(
+        &self,
+        plugin: &PluginRef,
+        settings: &serde_json::Value,
+        grant: &[String],
+        access: Access,
+    ) -> Result<Component, PluginError> {
+        // Boxed, because the future contains the loading of every kind.
+        Box::pin(Component::load(self, plugin, settings, grant, access)).await
+    }
+
+    /// Returns what a plugin is and what it needs, without running any of it.
+    ///
+    /// # Errors
+    /// The plugin cannot be read, or it is not a component.
+    pub async fn inspect(&self, plugin: &PluginRef) -> Result<Inspection, PluginError> {
+        let wasm = self.0.origin.read(plugin).await?;
+        let host = self.0.clone();
+        blocking(move || {
+            let component = load::compile(&host, &wasm)?;
+            Ok(inspect::inspect(&host.engine, &wasm, &component))
+        })
+        .await
+    }
+
+    /// Compiles a plugin for hosts of the same version that have no compiler: for this processor, or for `target`, such
+    /// as `pulley64`, whose interpreter runs on any 64-bit processor. The configuration names the resulting file as
+    /// `FILE.cwasm@DIGEST`.
+    ///
+    /// # Errors
+    /// The plugin is not a component, or this program cannot compile for the target.
+    #[cfg(feature = "compiler")]
+    pub async fn precompile(&self, plugin: &PluginRef, target: Option<&str>) -> Result<Vec<u8>, PluginError> {
+        let wasm = self.0.origin.read(plugin).await?;
+        let target = target.map(str::to_owned);
+        blocking(move || compile::precompiled(&wasm, target.as_deref())).await
+    }
+
+    async fn decider<W: World>(&self, config: &PluginConfig) -> Result<(Identity, InstancePool<W>), PluginError> {
+        let wasm = self.0.origin.read(&config.plugin).await?;
+        let allowed = Allowed { grant: config.grant.clone(), confinement: None };
+        self.load(wasm, &config.settings, allowed, &self.0.decisions).await
+    }
+
+    async fn load<W: World>(
+        &self,
+        wasm: Wasm,
+        settings: &serde_json::Value,
+        allowed: Allowed,
+        slots: &Slots,
+    ) -> Result<(Identity, InstancePool<W>), PluginError> {
+        let host = self.0.clone();
+        let settings = Json::of(settings);
+        let identity = Identity::new(&wasm, &settings);
+        let text = settings.as_str().to_owned();
+        let linked = blocking(move || load::prepare::<W>(&host, &wasm, &allowed, text)).await?;
+        let (engine, clock) = (self.0.engine.clone(), self.0.clock.clone());
+        let stock = InstancePool::start(engine, clock, linked, slots.clone()).await?;
+        Ok((identity, stock))
+    }
+}
+
+#[cfg(feature = "compiler")]
+fn cache(folder: &Path) -> Result<Cache, PluginError> {
+    Cache::open(folder)
+        .map_err(|error| PluginError::Cache { folder: folder.display().to_string(), reason: error.to_string() })
+}
+
+impl Identity {
+    fn new(wasm: &Wasm, settings: &Json) -> Self {
+        Self {
+            name: wasm.plugin.clone(),
+            digest: wasm.digest,
+            // Only duplicate keys prevent a canonical form, and settings that came from TOML have none.
+            settings: Digest::of_json(settings).unwrap_or_else(|_| Digest::of(settings.as_bytes())),
+        }
+    }
+}
+
+/// Runs work on a thread for blocking tasks: compiling takes from 50 ms to seconds of processor time.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, PluginError> + Send + 'static,
+) -> Result<T, PluginError> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.unwrap_or_else(|error| Err(PluginError::Engine(format!("loading was aborted: {error}"))))
+}
+
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,174 @@
+//! Each world, with a well-behaved guest.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::sync::{Arc, Mutex};
+
+use portcullis_core::call::{Phase, SessionId};
+use portcullis_test_support::guest;
+use serde_json::json;
+
+use super::super::testing::{entry, plugins, tools};
+use super::super::*;
+use portcullis_core::testing::{caller, view};
+
+#[tokio::test]
+async fn a_policy_sees_the_call_and_its_verdict_arrives() {
+    let config = entry("plain", json!({ "refuse": "evil", "ask": "odd" }));
+    let policy = plugins().policy(&config).await.unwrap();
+    assert_eq!(policy.check(&view(r#"{"a":"fine"}"#)).await, Ok(Verdict::Pass));
+    assert_eq!(policy.check(&view(r#"{"a":"odd"}"#)).await, Ok(Verdict::Ask("read of files holds \"odd\"".into())));
+    let message = "files__read holds \"evil\" in phase call".to_owned();
+    let denial = Denial { code: "plain-refused".into(), message };
+    assert_eq!(policy.check(&view(r#"{"a":"evil"}"#)).await, Ok(Verdict::Deny(denial)));
+    assert!(policy.on(Phase::Call) && !policy.on(Phase::Result) && !policy.shadow());
+}
+
+#[tokio::test]
+async fn the_identity_names_file_bytes_and_settings() {
+    let load = async |settings| plugins().policy(&entry("plain", settings)).await.unwrap().identity().clone();
+    let one = load(json!({ "ask": "a" })).await;
+    assert_eq!(one.name, guest("plain").display().to_string());
+    assert_eq!(one.digest, Digest::of(&std::fs::read(guest("plain")).unwrap()));
+    assert_eq!(one, load(json!({ "ask": "a" })).await);
+    assert_ne!(one.settings, load(json!({ "ask": "b" })).await.settings);
+}
+
+struct Kept(Mutex<Vec<(String, String, Vec<String>)>>);
+
+impl Vault for Kept {
+    fn protect(&self, kind: &str, value: &str, restore_to: Vec<String>) -> String {
+        self.0.lock().unwrap().push((kind.into(), value.into(), restore_to));
+        "{{placeholder}}".into()
+    }
+}
+
+#[tokio::test]
+async fn a_transform_rewrites_and_its_secrets_reach_the_vault() {
+    let transform = plugins().transform(&entry("lie", json!({}))).await.unwrap();
+    let vault = Arc::new(Kept(Mutex::default()));
+    assert_eq!(transform.rewrite(&view(r#"{"a":1}"#), vault.clone()).await, Ok(Change::Keep));
+    let changed = transform.rewrite(&view(r#"{"a":"a secret"}"#), vault.clone()).await;
+    assert_eq!(changed, Ok(Change::Replace(Json::parse(r#"{"a":"a {{placeholder}}"}"#).unwrap())));
+    let kept = vault.0.lock().unwrap().clone();
+    assert_eq!(kept, [("word".to_owned(), "secret".to_owned(), vec!["files__*".to_owned()])]);
+}
+
+#[tokio::test]
+async fn an_approval_plugin_settles() {
+    let approval = plugins().approval(&entry("settle", json!({}))).await.unwrap();
+    let facts = |grants, grave| AskFacts { reasons: vec!["one".into(), "two".into()], grants, grave };
+    let offer = Offer { scopes: vec![Scope::Once, Scope::Session], valid_for: 900, uses: 3 };
+    let harmless = approval.settle(&view("{}"), facts(vec![], false)).await;
+    assert_eq!(harmless, Ok(Settlement::Question(offer)));
+    let grant = |age| GrantFacts { id: "g1".into(), scope: Scope::Session, age };
+    let young = approval.settle(&view("{}"), facts(vec![grant(5)], true)).await;
+    assert_eq!(young, Ok(Settlement::Remembered("g1".into())));
+    let grave = approval.settle(&view(r#"{"a":"rm"}"#), facts(vec![grant(60)], true)).await;
+    assert_eq!(grave, Ok(Settlement::Refuse(Denial { code: "grave".into(), message: "one; two".into() })));
+}
+
+#[tokio::test]
+async fn a_sink_appends_whole_batches_to_a_private_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("audit.jsonl");
+    let sink = plugins().sink(&entry("scribe", json!({})), &file).await.unwrap();
+    let batch = |records: &[&str]| records.iter().map(|&record| record.to_owned()).collect::<Vec<_>>();
+    sink.deliver(batch(&[r#"{"n":1}"#, r#"{"n":2}"#])).await.unwrap();
+    for bad in [r#"{"split":1,"a":2}"#, r#"{"fail":1}"#] {
+        let failure = sink.deliver(batch(&[r#"{"n":3}"#, bad])).await.unwrap_err();
+        assert_eq!(failure.code, FailureCode::Error);
+    }
+    sink.deliver(batch(&[r#"{"n":3}"#])).await.unwrap();
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "{\"n\":1}\n{\"n\":2}\n{\"n\":3}\n");
+    assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+}
+
+#[tokio::test]
+async fn a_sink_whose_file_cannot_be_opened_is_refused() {
+    // A folder that cannot be created, because there is a file in its place.
+    let in_the_way = tempfile::NamedTempFile::new().unwrap();
+    let file = in_the_way.path().join("audit.jsonl");
+    let error = plugins().sink(&entry("scribe", json!({})), &file).await.unwrap_err();
+    assert!(error.to_string().contains(&format!("cannot write to {}", file.display())), "{error}");
+}
+
+#[tokio::test]
+async fn a_sink_follows_no_link_to_its_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    std::fs::create_dir(at("real")).unwrap();
+    std::fs::write(at("real/victim"), "").unwrap();
+    std::os::unix::fs::symlink("real", at("linked")).unwrap();
+    std::os::unix::fs::symlink("real/victim", at("audit.jsonl")).unwrap();
+    for (file, way_out) in [
+        (at("audit.jsonl"), "name the file itself".to_owned()),
+        (at("linked/new.jsonl"), format!("write {}", at("real/new.jsonl").display())),
+    ] {
+        let error = plugins().sink(&entry("scribe", json!({})), &file).await.map(drop).unwrap_err().to_string();
+        assert!(error.contains(&way_out), "{error}");
+    }
+    assert!(!at("real/new.jsonl").exists());
+}
+
+async fn counter(state: bool) -> Tools {
+    let settings = json!({ "state": state });
+    tools(plugins(), &PluginRef::Path(guest("counter")), &settings).await.unwrap()
+}
+
+async fn count(tools: &Tools, session: &SessionId) -> String {
+    let result = tools.call(&caller(session), "count", &Json::empty_object()).await.unwrap().unwrap();
+    result.read::<serde_json::Value>().unwrap()["content"][0]["text"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn without_state_every_call_is_the_first() {
+    let tools = counter(false).await;
+    assert!(!tools.keeps_state());
+    assert_eq!(tools.definitions().await.unwrap().len(), 5);
+    let session = SessionId::new();
+    assert_eq!((count(&tools, &session).await, count(&tools, &session).await), ("1".into(), "1".into()));
+}
+
+#[tokio::test]
+async fn with_state_each_session_has_its_own_and_a_trap_ends_only_that_one() {
+    let tools = counter(true).await;
+    assert!(tools.keeps_state());
+    let (one, two) = (SessionId::new(), SessionId::new());
+    assert_eq!((count(&tools, &one).await, count(&tools, &one).await), ("1".into(), "2".into()));
+    assert_eq!(count(&tools, &two).await, "1");
+    let failure = tools.call(&caller(&one), "panic", &Json::empty_object()).await.unwrap_err();
+    assert_eq!(failure.code, FailureCode::Trap);
+    assert_eq!((count(&tools, &one).await, count(&tools, &two).await), ("1".into(), "2".into()));
+    tools.end_session(&two);
+    assert_eq!(count(&tools, &two).await, "1");
+}
+
+#[tokio::test]
+async fn calls_of_one_session_come_one_after_the_other() {
+    let tools = counter(true).await;
+    let session = SessionId::new();
+    let calls = (0..20).map(|_| count(&tools, &session));
+    let mut counts: Vec<u32> =
+        futures_util::future::join_all(calls).await.iter().map(|text| text.parse().unwrap()).collect();
+    counts.sort_unstable();
+    assert_eq!(counts, (1..=20).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn beyond_the_limit_the_least_recently_used_session_ends() {
+    let access = Access { instances: limits::SOURCE_INSTANCES_MOST, ..Access::default() };
+    let plugin = PluginRef::Path(guest("counter"));
+    let granted = plugins().component(&plugin, &json!({ "state": true }), &[], access).await.unwrap();
+    let ComponentKind::Tools(granted) = granted.kind else { panic!() };
+    // However many sessions a source may keep, the slots of others stay free.
+    for (tools, most) in [(counter(true).await, limits::SOURCE_INSTANCES), (granted, limits::TOOL_SLOTS / 2)] {
+        let sessions: Vec<_> = (0..most).map(|_| SessionId::new()).collect();
+        for session in &sessions {
+            assert_eq!(count(&tools, session).await, "1");
+        }
+        assert_eq!(count(&tools, &sessions[0]).await, "2");
+        assert_eq!(count(&tools, &SessionId::new()).await, "1");
+        assert_eq!(count(&tools, &sessions[0]).await, "3");
+        assert_eq!(count(&tools, &sessions[1]).await, "1");
+    }
+}

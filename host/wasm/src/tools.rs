@@ -1,0 +1,236 @@
+//! A component of the `tools` world: a source of tools, and of resources if it offers them.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use portcullis_core::call::{Caller, SessionId};
+use portcullis_core::limits::{SESSION_WAIT, SOURCE_INSTANCES, TOOL_SLOTS};
+use portcullis_core::name::ProfileName;
+use portcullis_core::protocol::Json;
+use portcullis_core::sync::{Mutex, MutexGuard};
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::Identity;
+use super::error::{Failure, FailureCode, PluginError};
+use super::guest::Live;
+use super::instance_pool::InstancePool;
+use super::v0_1::{ToolSession, ToolsWorld, array, object};
+
+/// A loaded component of tools. Clones share its sessions.
+#[derive(Clone)]
+pub struct Tools {
+    identity: Arc<Identity>,
+    instance_pool: InstancePool<ToolsWorld>,
+    keeps_state: bool,
+    offers_resources: bool,
+    sessions: Arc<Mutex<Sessions>>,
+}
+
+/// Why a call failed before it produced a tool result.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ToolFailure {
+    /// There is no tool of that name.
+    UnknownTool,
+    /// The arguments do not fit; the component's own text.
+    InvalidArguments(String),
+    /// Any other failure; the component's own text.
+    Failed(String),
+}
+
+/// The sessions that are kept, and a counter that orders their uses.
+#[derive(Default)]
+struct Sessions {
+    live: HashMap<SessionId, Session>,
+    uses: u64,
+}
+
+struct Session {
+    place: Place,
+    used: u64,
+}
+
+/// The instance of one session; empty before its first call, and after one that failed or was cancelled.
+type Place = Arc<tokio::sync::Mutex<Option<(Live<ToolsWorld>, ToolSession)>>>;
+
+impl Tools {
+    pub(super) async fn start(
+        identity: Identity,
+        instance_pool: InstancePool<ToolsWorld>,
+        offers_resources: bool,
+    ) -> Result<Self, PluginError> {
+        let keeps_state = async { instance_pool.take().await?.keeps_state().await }.await;
+        let keeps_state =
+            keeps_state.map_err(|failure| PluginError::Start { plugin: identity.name.clone(), failure })?;
+        Ok(Self {
+            identity: Arc::new(identity),
+            instance_pool,
+            keeps_state,
+            offers_resources,
+            sessions: Arc::default(),
+        })
+    }
+
+    /// Returns which component it is.
+    #[must_use]
+    pub fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    /// Reports whether all calls of a session reach the same instance. Otherwise each call gets a fresh one.
+    #[must_use]
+    pub fn keeps_state(&self) -> bool {
+        self.keeps_state
+    }
+
+    /// Reports whether the component can neither change anything nor send anything out.
+    #[must_use]
+    pub fn is_sealed(&self) -> bool {
+        self.instance_pool.confinement().is_none_or(|confinement| confinement.access.is_sealed())
+    }
+
+    /// Returns the tools, as MCP `Tool` objects. Cancellation safe.
+    ///
+    /// # Errors
+    /// [`FailureCode::Output`] if they are not an array of objects; otherwise as for any call.
+    pub async fn definitions(&self) -> Result<Vec<Json>, Failure> {
+        let _turn = self.turn().await?;
+        array("definitions", self.instance_pool.take().await?.definitions().await?)
+    }
+
+    /// Reports whether the component offers resources.
+    #[must_use]
+    pub fn offers_resources(&self) -> bool {
+        self.offers_resources
+    }
+
+    /// Returns the resources for a profile, as MCP `Resource` objects; empty if the component offers
+    /// none. Cancellation safe.
+    ///
+    /// # Errors
+    /// The errors of [`Tools::definitions`]; [`FailureCode::Error`] with the component's own text.
+    pub async fn resources(&self, profile: Option<&ProfileName>) -> Result<Vec<Json>, Failure> {
+        let _turn = self.turn().await?;
+        match self.take(profile).await?.list_resources().await? {
+            None => Ok(Vec::new()),
+            Some(listed) => array("resources", own_error(listed)?),
+        }
+    }
+
+    /// Returns the contents of a resource, as an MCP `ReadResourceResult`; `None` if there is none of that URI.
+    /// Cancellation safe.
+    ///
+    /// # Errors
+    /// The errors of [`Tools::resources`].
+    pub async fn read(&self, profile: &ProfileName, uri: &str) -> Result<Option<Json>, Failure> {
+        let _turn = self.turn().await?;
+        let Some(text) = own_error(self.take(Some(profile)).await?.read_resource(uri).await?)? else { return Ok(None) };
+        let contents: Vec<_> = array("contents", text)?.iter().map(Json::to_value).collect();
+        Ok(Some(Json::of(&serde_json::json!({ "contents": contents }))))
+    }
+
+    /// Runs a tool. If the component keeps state, calls of one session run one after the other. After a failure the
+    /// session starts anew. Dropping the future stops the guest and discards the session's state.
+    ///
+    /// # Errors
+    /// The outer error is a failure of the component itself; the inner one is its answer.
+    pub async fn call(
+        &self,
+        caller: &Caller,
+        tool: &str,
+        arguments: &Json,
+    ) -> Result<Result<Json, ToolFailure>, Failure> {
+        let arguments = arguments.as_str().to_owned();
+        if !self.keeps_state {
+            let _turn = self.turn().await?;
+            let (mut live, open) = self.open(caller).await?;
+            return answer(live.call(open, tool, &arguments).await?);
+        }
+        let place = self.place(&caller.session);
+        let Ok(mut place) = tokio::time::timeout(SESSION_WAIT, place.lock()).await else {
+            return Err(Failure::new(FailureCode::Busy, "earlier calls of this session are still running"));
+        };
+        let _turn = self.turn().await?;
+        // Taken out during the call, so that an instance that trapped or was cancelled is not used again.
+        let (mut live, open) = match place.take() {
+            Some(kept) => kept,
+            None => self.open(caller).await?,
+        };
+        let result = live.call(open, tool, &arguments).await?;
+        *place = Some((live, open));
+        answer(result)
+    }
+
+    /// Discards the state of a session. A call of it that is running still finishes.
+    pub fn end_session(&self, session: &SessionId) {
+        self.sessions().live.remove(session);
+    }
+
+    /// Discards the state of all sessions.
+    pub fn end_all(&self) {
+        self.sessions().live.clear();
+    }
+
+    async fn turn(&self) -> Result<Option<OwnedSemaphorePermit>, Failure> {
+        match self.instance_pool.confinement() {
+            Some(confinement) => confinement.turn().await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Returns an instance that has the store of a profile.
+    async fn take(&self, profile: Option<&ProfileName>) -> Result<Live<ToolsWorld>, Failure> {
+        let mut live = self.instance_pool.take().await?;
+        let stores = self.instance_pool.confinement().and_then(|confinement| confinement.access.key_value.as_ref());
+        live.store.data_mut().facts.kept = stores.zip(profile).map(|(stores, profile)| stores.of(profile));
+        Ok(live)
+    }
+
+    async fn open(&self, caller: &Caller) -> Result<(Live<ToolsWorld>, ToolSession), Failure> {
+        let mut live = self.take(Some(&caller.profile)).await?;
+        let session = live.open().await?;
+        Ok((live, session))
+    }
+
+    fn place(&self, id: &SessionId) -> Place {
+        let mut sessions = self.sessions();
+        sessions.uses += 1;
+        let used = sessions.uses;
+        let fresh = || Session { place: Place::default(), used };
+        let session = sessions.live.entry(id.clone()).or_insert_with(fresh);
+        session.used = used;
+        let place = session.place.clone();
+        let most =
+            self.instance_pool.confinement().map_or(SOURCE_INSTANCES, |confinement| confinement.access.instances);
+        // A kept instance keeps its slots, so one source may keep at most half of them: the rest is for others.
+        let most = most.min(TOOL_SLOTS / 2 / self.instance_pool.weight());
+        if sessions.live.len() > most as usize
+            && let Some(oldest) = sessions.live.iter().min_by_key(|(_, session)| session.used).map(|(id, _)| id.clone())
+        {
+            tracing::info!(plugin = %self.identity.name, session = %oldest, "too many sessions; the least recently used one starts anew");
+            sessions.live.remove(&oldest);
+        }
+        place
+    }
+
+    fn sessions(&self) -> MutexGuard<'_, Sessions> {
+        self.sessions.lock()
+    }
+}
+
+impl fmt::Debug for Tools {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tools").field("identity", &self.identity).finish_non_exhaustive()
+    }
+}
+
+fn own_error<T>(result: Result<T, String>) -> Result<T, Failure> {
+    result.map_err(|text| Failure::new(FailureCode::Error, text))
+}
+
+fn answer(result: Result<String, ToolFailure>) -> Result<Result<Json, ToolFailure>, Failure> {
+    match result {
+        Ok(text) => object(text).map(Ok),
+        Err(failure) => Ok(Err(failure)),
+    }
+}

@@ -1,0 +1,101 @@
+//! Converts the generated types to the types of this crate, and checks what a plugin returned.
+
+use portcullis_core::limits::CODE_BYTES;
+use portcullis_core::protocol::Json;
+use serde_json::value::RawValue;
+
+use super::super::{Change, Denial, Failure, FailureCode, Offer, Scope, Settlement, ToolFailure, Verdict};
+use super::host::imports::portcullis::plugin::{asks, types};
+use super::tools::world as tools;
+use super::worlds::{approval, policy, transform};
+
+type Wire<T> = Result<T, Failure>;
+
+pub(super) fn verdict(verdict: policy::exports::portcullis::plugin::policy::Verdict) -> Wire<Verdict> {
+    use policy::exports::portcullis::plugin::policy::Verdict as Theirs;
+    Ok(match verdict {
+        Theirs::Pass => Verdict::Pass,
+        Theirs::Ask(reason) => Verdict::Ask(reason),
+        Theirs::Deny(why) => Verdict::Deny(denial(why)?),
+    })
+}
+
+pub(super) fn change(change: transform::exports::portcullis::plugin::transform::Change) -> Wire<Change> {
+    use transform::exports::portcullis::plugin::transform::Change as Theirs;
+    Ok(match change {
+        Theirs::Keep => Change::Keep,
+        Theirs::Replace(text) => Change::Replace(object(text)?),
+        Theirs::Refuse(why) => Change::Refuse(denial(why)?),
+    })
+}
+
+pub(super) fn settlement(settlement: approval::exports::portcullis::plugin::approval::Settlement) -> Wire<Settlement> {
+    use approval::exports::portcullis::plugin::approval::Settlement as Theirs;
+    Ok(match settlement {
+        Theirs::Question(offer) => Settlement::Question(Offer {
+            scopes: offer.scopes.into_iter().map(our_scope).collect(),
+            valid_for: offer.valid_for,
+            uses: offer.uses,
+        }),
+        Theirs::Remembered(id) => Settlement::Remembered(id),
+        Theirs::Refuse(why) => Settlement::Refuse(denial(why)?),
+    })
+}
+
+pub(super) fn tool_failure(failure: tools::exports::portcullis::plugin::tools::Failure) -> ToolFailure {
+    use tools::exports::portcullis::plugin::tools::Failure as Theirs;
+    match failure {
+        Theirs::UnknownTool => ToolFailure::UnknownTool,
+        Theirs::InvalidArguments(text) => ToolFailure::InvalidArguments(text),
+        Theirs::Failed(text) => ToolFailure::Failed(text),
+    }
+}
+
+fn our_scope(scope: asks::Scope) -> Scope {
+    match scope {
+        asks::Scope::Once => Scope::Once,
+        asks::Scope::Arguments => Scope::Arguments,
+        asks::Scope::Session => Scope::Session,
+        asks::Scope::Principal => Scope::Principal,
+    }
+}
+
+pub(super) fn their_scope(scope: Scope) -> asks::Scope {
+    match scope {
+        Scope::Once => asks::Scope::Once,
+        Scope::Arguments => asks::Scope::Arguments,
+        Scope::Session => asks::Scope::Session,
+        Scope::Principal => asks::Scope::Principal,
+    }
+}
+
+/// Converts a denial, and checks that its code is one that programs can rely on.
+fn denial(denial: types::Denial) -> Wire<Denial> {
+    let types::Denial { code, message } = denial;
+    let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+    if code.is_empty() || code.len() > CODE_BYTES || !code.bytes().all(plain) {
+        let code: String = code.chars().take(CODE_BYTES).collect();
+        let detail = format!("its code {code:?} is not up to {CODE_BYTES} lower-case letters, digits and dashes");
+        return Err(Failure::new(FailureCode::Output, detail));
+    }
+    Ok(Denial { code, message })
+}
+
+/// Parses an array of objects, such as the lists of MCP.
+pub(crate) fn array(what: &str, text: String) -> Wire<Vec<Json>> {
+    let bad = |reason: &dyn std::fmt::Display| {
+        Failure::new(FailureCode::Output, format!("its {what} are not an array of objects: {reason}"))
+    };
+    let json = Json::parse(text).map_err(|error| bad(&error))?;
+    let items: Vec<&RawValue> = json.read().map_err(|error| bad(&error))?;
+    items.into_iter().map(|raw| object(raw.get().to_owned()).map_err(|failure| bad(&failure.detail))).collect()
+}
+
+/// Parses an object, such as the arguments and results of MCP.
+pub(crate) fn object(text: String) -> Wire<Json> {
+    let json = Json::parse(text).map_err(|error| Failure::new(FailureCode::Output, format!("its JSON: {error}")))?;
+    if json.as_bytes().first() != Some(&b'{') {
+        return Err(Failure::new(FailureCode::Output, "it returned JSON that is not an object"));
+    }
+    Ok(json)
+}
