@@ -17,7 +17,7 @@ test-unit *FILTER:
 
 # All tests that need nothing but this repository; with a name, those of the suite that contain it, over a fresh binary
 test NAME='':
-    {{ if NAME == '' { 'cargo test' } else { 'cargo test --workspace --test suite --test demo --test binary -- ' + NAME } }}
+    {{ if NAME == '' { 'cargo test' } else { 'cargo test --test suite -- ' + NAME } }}
 
 # Formatting and lints, as CI sees them
 lint:

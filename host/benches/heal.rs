@@ -18,7 +18,7 @@ use portcullis::config::Config;
 use portcullis::protocol::{Answer, Json};
 use portcullis::session::Session;
 use portcullis_jail::Launcher;
-use portcullis_test_support::program;
+use portcullis_test_support::source_program;
 use serde_json::{Value, json};
 
 const SESSION: &str = "mcp-session-id";
@@ -63,7 +63,7 @@ fn heal(criterion: &mut Criterion) {
     let app = Router::new().fallback(serve).with_state(Arc::clone(&current));
     runtime.spawn(async move { axum::serve(listener, app).await.unwrap() });
 
-    let source = program("portcullis-test-source");
+    let source = source_program("portcullis-test-source");
     let config = format!(
         "[profiles.default]\napprove = \"never\"\n[sources.local]\ncommand = [{source:?}, \"plain\"]\n\
          [sources.web]\nurl = \"http://{address}/\"\ndangerous-allow-private = true\n"

@@ -18,7 +18,7 @@ use portcullis::agent::NoAgent;
 use portcullis::broker::Broker;
 use portcullis::config::Config;
 use portcullis::protocol::{Answer, Json};
-use portcullis_test_support::program;
+use portcullis_test_support::source_program;
 
 /// How many calls are measured.
 const CALLS: usize = 2_000;
@@ -91,7 +91,7 @@ async fn call(folder: &Path) {
 
 /// Measures 50 processes that offer 200 tools each: how long until an agent has the list, and until it has searched it.
 async fn processes(folder: &Path) {
-    let source = program("portcullis-test-source");
+    let source = source_program("portcullis-test-source");
     let mut text = "[profiles.default]\ntools = \"deferred\"\n".to_owned();
     for n in 0..50 {
         let _ = writeln!(text, "[sources.s{n}]\ncommand = [{source:?}, \"many\"]");

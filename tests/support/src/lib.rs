@@ -1,5 +1,5 @@
-//! Builds what tests run: the guests of `tests/guests`, a policy from outside the workspace, and the programs if the
-//! cargo that runs the tests has not built them already.
+//! Builds what tests run: the guests of `tests/guests`, a policy from outside the workspace, and the programs that
+//! stand in for sources.
 #![expect(clippy::disallowed_methods, reason = "tests build guests and programs with cargo")]
 #![allow(clippy::panic, reason = "a test whose guests cannot be built can only say why")]
 
@@ -7,7 +7,7 @@ mod chance;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::OnceLock;
 
 pub use chance::Chance;
 
@@ -62,31 +62,29 @@ pub fn rmcp_server() -> PathBuf {
     target.join("wasm32-wasip2/release/portcullis-test-calculator.wasm")
 }
 
-/// Returns a program of the workspace, such as `portcullis` or `portcullis-test-source`, in the profile of the running
-/// test. `cargo test` in the workspace's root has built it; if it is missing because only one package is tested, it is
-/// built here.
+/// Returns a program of `tests/sources`, such as `portcullis-test-source`, in the profile of the running test or benchmark. The
+/// first call in a process builds them, which takes a second if nothing has changed.
 ///
 /// # Panics
-/// If it cannot be built, with the output of cargo.
+/// If they cannot be built, with the output of cargo.
 #[must_use]
-pub fn program(name: &str) -> PathBuf {
-    static BUILD: Mutex<()> = Mutex::new(());
-    // The test is target/PROFILE/deps/TEST-HASH.
-    let test = std::env::current_exe().unwrap_or_default();
-    let folder = test.parent().and_then(Path::parent).unwrap_or_else(|| panic!("{} is not a test", test.display()));
-    let path = folder.join(name);
-    let _one_at_a_time = BUILD.lock().unwrap_or_else(PoisonError::into_inner);
-    if !path.is_file() {
-        let package = if name == "portcullis" { "portcullis-cli" } else { "portcullis-test-sources" };
+pub fn source_program(name: &str) -> PathBuf {
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    let folder = FOLDER.get_or_init(|| {
+        // The test is target/PROFILE/deps/TEST-HASH.
+        let test = std::env::current_exe().unwrap_or_default();
+        let is_release = test.ancestors().nth(2).is_some_and(|profile| profile.ends_with("release"));
+        let target = root().join("target/sources");
         let mut command = clean(Command::new("cargo"));
-        command.args(["build", "--quiet", "--locked", "--package", package, "--target-dir"]);
-        command.arg(folder.parent().unwrap_or(folder)).current_dir(root());
-        if folder.ends_with("release") {
+        command.args(["build", "--quiet", "--locked", "--package", "portcullis-test-sources", "--target-dir"]);
+        command.arg(&target).current_dir(root());
+        if is_release {
             command.arg("--release");
         }
-        run(command, name);
-    }
-    path
+        run(command, "the programs of tests/sources");
+        target.join(if is_release { "release" } else { "debug" })
+    });
+    folder.join(name)
 }
 
 /// Builds the program of `examples/edge-host` with these features of its own and none of the rest of the workspace, and

@@ -13,11 +13,11 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 use crate::agent::{Agent, ERAS, Era, outcome};
-use crate::place::{Place, files};
+use crate::place::{Place, files, tests_folder};
 
 #[test]
 fn every_call_case_has_its_expected_outcome_in_both_eras() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("cases/calls");
+    let folder = tests_folder().join("cases/calls");
     let only = std::env::var("CASE").unwrap_or_default();
     let mut cases: Vec<_> = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     cases.retain(|case| case.to_string_lossy().ends_with(&only));
@@ -158,9 +158,9 @@ impl Names {
 /// A guest that no test runs would test nothing.
 #[test]
 fn every_guest_is_used() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let root = tests_folder();
     let mut text = String::new();
-    for folder in ["cases", "tests/suite"] {
+    for folder in ["cases", "suite"] {
         let read = |file: PathBuf| fs::read_to_string(file).unwrap_or_default();
         files(&root.join(folder)).into_iter().map(read).for_each(|content| text.push_str(&content));
     }

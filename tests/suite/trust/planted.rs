@@ -4,7 +4,7 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-use portcullis_test_support::program;
+use portcullis_test_support::source_program;
 use serde_json::Value;
 
 use super::{CALC, FILES, ask, fails, works};
@@ -169,7 +169,7 @@ fn an_existing_data_folder_is_never_trusted_without_a_question() {
     let place = Place::new("");
     fs::remove_file(place.path("portcullis.toml")).unwrap();
     works(&place.run(&["trust", "--revoke"]));
-    let program = program("portcullis-test-source");
+    let program = source_program("portcullis-test-source");
     let client = serde_json::json!({ "mcpServers": { "plain": { "command": program, "args": ["plain"] } } });
     fs::write(place.path("mcp.json"), client.to_string()).unwrap();
     let mut command = place.command(&["import", "mcp.json"]);

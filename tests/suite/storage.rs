@@ -3,13 +3,12 @@
 use std::fs;
 use std::process::Command;
 
-use portcullis_test_support::program;
 use rusqlite::Connection;
 use serde_json::json;
 
 use crate::agent::{Agent, Era};
 use crate::crash::calls;
-use crate::place::{Place, finish};
+use crate::place::{Place, broker, finish};
 
 const FILES: &str = "[sources.files]\ncommand = [\"@source@\", \"plain\"]\n@cell@\n\
                      [profiles.default]\napprove = \"never\"\nrecord = \"full\"\n";
@@ -18,7 +17,7 @@ const FILES: &str = "[sources.files]\ncommand = [\"@source@\", \"plain\"]\n@cell
 /// like a full disk.
 pub(crate) fn cramped(place: &Place, kib: u32, arguments: &str) -> Command {
     let mut command = Command::new("/bin/sh");
-    let broker = program("portcullis");
+    let broker = broker();
     // dash counts in units of 512 bytes.
     command.arg("-c").arg(format!("trap '' XFSZ; ulimit -f {}; exec {} {arguments}", 2 * kib, broker.display()));
     place.settle(&mut command);

@@ -1,6 +1,6 @@
 //! The whole protocol through the broker, in both eras, to a source that speaks the older revisions.
 
-use portcullis_test_support::program;
+use portcullis_test_support::source_program;
 use serde_json::{Value, json};
 
 use crate::agent::{Agent, ERAS, Era};
@@ -188,7 +188,7 @@ fn a_source_may_use_sampling_only_if_the_profile_allows_it() {
     agent.leave();
 
     // `wrap` does the same without a configuration file.
-    let source = program("portcullis-test-source").display().to_string();
+    let source = source_program("portcullis-test-source").display().to_string();
     for sampling in [&["--sampling"][..], &[]] {
         let wrap = [&["wrap", "--approve", "never", "--data-dir", "data"], sampling, &["--", &source, "full"]].concat();
         let mut agent = Agent::of(place.command(&wrap), Era::Legacy, all());

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use portcullis_test_support::program;
+use portcullis_test_support::source_program;
 use serde_json::{Value, json};
 
 use crate::agent::{Agent, ERAS, Era};
@@ -45,7 +45,7 @@ fn a_legacy_agent_without_a_log_level_gets_the_log_messages_of_a_source_of_both_
 #[test]
 fn a_legacy_agent_gets_the_tool_list_of_a_source_of_both_eras_byte_for_byte() {
     let place = Place::new(BOTH);
-    let mut direct = Command::new(program("portcullis-test-source"));
+    let mut direct = Command::new(source_program("portcullis-test-source"));
     direct.arg("dual");
     place.settle(&mut direct);
     let listed = |agent: &mut Agent| {
@@ -99,7 +99,7 @@ fn the_configured_era_of_a_source_overrides_the_era_of_its_agents() {
 
 /// Starts `portcullis wrap` in front of one fake source, with an agent that negotiates the era.
 fn wrapped(place: &Place, mode: &str) -> Agent {
-    let source = program("portcullis-test-source").display().to_string();
+    let source = source_program("portcullis-test-source").display().to_string();
     let wrap = ["wrap", "--approve", "never", "--data-dir", "data", "--", &source, mode];
     Agent::of(place.command(&wrap), Era::Modern, json!({}))
 }

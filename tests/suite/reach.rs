@@ -2,13 +2,12 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
-use std::path::Path;
 use std::process::Command;
 
 use serde_json::{Value, json};
 
 use crate::agent::{Agent, Era};
-use crate::place::Place;
+use crate::place::{Place, tests_folder};
 
 /// Starts a web server on this machine that answers `hello`, and returns its port.
 fn server() -> u16 {
@@ -30,7 +29,7 @@ fn a_program_without_proxy_support_reaches_only_declared_hosts() {
         return;
     }
     let (declared, other) = (server(), server());
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("sources/fetch.mjs").canonicalize().unwrap();
+    let script = tests_folder().join("sources/fetch.mjs");
     let place = Place::new(&format!(
         "[sources.web]\ncommand = [\"node\", {script:?}]\ndangerous-allow-private = true\n\
          cell = {{ network = [\"localhost:{declared}\"] }}\n[profiles.default]\napprove = \"never\"\n"

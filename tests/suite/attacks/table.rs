@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
-use std::path::PathBuf;
 use std::time::Instant;
 
 use super::{Tier, say_loudly};
+use crate::place::tests_folder;
 
 const BEGIN: &str = "<!-- attacks: written by `UPDATE_GOLDEN=1 cargo test --test suite attacks` -->\n";
 const END: &str = "<!-- attacks: end -->\n";
@@ -69,7 +69,7 @@ impl Rows {
 
     /// Compares the results with SECURITY.md, or writes them to it.
     pub(super) fn compare(&self) {
-        let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../SECURITY.md");
+        let path = tests_folder().join("../SECURITY.md");
         let document = fs::read_to_string(&path).unwrap();
         let (before, rest) = document.split_once(BEGIN).expect("SECURITY.md has the table of attacks");
         let (table, after) = rest.split_once(END).expect("the table of attacks has an end");

@@ -3,11 +3,11 @@
 use std::io::Write as _;
 use std::process::Command;
 
-use portcullis_test_support::{guest, program};
+use portcullis_test_support::guest;
 use serde_json::{Value, json};
 
 use crate::agent::{Agent, ERAS};
-use crate::place::Place;
+use crate::place::{Place, broker};
 
 #[test]
 fn an_mcp_server_compiled_to_a_component_is_a_source_like_any_other() {
@@ -163,7 +163,7 @@ fn a_component_reaches_only_the_hosts_of_its_cell_and_each_attempt_is_recorded()
 fn the_broker_raises_its_descriptor_limit_to_what_the_system_allows() {
     let place = Place::new("[sources.calc]\ncomponent = \"builtin:calculator\"\n");
     let mut command = Command::new("/bin/sh");
-    command.args(["-c", "ulimit -S -n 300; exec \"$0\" serve --stdio"]).arg(program("portcullis"));
+    command.args(["-c", "ulimit -S -n 300; exec \"$0\" serve --stdio"]).arg(broker());
     place.settle(&mut command);
     let mut agent = Agent::of(command, ERAS[0], json!({}));
     agent.list();

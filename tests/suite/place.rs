@@ -10,13 +10,23 @@ use std::time::{Duration, Instant};
 use portcullis::config::{Config, real_file};
 use portcullis::digest::Digest;
 use portcullis::trust::{DataFolder, Trust};
-use portcullis_test_support::{guest, program};
+use portcullis_test_support::{guest, source_program};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 
 /// The timeout of every wait. It is longer than anything takes on a slow machine.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(120);
+
+/// Returns the `portcullis` binary, which cargo has built from the same sources as this test.
+pub(crate) fn broker() -> PathBuf {
+    env!("CARGO_BIN_EXE_portcullis").into()
+}
+
+/// Returns the folder `tests` of the repository.
+pub(crate) fn tests_folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests").canonicalize().unwrap()
+}
 
 pub(crate) struct Place {
     dir: TempDir,
@@ -80,7 +90,7 @@ impl Place {
         let mut text = text.replace("@cell@", "cell = { write = [\"@dir@/open\"] }");
         text = text.replace("@dir@", &self.dir.path().display().to_string());
         if text.contains("@source@") {
-            text = text.replace("@source@", &program("portcullis-test-source").display().to_string());
+            text = text.replace("@source@", &source_program("portcullis-test-source").display().to_string());
         }
         if text.contains("@outside@") {
             text = text.replace("@outside@", &portcullis_test_support::outside_policy().display().to_string());
@@ -102,7 +112,7 @@ impl Place {
 
     /// Returns a command that runs `portcullis` in this folder, with an environment of its own.
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(program("portcullis"));
+        let mut command = Command::new(broker());
         command.args(arguments);
         self.settle(&mut command);
         command
@@ -147,7 +157,7 @@ impl Place {
     /// Replaces paths of this machine in a text, so that it can be compared.
     pub(crate) fn plain(&self, text: &str) -> String {
         let mut text = text.replace(&self.dir.path().display().to_string(), "@dir@");
-        let source = program("portcullis-test-source");
+        let source = source_program("portcullis-test-source");
         text = text.replace(&source.display().to_string(), "@source@");
         // Guests are in target/guests/TRIPLE/release.
         while let Some((before, rest)) = text.split_once("/target/guests/") {

@@ -5,7 +5,7 @@ use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
-use portcullis_test_support::program;
+use portcullis_test_support::source_program;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -28,7 +28,7 @@ struct Remote {
 impl Remote {
     /// Starts the server at a port that an earlier one had, or at any free port for 0.
     fn start(place: &Place, port: u16) -> Self {
-        let mut command = Command::new(program("portcullis-test-source"));
+        let mut command = Command::new(source_program("portcullis-test-source"));
         command.args(["faulty-http", &port.to_string()]).arg(place.path("open/script"));
         place.settle(&mut command);
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();

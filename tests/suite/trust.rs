@@ -8,10 +8,10 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use portcullis_test_support::{guest, program};
+use portcullis_test_support::{guest, source_program};
 use serde_json::Value;
 
-use crate::place::{Place, Ran, finish};
+use crate::place::{Place, Ran, broker, finish};
 
 mod planted;
 
@@ -46,7 +46,7 @@ fn works(ran: &Ran) {
 fn ask(place: &Place, folder: &Path, answer: &str) -> (Option<i32>, String) {
     // `script` is available nearly everywhere, and creates a terminal.
     let mut command = Command::new("script");
-    let line = format!("{} tools", program("portcullis").display());
+    let line = format!("{} tools", broker().display());
     command.args(["--quiet", "--return", "--command", &line, "/dev/null"]);
     place.settle(&mut command);
     command.current_dir(folder).stdin(Stdio::piped());
@@ -141,7 +141,7 @@ fn without_a_home_folder_a_configuration_must_be_named() {
 fn a_configuration_written_by_import_is_trusted_only_as_it_was_written() {
     let place = Place::new("");
     fs::remove_file(place.path("portcullis.toml")).unwrap();
-    let program = program("portcullis-test-source");
+    let program = source_program("portcullis-test-source");
     let client = serde_json::json!({ "mcpServers": { "plain": { "command": program, "args": ["plain"] } } });
     fs::write(place.path("mcp.json"), client.to_string()).unwrap();
     let import = |file: fs::File| {

@@ -10,12 +10,12 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use portcullis_test_support::program;
+use portcullis_test_support::source_program;
 use rustix::process::{Gid, Uid};
 use serde_json::{Value, json};
 
 use super::{Tier, ordinary};
-use crate::place::{Place, Ran, finish, until};
+use crate::place::{Place, Ran, broker, finish, until};
 
 /// The uid of the ordinary user, which no real user has.
 pub(super) const USER: u32 = 54_321;
@@ -236,8 +236,8 @@ fn lay_out(place: &Place, tier: Tier) {
         fs::create_dir_all(place.path(folder)).unwrap();
     }
     // The hostile program belongs to the user, who may change it; the broker does not.
-    fs::copy(program("portcullis-test-hostile"), place.path("bin/portcullis-test-hostile")).unwrap();
-    let (from, to) = (program("portcullis"), place.path("broker/portcullis"));
+    fs::copy(source_program("portcullis-test-hostile"), place.path("bin/portcullis-test-hostile")).unwrap();
+    let (from, to) = (broker(), place.path("broker/portcullis"));
     fs::hard_link(&from, &to).or_else(|_| fs::copy(&from, &to).map(drop)).unwrap();
     for secret in ["home/.ssh/id_rsa", "home/.aws/credentials", "home/movable"] {
         fs::write(place.path(secret), CANARY).unwrap();

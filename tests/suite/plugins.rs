@@ -2,18 +2,17 @@
 
 use std::fs;
 
-use portcullis_test_support::program;
 use serde_json::{Value, json};
 
 use crate::agent::{Agent, ERAS, Era};
-use crate::place::Place;
+use crate::place::{Place, broker};
 
 const FILES: &str =
     "[sources.files]\ncommand = [\"@source@\", \"plain\"]\n@cell@\n[profiles.default]\napprove = \"never\"\n";
 
 #[test]
 fn a_component_from_outside_the_workspace_changes_a_decision_without_a_rebuild() {
-    let before = fs::metadata(program("portcullis")).unwrap().modified().unwrap();
+    let before = fs::metadata(broker()).unwrap().modified().unwrap();
     for era in ERAS {
         let place = Place::new(FILES);
         let inside = json!({ "path": "/srv/project/a" });
@@ -33,7 +32,7 @@ fn a_component_from_outside_the_workspace_changes_a_decision_without_a_rebuild()
         agent.leave();
         place.assert_nothing_left();
     }
-    assert_eq!(fs::metadata(program("portcullis")).unwrap().modified().unwrap(), before);
+    assert_eq!(fs::metadata(broker()).unwrap().modified().unwrap(), before);
 }
 
 #[test]

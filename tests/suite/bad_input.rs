@@ -8,11 +8,11 @@ use serde_json::json;
 
 use crate::agent::{Agent, Era};
 use crate::cases::golden;
-use crate::place::Place;
+use crate::place::{Place, tests_folder};
 
 #[test]
 fn every_bad_input_gets_one_clear_error_and_leaves_nothing_behind() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("cases/bad-input");
+    let folder = tests_folder().join("cases/bad-input");
     let only = std::env::var("CASE").unwrap_or_default();
     let mut cases: Vec<_> = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     cases.retain(|case| case.to_string_lossy().ends_with(&only));
