@@ -8,12 +8,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use portcullis::call::{Call, CallId, Caller, Phase, Risk, SessionId, Trust, View};
+use portcullis::call::{Call, CallId, Caller, Params, Phase, Risk, SessionId, Trust, View};
 use portcullis::config::{PluginConfig, PluginRef};
 use portcullis::digest::Digest;
 use portcullis::item::{Hints, Item, ItemKind};
 use portcullis::plugin::{Plugins, Verdict};
-use portcullis::protocol::Json;
+use portcullis::protocol::{Json, Method};
 use portcullis_test_support::guest;
 use serde_json::json;
 
@@ -94,7 +94,7 @@ fn view() -> View {
         attempt: None,
         dropped: Vec::new(),
         arguments: Json::of(&json!({ "text": "x".repeat(1000) })),
-        params: Json::empty_object(),
+        params: Params::parse(&Method::ToolsCall, Json::empty_object()),
     };
     View::before(&Arc::new(call), Phase::Call)
 }

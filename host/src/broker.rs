@@ -28,7 +28,7 @@ use crate::agent::Agent;
 use crate::call::{Caller, SessionId};
 use crate::catalog::Remark;
 use crate::cell::CellHost;
-use crate::config::{Config, PluginConfig, user_trust};
+use crate::config::{Approve, Config, PluginConfig, user_trust};
 use crate::control::Control;
 use crate::digest::Digest;
 use crate::gate::{Gate, Inbox};
@@ -45,7 +45,7 @@ use crate::source::{NoClient, SourceClient, SourceError};
 use crate::sync::Mutex;
 use crate::telemetry::Telemetry;
 
-use crate::context::{self, Context};
+use crate::context::{self, Context, Profile};
 pub use crate::context::{BuildError, SourceHealth, State};
 pub use components::AcceptedComponent;
 pub use connect::NoneConnected;
@@ -110,13 +110,7 @@ impl Broker {
                 return Err(error);
             }
         };
-        for (name, profile) in profiles.iter().filter(|(_, p)| p.config.approve == crate::config::Approve::Never) {
-            tracing::warn!(profile = %name, "`approve = \"never\"`: risky calls run without asking");
-            ledger.note(Event::new(
-                EventKind::ProfileUnguarded,
-                json!({ "profile": name, "sources": profile.config.sources }),
-            ));
-        }
+        note_unguarded(&profiles, &ledger);
         let inbox = Arc::new(Inbox::new(ledger.clone(), config.ask_timeout));
         let gate = Gate::new(policies, transforms, approvals, inbox.clone(), ledger.clone());
         let feeds = feed::Feeds::start(sinks, &ledger);
@@ -146,25 +140,25 @@ impl Broker {
         Ok(broker)
     }
 
-    /// What it was told.
+    /// Returns the configuration that the broker was built with.
     #[must_use]
     pub fn config(&self) -> &Config {
         &self.inner.config
     }
 
-    /// The chain of the ledger that it writes.
+    /// Returns the name of the ledger chain that this broker writes.
     #[must_use]
     pub fn chain(&self) -> &str {
         self.inner.ledger.chain()
     }
 
-    /// The questions that wait for a person.
+    /// Returns the questions that wait for a person.
     #[must_use]
     pub fn inbox(&self) -> &Inbox {
         &self.inner.inbox
     }
 
-    /// The plugins by role, in the order in which they are asked.
+    /// Returns the plugins by role, in the order in which they are asked.
     #[must_use]
     pub fn plugins(&self) -> Vec<(&'static str, &Identity)> {
         self.inner.gate.plugins().collect()
@@ -210,7 +204,7 @@ impl Broker {
         });
         let event = Event { kind: EventKind::RunStarted, run: Some(caller.session.clone()), call: None, body };
         let id = caller.session.clone();
-        // Made before the record, so that a run whose opener goes away meanwhile is ended by its drop.
+        // Made before the record is written: if the opener goes away meanwhile, dropping the session ends its run.
         let continuations = self.inner.continuations.of(&caller, &agent);
         let session = Session::new(caller, agent, known.config.clone(), (self.inner.context.clone(), continuations));
         self.inner.ledger.append(event).await.map_err(|error| {
@@ -230,7 +224,7 @@ impl Broker {
         self.inner.rejections.add(reason, peer);
     }
 
-    /// Discovers every configured source, in parallel, each with its own outcome. For `check`, `tools` and `lock`.
+    /// Discovers every configured source in parallel, each with its own outcome; `check`, `tools` and `lock` use it.
     pub async fn discover(&self) -> BTreeMap<SourceName, Result<Arc<[Arc<Item>]>, SourceError>> {
         let nobody: Arc<dyn SourceClient> = Arc::new(NoClient);
         let found = join_all(self.inner.upstreams.values().map(|upstream| upstream.discover(&nobody))).await;
@@ -238,13 +232,14 @@ impl Broker {
         self.inner.upstreams.keys().cloned().zip(found).collect()
     }
 
-    /// What of the tools that a source listed last is offered under another name than its own, or left out.
+    /// Returns the remarks about a source's last list of tools: which are offered under another name than their own, or
+    /// left out.
     #[must_use]
     pub fn remarks(&self, source: &SourceName) -> Vec<Remark> {
         self.inner.upstreams.get(source).map_or_else(Vec::new, |upstream| upstream.remarks().to_vec())
     }
 
-    /// Digest of what a source is: its command, address or component. None for an unknown source.
+    /// Returns the digest of what a source is: its command, address or component. `None` for an unknown source.
     #[must_use]
     pub fn identity(&self, source: &SourceName) -> Option<Digest> {
         self.inner.upstreams.get(source).map(|upstream| upstream.identity)
@@ -270,7 +265,7 @@ impl Broker {
         Ok(Lock::change(&self.inner.config.data_dir, accept)?)
     }
 
-    /// What the lock says of a tool.
+    /// Returns what the lock file says of a tool.
     ///
     /// # Errors
     /// A damaged lock.
@@ -279,9 +274,10 @@ impl Broker {
         Ok(self.identity(&tool.source).map_or(Acceptance::Unknown, |identity| lock.of(tool, identity)))
     }
 
-    /// Ends it: sessions are closed in the ledger, sources ended (after answers that are almost there, within
-    /// [`DRAIN_DEADLINE`](crate::source::DRAIN_DEADLINE), a process within [`CLOSE_DEADLINE`](crate::limits::CLOSE_DEADLINE)), sinks
-    /// fed to the last record, the chain closed. Idempotent.
+    /// Shuts the broker down: sessions are closed in the ledger, sources ended (after answers that are almost there,
+    /// within [`DRAIN_DEADLINE`](crate::source::DRAIN_DEADLINE), a process within
+    /// [`CLOSE_DEADLINE`](crate::limits::CLOSE_DEADLINE)), sinks fed to the last record, and the chain closed.
+    /// Idempotent.
     pub async fn shutdown(&self) {
         drop(self.background.control.lock().await.take());
         let sessions: Vec<_> = {
@@ -292,7 +288,7 @@ impl Broker {
         join_all(self.inner.upstreams.values().map(|upstream| upstream.source.close())).await;
         self.inner.rejections.report();
         if let Some(feeds) = self.background.feeds.lock().await.take() {
-            // The ends of the sessions are notes; a sink has everything only when they are there to be read.
+            // The records that end sessions are notes; a sink can read them only once they are flushed.
             if let Err(error) = self.inner.ledger.flush().await {
                 tracing::error!(%error, "the last records may be missing, for the sinks too");
             }
@@ -331,7 +327,17 @@ impl Inner {
     }
 }
 
-/// With the digest of the configuration as it was read: under which one a broker ran. Secrets stand in it by name.
+/// Warns of profiles under which no person is asked.
+fn note_unguarded(profiles: &BTreeMap<ProfileName, Profile>, ledger: &Ledger) {
+    for (name, profile) in profiles.iter().filter(|(_, profile)| profile.config.approve == Approve::Never) {
+        tracing::warn!(profile = %name, "`approve = \"never\"`: risky calls run without asking");
+        let body = json!({ "profile": name, "sources": profile.config.sources });
+        ledger.note(Event::new(EventKind::ProfileUnguarded, body));
+    }
+}
+
+/// Returns the first record's contents: the version, and the digest of the configuration as it was read, in which
+/// secrets stand by name.
 fn started(config: &Config) -> Started {
     Started { version: env!("CARGO_PKG_VERSION").to_owned(), config: Digest::of(format!("{config:?}").as_bytes()) }
 }
@@ -347,7 +353,7 @@ where
     Ok(loaded)
 }
 
-/// Where the lines of a sink go unless the configuration says otherwise.
+/// Returns the file that a sink writes to unless the configuration names another.
 fn default_sink_file(data_dir: &Path, index: usize) -> std::path::PathBuf {
     data_dir.join(if index == 0 { "audit.jsonl".to_owned() } else { format!("audit-{}.jsonl", index + 1) })
 }

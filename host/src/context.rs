@@ -20,6 +20,7 @@ use crate::telemetry::Telemetry;
 
 pub use error::BuildError;
 pub use state::{SourceHealth, State};
+use upstream::SourceBuilder;
 pub(crate) use upstream::{DiscoveredSource, MAX_REMARKS, OfferedItems, Upstream};
 
 /// The configuration, gate, ledger and sources that all sessions of one broker share.
@@ -31,11 +32,11 @@ pub(crate) struct Context {
     pub(crate) upstreams: BTreeMap<SourceName, Arc<Upstream>>,
     pub(crate) profiles: BTreeMap<ProfileName, Profile>,
     pub(crate) telemetry: Option<Telemetry>,
-    /// How long the sessions lasted that have ended.
+    /// How long ended sessions lasted.
     pub(crate) session_durations: Histogram,
 }
 
-/// A configured profile, with what it narrows.
+/// A configured profile, with its filters and its budget.
 #[derive(Debug)]
 pub(crate) struct Profile {
     pub(crate) config: Arc<ProfileConfig>,
@@ -44,30 +45,31 @@ pub(crate) struct Profile {
 }
 
 impl Context {
-    /// The sources that a profile may use, with what it may see of each.
+    /// Returns the sources that a profile may use, each with the filter of its items.
     pub(crate) fn admitted(&self, profile: &ProfileName) -> impl Iterator<Item = (Arc<Upstream>, &Filter)> {
         let filters = self.profiles.get(profile).into_iter().flat_map(|profile| &profile.filters);
         let admitted = filters.filter(|(_, filter)| filter.admits_source());
         admitted.filter_map(|(name, filter)| Some((self.upstreams.get(name)?.clone(), filter)))
     }
 
-    /// What all who call under a profile may spend, if that is bounded.
+    /// Returns what all callers of a profile may spend together, if that is limited.
     pub(crate) fn budget(&self, profile: &ProfileName) -> Option<&Arc<Budget>> {
         self.profiles.get(profile)?.budget.as_ref()
     }
 
-    /// Whether every caller sees and gets the same: there is one profile, and no plugin that could tell callers apart.
+    /// Reports whether every caller sees and gets the same: there is one profile, and no plugin that could tell callers
+    /// apart.
     pub(crate) fn serves_all_alike(&self) -> bool {
         self.profiles.len() == 1 && self.config.policies.is_empty() && self.config.transforms.is_empty()
     }
 
-    /// Returns how all sources are, as far as is known.
+    /// Returns the state of all sources, as far as it is known.
     pub(crate) fn state(&self) -> State {
         State::of(self.upstreams.values().map(|upstream| upstream.health()))
     }
 }
 
-/// Makes the sources that are configured, and starts none.
+/// Makes the configured sources, and starts none.
 pub(crate) async fn upstreams(
     config: &Config,
     secrets: &Secrets,
@@ -76,8 +78,8 @@ pub(crate) async fn upstreams(
 ) -> Result<BTreeMap<SourceName, Arc<Upstream>>, BuildError> {
     let mut upstreams = BTreeMap::new();
     for source in config.sources.values() {
-        let upstream = Upstream::new(source, secrets, plugins, cells, &config.data_dir).await?;
-        upstreams.insert(source.name.clone(), Arc::new(upstream));
+        let builder = SourceBuilder { config: source, secrets, plugins, cells, data_dir: &config.data_dir };
+        upstreams.insert(source.name.clone(), Arc::new(Upstream::new(&builder).await?));
     }
     Ok(upstreams)
 }

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use serde_json::json;
 
 use crate::agent::AgentPeer;
-use crate::call::{Call, Phase, View};
+use crate::call::{Call, Params, Phase, View};
 use crate::config::{Approve, Detail};
 use crate::digest::Digest;
 use crate::ledger::{Event, EventKind, Ledger, shape};
@@ -45,11 +45,11 @@ pub use vault::SessionVault;
 /// takes many times its size, and a record has its own limit.
 const MAX_BODY_BYTES: usize = 1024 * 1024;
 
-/// How many members of `params` that were dropped a record names, and how much of each name: an agent chooses them.
+/// How many dropped members of `params` a record names, and how many characters of each name: an agent chooses them.
 const MAX_DROPPED_SHOWN: usize = 16;
 const MAX_DROPPED_CHARS: usize = 64;
 
-/// Everything between a session and its sources.
+/// The checks between a session and its sources.
 #[derive(Debug)]
 pub struct Gate {
     policies: Vec<Policy>,
@@ -59,28 +59,37 @@ pub struct Gate {
     policies_digest: Digest,
 }
 
-/// What the gate has to know of a call beside the call itself.
+/// What the gate needs to know about a call beside the call itself.
 pub struct Circumstances<'a> {
     /// The session's placeholders.
     pub vault: &'a Arc<SessionVault>,
     /// When the profile wants a person to be asked.
     pub approve: Approve,
-    /// How much the ledger keeps.
+    /// How much the ledger keeps of payloads.
     pub record: Detail,
-    /// What the lock says of the item.
+    /// What the lock file says of the item.
     pub acceptance: &'a Acceptance,
-    /// Digest of what the source is.
+    /// The digest of what the source is.
     pub identity: Digest,
-    /// What the profile may spend, if that is bounded. Paid from the intent on; nothing for what was let through before. What goes
-    /// on with a call or a task is no call of its own and never refused: its bytes are paid.
+    /// The budget of the profile, if it has one. A call pays from its intent on; a resumed call pays nothing. Requests
+    /// that go on with a call or a task are no calls of their own and are never refused, but their bytes are paid.
     pub budget: Option<&'a Arc<Budget>>,
-    /// Where the calls of the source count.
+    /// The counters of the source's calls.
     pub(crate) traffic: &'a Traffic,
     /// The way back to the agent.
     pub contact: &'a Arc<dyn AgentPeer>,
-    /// The call was let through before, and comes again with answers to what its source asked. Nobody is asked twice; what
-    /// is denied is denied.
+    /// True if the call was let through before, and comes again with answers to its source's questions. No person is
+    /// asked twice; what is denied stays denied.
     pub resumed: bool,
+}
+
+/// A call that has passed the gate.
+#[derive(Debug)]
+pub struct Admitted {
+    /// The proof, which the source takes.
+    pub permit: Permit,
+    /// The part that is kept until the outcome is recorded.
+    pub ticket: Ticket,
 }
 
 impl Gate {
@@ -111,7 +120,7 @@ impl Gate {
     ///
     /// # Errors
     /// [`Refusal`]: denied, waiting for a person, or not recordable.
-    pub async fn admit(&self, call: Call, around: &Circumstances<'_>) -> Result<(Permit, Ticket), Refusal> {
+    pub async fn admit(&self, call: Call, around: &Circumstances<'_>) -> Result<Admitted, Refusal> {
         let mut trail = Trail::new(around.record);
         let series = call.series(around.traffic);
         let mut call = Arc::new(call);
@@ -152,7 +161,7 @@ impl Gate {
             Err(error) => Err(error),
         };
         match queued {
-            Ok(ticket) => Ok((Permit::new(call, around.vault, around.resumed), ticket)),
+            Ok(ticket) => Ok(Admitted { permit: Permit::new(call, around.vault, around.resumed), ticket }),
             Err(error) => {
                 undecided.decided = true;
                 let refusal = Refusal::from_ledger(error);
@@ -162,18 +171,18 @@ impl Gate {
         }
     }
 
-    /// Whether what a source says is looked at before the agent gets it.
+    /// Reports whether the agent gets what a source says only after plugins have judged it.
     fn inspects_results(&self) -> bool {
         let policies = self.policies.iter().any(|policy| policy.on(Phase::Result) && !policy.shadow());
         policies || self.transforms.iter().any(|transform| transform.on(Phase::Result) && !transform.shadow())
     }
 
-    /// The plugins by role, in the order in which they are asked.
+    /// Returns the plugins by role, in the order in which they are asked.
     pub fn plugins(&self) -> impl Iterator<Item = (&'static str, &Identity)> {
         self.decisions().map(|(role, identity, _)| (role, identity))
     }
 
-    /// The same with what they have decided.
+    /// Returns the plugins by role, with the decisions that each has made.
     pub(crate) fn decisions(&self) -> impl Iterator<Item = (&'static str, &Identity, &Decisions)> {
         let policies = self.policies.iter().map(|plugin| ("policy", plugin.identity(), plugin.decisions()));
         let transforms = self.transforms.iter().map(|plugin| ("transform", plugin.identity(), plugin.decisions()));
@@ -181,8 +190,8 @@ impl Gate {
         policies.chain(transforms).chain(approvals)
     }
 
-    /// Whether the item may be shown: policies of the `list` phase. The outcome is not recorded call by call; the caller
-    /// notes which items were hidden.
+    /// Reports whether the item may be shown, as the policies of the `list` phase decide. The decision is not recorded
+    /// call by call; the caller notes which items were hidden.
     pub async fn shows(&self, call: &Arc<Call>) -> bool {
         let view = View::before(call, Phase::List);
         judge(&self.policies, &view, &self.ledger, &mut Trail::new(Detail::Shape)).await.is_ok()
@@ -197,7 +206,8 @@ impl Gate {
         let Some(budget) = around.budget.filter(|_| !around.resumed && call.method.is_work()) else {
             return self.pass(call, around, trail).await;
         };
-        // First, so that nobody is asked in vain; and last, as others may have spent it meanwhile.
+        // Checked first, so that no person is asked in vain, and paid last, as other calls may have spent the budget
+        // meanwhile.
         budget.check()?;
         let approved = self.pass(call, around, trail).await?;
         budget.take(call.arguments.as_bytes().len())?;
@@ -211,7 +221,7 @@ impl Gate {
         trail: &mut Trail,
     ) -> Result<Approved, Refusal> {
         // Duplicate keys mean one thing to a policy and another to a source.
-        let unknown = plain::check(&call.method, &call.params)
+        let unknown = plain::check(&call.method, call.params.as_json())
             .map_err(|why| Refusal::quoting("params-ambiguous", format!("the parameters are ambiguous: {why}")))?;
         if !unknown.is_empty() {
             *call = Arc::new(call.without(&unknown));
@@ -245,7 +255,7 @@ impl Gate {
         judge(&self.policies, &view, &self.ledger, trail).await
     }
 
-    /// Runs the transforms over the arguments. True if they changed.
+    /// Runs the transforms over the arguments. Returns true if they changed.
     async fn rewrite(
         &self,
         call: &mut Arc<Call>,
@@ -261,6 +271,7 @@ impl Gate {
                     let params = call.params_with(&arguments);
                     let params = params
                         .ok_or_else(|| Refusal::denied("plugin-output", "the arguments have no place in params"))?;
+                    let params = Params::parse(&call.method, params);
                     *call = Arc::new(Call { arguments, params, ..Call::clone(call) });
                     changed = true;
                 }
@@ -294,7 +305,7 @@ impl Gate {
         self.ledger.append(event).await.map(drop).map_err(Refusal::from_ledger)
     }
 
-    /// What every record of a call says of it.
+    /// Returns what every record of a call says of it.
     fn describe(&self, call: &Call, around: &Circumstances<'_>, trail: Trail) -> serde_json::Value {
         let mut body = json!({
             "method": &*call.method,
@@ -330,7 +341,7 @@ impl Gate {
     }
 }
 
-/// A call that the gate has taken and not decided. Dropped so, its caller went away.
+/// A call that the gate has taken and not decided. If it is dropped in this state, its caller went away.
 struct Undecided<'a> {
     call: Arc<Call>,
     series: &'a Series,
@@ -358,8 +369,8 @@ impl Drop for Undecided<'_> {
     }
 }
 
-/// A payload as the ledger keeps it: size, keyed hash of the bytes received, and the redacted shape or, where the profile
-/// says so, the body.
+/// Returns a payload as the ledger keeps it: size, keyed hash of the bytes received, and the redacted shape or, where
+/// the profile says so, the body.
 fn payload(ledger: &Ledger, json: &Json, detail: Detail) -> serde_json::Value {
     let hash = ledger.fingerprint(json.as_bytes());
     let bytes = json.as_bytes().len();
@@ -369,7 +380,7 @@ fn payload(ledger: &Ledger, json: &Json, detail: Detail) -> serde_json::Value {
     }
 }
 
-/// A text as the ledger keeps it: one that may repeat a payload is kept the way the payload is.
+/// Returns a text as the ledger keeps it: one that may repeat a payload is kept the way the payload is.
 fn words(ledger: &Ledger, text: &str, quotes: bool, detail: Detail) -> serde_json::Value {
     if quotes { payload(ledger, &Json::of(&text), detail) } else { text.into() }
 }

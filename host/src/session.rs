@@ -2,13 +2,14 @@
 
 mod agent_notifications;
 mod ask;
-mod call;
 mod changes;
+mod circumstances;
 mod client;
 mod continuations;
 mod deferred;
 mod direct;
 mod discovery;
+mod execution;
 mod expose;
 mod group;
 mod health;
@@ -19,7 +20,10 @@ mod listing;
 mod lists;
 mod offers;
 mod refresh;
+mod request;
+mod round_trips;
 mod rounds;
+mod subscription_filter;
 mod target;
 mod tasks;
 mod upstream_subscriptions;
@@ -53,9 +57,10 @@ use listen::Listeners;
 use listing::Listing;
 use lists::Lists;
 use refresh::Refresh;
+use request::Request;
 use upstream_subscriptions::UpstreamSubscriptions;
 
-/// Characters of an unknown name that are repeated.
+/// The most characters of an unknown name that messages and records repeat.
 const MAX_NAME_SHOWN: usize = 128;
 
 /// One agent's connection under one profile; a *run* in the ledger.
@@ -66,12 +71,14 @@ pub struct Session {
     profile: Arc<ProfileConfig>,
     context: Arc<Context>,
     continuations: Arc<Continuations>,
-    /// What the session may call: taken once, and changed only where a source is live or the agent wants to hear of changes.
+    /// The tools that the session may call: taken once, and changed only where a source is live or the agent wants to
+    /// hear of changes.
     tools: Mutex<Arc<Snapshot>>,
     refresh: Refresh,
-    /// The sources that were not waited for when the tools were taken. None before that, and once they are waited for elsewhere.
+    /// The sources that were not waited for when the tools were taken. `None` before that, and after another task waits
+    /// for them.
     late: Mutex<Option<Vec<Late>>>,
-    /// What else it may use.
+    /// The prompts, resources and templates that the session may use.
     lists: Lists,
     changes: Changes,
     sink: AgentSink,
@@ -83,24 +90,25 @@ pub struct Session {
     began: Instant,
 }
 
-/// The tools, or why there are none.
+/// The tools, or the error for which there are none.
 type Snapshot = OnceCell<Result<Arc<Listing>, RpcError>>;
 
-/// What a session can see of one kind.
+/// The part of the catalog of one kind that a session can see.
 #[derive(Debug, Clone)]
 pub struct ListPage {
     /// MCP `Tool`, `Prompt`, `Resource` or `ResourceTemplate` objects under their exposed names, in a fixed order.
     pub items: Arc<[Json]>,
-    /// For how many milliseconds all sources say that it stays so.
+    /// For how many milliseconds all sources say that the list stays as it is.
     pub ttl_ms: u64,
-    /// Whether it is the same for everybody who may ask this broker (2026-07-28, "Caching").
+    /// True if the list is the same for everybody who may ask this broker (2026-07-28, "Caching").
     pub public: bool,
-    /// The source's own result with an empty list in the place of its items, where there is one source: what else stands in it.
+    /// The source's own result with an empty list in the place of its items, if there is only one source: it holds the
+    /// result's other members.
     pub around: Option<Json>,
 }
 
 impl Session {
-    /// Makes a session, which sees what its profile does. `continuations` is what its caller may come back to.
+    /// Makes a session that sees what its profile does. `continuations` holds what its caller may come back to.
     pub(crate) fn new(
         caller: Caller,
         agent: Agent,
@@ -129,20 +137,21 @@ impl Session {
         })
     }
 
-    /// Who is at the other end.
+    /// Returns the caller.
     #[must_use]
     pub fn caller(&self) -> &Arc<Caller> {
         &self.caller
     }
 
-    /// Whether the run has ended, well or not. A front opens a new session instead of using an ended one.
+    /// Reports whether the run has ended, well or not. A front opens a new session instead of using an ended one.
     #[must_use]
     pub fn ended(&self) -> bool {
         self.ended.load(Ordering::SeqCst)
     }
 
-    /// The tools this session may see, as MCP `Tool` objects under their exposed names, in a fixed order. The first call
-    /// discovers; later ones give the same snapshot. All of them, also where a profile's `tools` are deferred.
+    /// Returns the tools this session may see, as MCP `Tool` objects under their exposed names, in a fixed order. The
+    /// first call discovers; later ones give the same snapshot. All tools are returned, also where a profile's `tools`
+    /// are deferred.
     ///
     /// # Errors
     /// If a required source could not be discovered: nothing is served on a partial set.
@@ -150,7 +159,8 @@ impl Session {
         Ok(self.listing(ItemKind::Tool).await?.list_page().items)
     }
 
-    /// What this session lists of one kind: what it may see, or what stands for it where tools are deferred.
+    /// Returns what this session lists of one kind: the items it may see, or the tools that stand for them where tools
+    /// are deferred.
     ///
     /// # Errors
     /// If a required source could not be discovered, or does not list.
@@ -159,8 +169,8 @@ impl Session {
         Ok(self.deferred(kind).unwrap_or_else(|| self.with_status(kind, listing.list_page())))
     }
 
-    /// What the session's sources can do together, as MCP `ServerCapabilities`, and what they have to say to a model.
-    /// Discovers. Where discovery fails it is what every session has: the error is told when something is asked for.
+    /// Returns what the session's sources can do together, as MCP `ServerCapabilities`, with their instructions for a
+    /// model. Discovers. If discovery fails, returns what every session has; a later request gets the error.
     pub async fn offers(&self) -> ServerInfo {
         match self.listing(ItemKind::Tool).await {
             Ok(listing) => {
@@ -181,48 +191,16 @@ impl Session {
         }
     }
 
-    /// The way of a request, from catalog to outcome: the one door. `params` are as received, whole. Dropping the future
-    /// cancels the call at its source and records that its outcome is unknown.
+    /// Answers a request of any method: the one entry for what an agent asks. `params` are as received, whole. Dropping
+    /// the future cancels the call at its source and records that its outcome is unknown.
     pub async fn request(&self, method: impl Into<Method>, params: Json, contact: Arc<dyn AgentPeer>) -> Answer {
-        let method = &method.into();
-        let tool = || params.get_str("name").filter(|_| method == Method::ToolsCall).map(|name| shortened(&name));
-        let log = tracing::info_span!(
-            "request",
-            mcp.session.id = self.caller.session.as_str(),
-            mcp.method.name = shortened(method),
-            gen_ai.tool.name = tool(),
-            jsonrpc.request.id = contact.request_id().map(|id| id.as_str().to_owned()),
-        );
-        self.spanned(method, params, contact).instrument(log).await
+        let request = Request::new(self, method.into(), params, contact);
+        let log = request.log();
+        request.handle().instrument(log).await
     }
 
-    /// The same, under a span for the collector, if there is one.
-    async fn spanned(&self, method: &Method, params: Json, contact: Arc<dyn AgentPeer>) -> Answer {
-        let telemetry = self.context.telemetry.as_ref();
-        let begun =
-            telemetry.and_then(|to| to.serving(method, &params, (&self.caller, &self.agent), contact.request_id()));
-        let Some((span, params)) = begun else {
-            return self.answer(method, params, contact).await;
-        };
-        let answer = self.answer(method, params, contact).await;
-        span.answered(&answer);
-        answer
-    }
-
-    async fn answer(&self, method: &Method, params: Json, contact: Arc<dyn AgentPeer>) -> Answer {
-        let answered = match method {
-            Method::LoggingSetLevel => self.set_level(&params).await,
-            _ if self.reads_status(method, &params) => self.read_status().await,
-            Method::ResourcesSubscribe | Method::ResourcesUnsubscribe => self.subscribe(method, params, &contact).await,
-            Method::SubscriptionsListen => self.listen(&params, &contact).await,
-            Method::ToolsCall if self.deferred(ItemKind::Tool).is_some() => self.call_deferred(params, &contact).await,
-            Method::TasksList => self.list_tasks(params, &contact).await,
-            _ => self.call(method, params, &contact).await,
-        };
-        answered.unwrap_or_else(|error| Answer::Error(Json::of(&error)))
-    }
-
-    /// From now on the agent can be told what belongs to no call, and asked, until it goes or another way is given.
+    /// Sets the channel over which the agent is told, and asked, what belongs to no call. It is used until the agent
+    /// goes or another channel is set.
     pub fn attach(&self, contact: Arc<dyn AgentPeer>) {
         self.sink.open(contact);
         if let Some(me) = self.me.upgrade() {
@@ -230,18 +208,19 @@ impl Session {
         }
     }
 
-    /// Ends what goes on for ever by itself, so that the session can be closed.
+    /// Ends the subscriptions, which would otherwise never end, so that the session can be closed.
     pub fn quiet(&self) {
         self.listeners.end();
     }
 
-    /// Ends the run in the ledger, after what the agent said last has reached its source, or three seconds. Idempotent.
+    /// Ends the run in the ledger, after waiting for at most three seconds until the agent's last notifications have
+    /// reached their sources. Idempotent.
     pub async fn close(&self) {
         self.said.finish().await;
         self.end(json!({}));
     }
 
-    /// Ends the run without a record: it was never recorded that it began.
+    /// Ends the run without a record, because its beginning was never recorded.
     pub(crate) fn forget(&self) {
         self.ended.store(true, Ordering::SeqCst);
     }
@@ -256,14 +235,13 @@ impl Session {
             let upstreams = self.context.admitted(&self.caller.profile).map(|(upstream, _)| upstream).collect();
             let client = self.client();
             let asked = discovery::ask_all(upstreams, &self.context, &self.caller, &client, ItemKind::Tool);
-            // Boxed: the compiler looks only so deep into futures.
+            // Boxed, as the compiler limits the nesting of futures.
             let Asked { answered, late } = Box::pin(asked).await;
-            let taken =
-                listing::build(answered, true, &self.context, &self.caller, &self.profile, ItemKind::Tool).await;
-            let taken = taken.map(Arc::new).map_err(|error| {
+            let taken = self.build_listing(answered, true, ItemKind::Tool).await;
+            let taken = taken.map(Arc::new).map_err(|cause| {
                 self.ended.store(true, Ordering::SeqCst);
-                self.record(ledger::EventKind::RunError, json!({ "error": error }));
-                RpcError::new(RpcError::INTERNAL, error).with_data(json!({ "code": "discovery-failed" }))
+                self.record(ledger::EventKind::RunError, json!({ "error": cause.recorded() }));
+                RpcError::new(RpcError::INTERNAL, cause.to_string()).with_data(json!({ "code": "discovery-failed" }))
             })?;
             *self.lock_late() = Some(late);
             Ok(taken)
@@ -284,16 +262,16 @@ impl Session {
         self.tools.lock()
     }
 
-    /// The session as its sources see it.
+    /// Returns the session as its sources see it.
     fn client(&self) -> Arc<dyn SourceClient> {
-        // Only a session that is being dropped has nobody who holds it.
+        // Nothing holds a session any more while it is being dropped.
         match self.me.upgrade() {
             Some(me) => me,
             None => Arc::new(NoClient),
         }
     }
 
-    /// Records a request that does not even reach the gate.
+    /// Records a request that is refused before it reaches the gate, and returns the error.
     fn turned_away(&self, code: &str, kind: ItemKind, name: &str, text: &str) -> RpcError {
         let event = Event {
             kind: ledger::EventKind::CallDenied,
@@ -327,7 +305,8 @@ impl Session {
     }
 }
 
-/// Who drops a session without closing it (a connection lost while it was opened) has ended it all the same.
+/// A session that is dropped without being closed, such as when a connection is lost while it is opened, ends its run
+/// all the same.
 impl Drop for Session {
     fn drop(&mut self) {
         self.end(json!({ "abandoned": true }));
@@ -340,14 +319,14 @@ impl std::fmt::Debug for Session {
     }
 }
 
-/// What a session's sources can do together.
+/// The capabilities of a session's sources together.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ServerInfo {
     /// MCP `ServerCapabilities`.
     pub capabilities: serde_json::Value,
-    /// What the sources say to a model, each under its name.
+    /// The instructions of the sources for a model, each under its source's name.
     pub instructions: Option<String>,
-    /// The only era that the front speaks, where one source stands behind it that speaks no other.
+    /// The only era that the front speaks, if the one source behind it speaks no other.
     pub only_era: Option<Era>,
 }
 
@@ -357,7 +336,7 @@ impl Default for ServerInfo {
     }
 }
 
-/// A name as the ledger and messages repeat it: an agent can send any text as one.
+/// Returns a name as the ledger and messages repeat it: shortened, as an agent can send any text as one.
 fn shortened(name: &str) -> String {
     name.chars().take(MAX_NAME_SHOWN).collect()
 }

@@ -21,11 +21,11 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::call::{Delivery, Outcome, SessionId};
+use crate::call::{Cause, Delivery, Outcome, SessionId};
 use crate::gate::Permit;
 use crate::item::ItemKind;
 use crate::name::{ProfileName, SourceName};
-use crate::protocol::{Answer, Era, Json, Notification, Request, RpcError};
+use crate::protocol::{Answer, Era, Json, Method, Notification, Request, RpcError};
 
 pub use component::ComponentSource;
 pub(crate) use component::{CommandSource, Program};
@@ -40,75 +40,77 @@ pub(crate) use supervised::SupervisionConfig;
 /// One configured upstream, connected or not. Declaring it opens nothing; [`Source::discover`] does.
 #[async_trait]
 pub trait Source: Send + Sync + std::fmt::Debug {
-    /// Connects if need be and lists the tools. Every step has a deadline. Cancellation safe: a connection that was
-    /// half-way up is there for whoever comes next.
+    /// Connects if necessary and lists the tools. Every step has a deadline. Cancellation safe: a connection that was
+    /// half-way up is used by the next caller.
     ///
     /// # Errors
     /// [`SourceError`], with the text that the ledger and the agent get.
     async fn discover(&self, client: &Arc<dyn SourceClient>) -> Result<Discovery, SourceError>;
 
-    /// Lists what it offers of another kind than tools. Empty if it has nothing of that kind. Cancellation safe.
+    /// Lists what it offers of a kind other than tools. Empty if it has nothing of that kind. Cancellation safe.
     ///
     /// # Errors
     /// [`SourceError`].
     async fn list(&self, client: &Arc<dyn SourceClient>, kind: ItemKind) -> Result<Listed, SourceError>;
 
-    /// Carries one permitted call to the source and waits for its answer. What the source says meanwhile goes to `relay`,
-    /// in its order. Dropping the future cancels the call at the source and leaves the connection usable.
+    /// Sends one permitted call to the source and waits for its answer. What the source says meanwhile goes to `relay`,
+    /// in order. Dropping the future cancels the call at the source and leaves the connection usable.
     async fn call(&self, permit: Permit, client: &Arc<dyn SourceClient>, relay: Relay) -> Outcome;
 
-    /// Hands one permitted notification over, which nobody answers. Dropping the future leaves open whether it was.
+    /// Sends one permitted notification, which has no answer. Dropping the future leaves open whether it was sent.
     ///
     /// # Errors
     /// [`SourceError::Timeout`] if the source did not take it in time, and may have it or not; any other if it surely has not.
     async fn notify(&self, permit: Permit, client: &Arc<dyn SourceClient>) -> Result<(), SourceError>;
 
-    /// Passes a notification of the broker's own words on, if this session has a connection of its own.
+    /// Passes on a notification in the broker's own words, if this session has a connection of its own.
     fn tell(&self, _session: &SessionId, _notification: Notification) {}
 
-    /// A session has ended: what is kept for it may go.
+    /// Releases what is kept for a session that has ended.
     fn end_session(&self, _session: &SessionId) {}
 
-    /// The only era of the protocol that can be spoken with it. None if it can be spoken to in each, or nobody has tried yet.
+    /// Returns the only era of the protocol that can be spoken with it. `None` if both can be spoken, or neither has
+    /// been tried yet.
     fn only_era(&self) -> Option<Era> {
         None
     }
 
-    /// How it is, as far as is known. Asks nobody.
+    /// Returns its health, as far as it is known. Sends no request.
     fn health(&self) -> Health {
         Health::default()
     }
 
-    /// Asks it over each open connection whether it lives, and notes what came of it. Connects to nothing. Cancellation safe.
+    /// Pings it over each open connection, and notes the result. Connects to nothing. Cancellation safe.
     async fn ping(&self) {}
 
-    /// Ends what is connected, and connects again if somebody wants it: answers that are waited for have [`DRAIN_DEADLINE`] to
-    /// arrive. `cause` is for the ledger. Where it is then, once the next connection stands, or after `patience`. Dropping the
-    /// future leaves it going on.
+    /// Ends its connections, and connects again if one is wanted: pending answers have [`DRAIN_DEADLINE`] to arrive.
+    /// `cause` is for the ledger. Returns its status once the next connection is open, or after `patience`. The restart
+    /// goes on if the future is dropped.
     ///
     /// # Errors
     /// [`SourceError`] if the next connection cannot be made, or if there is nothing that could be ended.
     async fn restart(&self, _cause: &str, _patience: Duration) -> Result<Status, SourceError> {
         let why = "it is a component that is made anew for each call, so that there is nothing to restart";
-        Err(SourceError::Start(why.to_owned()))
+        Err(SourceError::Start(why.into()))
     }
 
-    /// Ends it for good: answers that are waited for have [`DRAIN_DEADLINE`] to arrive, then the connections, and the
-    /// processes if there are any, end within [`CLOSE_DEADLINE`](crate::limits::CLOSE_DEADLINE). Idempotent.
+    /// Ends it for good: pending answers have [`DRAIN_DEADLINE`] to arrive, then the connections, and the processes if
+    /// there are any, end within [`CLOSE_DEADLINE`](crate::limits::CLOSE_DEADLINE). Idempotent.
     async fn close(&self);
 }
 
-/// Where the broker keeps what a source writes to standard error; the file before it ends in `.log.1`. Only for what runs here.
+/// Returns the file that the broker keeps a source's standard error in; the file before it ends in `.log.1`. Only
+/// sources that run here have one.
 #[must_use]
 pub fn log_file(data_dir: &Path, source: &SourceName) -> PathBuf {
     data_dir.join("logs").join(format!("{source}.log"))
 }
 
-/// Where a source is in its life.
+/// The state of a source in its life cycle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Status {
-    /// Nothing is connected, and nobody needs it to be.
+    /// It is not connected, and no session needs it to be.
     #[default]
     Idle,
     /// A connection is being made.
@@ -126,11 +128,11 @@ pub enum Status {
 }
 
 impl Status {
-    /// Every one.
+    /// All states.
     pub(crate) const ALL: [Self; 7] =
         [Self::Idle, Self::Starting, Self::Ready, Self::Degraded, Self::BackingOff, Self::Failed, Self::Stopped];
 
-    /// The word that the ledger and `portcullis status` use.
+    /// Returns the word that the ledger and `portcullis status` use.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -144,7 +146,7 @@ impl Status {
         }
     }
 
-    /// Of a source with several connections: what most is known of, and degraded if some stand and some are broken.
+    /// Returns the state of a source with several connections: degraded if some are open and some are broken.
     pub(crate) fn of_all(all: impl Iterator<Item = Self>) -> Self {
         let all: Vec<_> = all.collect();
         let any = |status| all.contains(&status);
@@ -161,56 +163,61 @@ impl Status {
     }
 }
 
-/// How a source is, as far as is known.
+/// The health of a source, as far as it is known.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Health {
-    /// Where it is in its life.
+    /// The state in its life cycle.
     pub status: Status,
-    /// Whether a connection stands.
+    /// True if a connection is open.
     pub connected: bool,
     /// When it last answered a ping, in milliseconds since the Unix epoch.
     pub last_ping: Option<u64>,
     /// Connections that broke or could not be made, and pings without an answer, since the broker started.
     pub error_count: u64,
-    /// Why it is not connected, if it should be.
+    /// Why it is not connected, although it should be.
     pub error: Option<String>,
 }
 
-/// For whom a source is spoken to: what it may be told of the agent, and the way to the agent for what belongs to no call.
+/// The client of a source: what the source may know of the agent, and the channel to the agent for what belongs to no
+/// call.
 #[async_trait]
 pub trait SourceClient: Send + Sync {
-    /// The session. None if nobody in particular asks, as the command line does: then no connection is made for it alone.
+    /// Returns the session. `None` for a caller without one, such as the command line: then no connection is made for
+    /// it alone.
     fn session(&self) -> Option<&SessionId>;
 
-    /// Who opened the session; may be empty.
+    /// Returns who opened the session; may be empty.
     fn principal(&self) -> &str {
         ""
     }
 
-    /// The profile under which the session is served. None if nobody in particular asks.
+    /// Returns the profile under which the session is served. `None` for a caller without a session.
     fn profile(&self) -> Option<&ProfileName> {
         None
     }
 
-    /// The era that it speaks. None if it is no agent's: then the newest one that the source speaks serves it.
+    /// Returns the era that the agent speaks. `None` for a caller that is no agent: it is served in the newest era that
+    /// the source speaks.
     fn era(&self) -> Option<Era> {
         None
     }
 
-    /// `ClientCapabilities` that the source may be told of. `{}` lets it share a connection with others.
+    /// Returns the `ClientCapabilities` that the source may know. A client with `{}` can share a connection with
+    /// others.
     fn capabilities(&self) -> Json;
 
-    /// The least grave log messages that the agent wants to see of all calls, a JSON string, if it has said so.
+    /// Returns the lowest log level that the agent wants for all calls, a JSON string, if it has set one.
     fn log_level(&self) -> Option<Json>;
 
     /// Takes a notification that belongs to no call. The source's other messages wait meanwhile.
     async fn notify(&self, source: &str, notification: Notification);
 
-    /// Puts a request of the source to the agent, when no call is open that could carry it.
+    /// Puts a request of the source to the agent, if no open call could carry it.
     async fn request(&self, source: &str, request: Request) -> Answer;
 }
 
-/// A client that declares nothing and is told nothing, for whoever only wants to see what a source offers.
+/// A client that declares no capabilities and ignores notifications, for callers that only want to see what a source
+/// offers.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoClient;
 
@@ -235,28 +242,28 @@ impl SourceClient for NoClient {
     }
 }
 
-/// What a source is told that asks where nobody can be asked.
+/// Returns the answer to a source that asks where there is no agent to ask.
 pub(crate) fn nobody_to_ask() -> Answer {
     let why = "this connection offers no client capabilities; there is nobody to ask";
     Answer::Error(Json::of(&RpcError::new(RpcError::METHOD_NOT_FOUND, why)))
 }
 
-/// How long answers that are waited for may take when a source is closed, before [`CLOSE_DEADLINE`](crate::limits::CLOSE_DEADLINE) begins: calls that are
-/// almost done end well, and nobody waits for the others.
+/// How long pending answers may take when a source is closed, before [`CLOSE_DEADLINE`](crate::limits::CLOSE_DEADLINE)
+/// begins: calls that are almost done end well, and no caller waits for the others.
 pub const DRAIN_DEADLINE: std::time::Duration = std::time::Duration::from_secs(2);
 
-/// What a source said of itself.
+/// What a source says of itself.
 #[derive(Debug, Clone)]
 pub struct Discovery {
-    /// `serverInfo`: name and version as the source claims them; `{}` where it has none.
+    /// The `serverInfo`: name and version as the source claims them; `{}` where it has none.
     pub server: Json,
     /// The protocol revision spoken with it.
     pub protocol: String,
-    /// `ServerCapabilities`, byte for byte.
+    /// The `ServerCapabilities`, byte for byte.
     pub capabilities: Json,
-    /// Its instructions, if any.
+    /// The instructions, if any.
     pub instructions: Option<String>,
-    /// Its tools.
+    /// The tools.
     pub tools: Listed,
 }
 
@@ -267,10 +274,10 @@ pub struct Listed {
     pub items: Vec<Json>,
     /// For how many milliseconds the source says that the list stays as it is; 0 where it says nothing.
     pub ttl_ms: u64,
-    /// Whether the source says that it is the same for everybody.
+    /// True if the source says that the list is the same for everybody.
     pub public: bool,
-    /// The source's result (of the first page) with an empty list in the place of its items, byte for byte: what else stands in
-    /// it. None if there is no such result.
+    /// The source's result (of the first page) with an empty list in the place of its items, byte for byte: it holds
+    /// the result's other members. `None` if there is no such result.
     pub around: Option<Json>,
 }
 
@@ -306,39 +313,50 @@ pub struct Asked {
 #[non_exhaustive]
 pub enum SourceError {
     /// It could not be started or reached.
-    #[error("{0}")]
-    Start(String),
+    #[error(transparent)]
+    Start(Cause),
     /// It did not answer in time.
     #[error("no answer to `{method}` within {seconds} s")]
     Timeout {
         /// The method that went unanswered.
-        method: String,
+        method: Method,
         /// The deadline.
         seconds: u64,
     },
     /// It said something that is not the protocol.
-    #[error("{0}")]
-    Protocol(String),
+    #[error(transparent)]
+    Protocol(Cause),
     /// It ended, or the connection broke.
-    #[error("{0}")]
-    Closed(String),
+    #[error(transparent)]
+    Closed(Cause),
 }
 
 impl From<SourceError> for Delivery {
     fn from(error: SourceError) -> Self {
         match error {
-            SourceError::Timeout { .. } => Self::Unknown(error.to_string()),
-            _ => Self::NotSent(error.to_string()),
+            SourceError::Timeout { .. } => Self::Unknown(error.into_cause()),
+            _ => Self::NotSent(error.into_cause()),
         }
     }
 }
 
 impl SourceError {
+    /// What happened, apart from what it means for the source.
+    #[must_use]
+    pub fn into_cause(self) -> Cause {
+        match self {
+            Self::Start(cause) | Self::Protocol(cause) | Self::Closed(cause) => cause,
+            // All of it is the broker's own.
+            Self::Timeout { .. } => Cause::own(self.to_string()),
+        }
+    }
+
     /// The same of a source that failed `attempts` times in a row and is left alone for another `wait`.
-    pub(crate) fn left_alone(self, attempts: u32, wait: std::time::Duration) -> Self {
+    pub(crate) fn left_alone(self, attempts: u32, wait: Duration) -> Self {
         let seconds = wait.as_secs().max(1);
-        Self::Closed(format!(
-            "{self}; {attempts} attempts to reconnect have failed, and the next is made in {seconds} s"
-        ))
+        Self::Closed(
+            self.into_cause()
+                .then(format!("; {attempts} attempts to reconnect have failed, and the next is made in {seconds} s")),
+        )
     }
 }

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::agent::{Agent, TransportKind};
-use crate::call::{Call, Caller, Outcome};
+use crate::call::{Call, Caller, Outcome, Params};
 use crate::config::TelemetryConfig;
 use crate::item::ItemKind;
 use crate::protocol::{Answer, Json, Method};
@@ -88,13 +88,14 @@ impl Telemetry {
     pub(crate) fn serving(
         &self,
         method: &Method,
-        params: &Json,
+        params: &Params,
         (caller, agent): (&Caller, &Agent),
         id: Option<Json>,
     ) -> Option<(Span, Json)> {
+        let name = || params.name().and_then(|name| name.read::<String>().ok());
         let (kind, name) = match method {
-            Method::ToolsCall => (ItemKind::Tool, params.get_str("name")),
-            Method::PromptsGet => (ItemKind::Prompt, params.get_str("name")),
+            Method::ToolsCall => (ItemKind::Tool, name()),
+            Method::PromptsGet => (ItemKind::Prompt, name()),
             _ => (ItemKind::Source, None),
         };
         // A number is written as its digits, a string without its quotes.
@@ -107,7 +108,7 @@ impl Telemetry {
             ("portcullis.profile", Some(caller.profile.as_str().to_owned())),
         ];
         let span = self.begin(Side::Server, params, method, (kind, name.as_deref()), more)?;
-        let params = span.traced(params);
+        let params = span.traced(params.as_json());
         Some((span, params))
     }
 
@@ -125,12 +126,12 @@ impl Telemetry {
     fn begin(
         &self,
         side: Side,
-        params: &Json,
+        params: &Params,
         method: &Method,
         (kind, name): (ItemKind, Option<&str>),
         more: impl IntoIterator<Item = (&'static str, Option<String>)>,
     ) -> Option<Span> {
-        let parent = params.get("_meta").and_then(|meta| Place::parse(&meta.get_str(TRACEPARENT)?));
+        let parent = params.meta().and_then(|meta| Place::parse(&meta.get_str(TRACEPARENT)?));
         if parent.is_some_and(|parent| !parent.sampled) {
             return None;
         }

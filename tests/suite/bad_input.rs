@@ -2,9 +2,11 @@
 //! `arguments.txt` is the command, one argument per line; without that file it is `serve --stdio`.
 
 use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::agent::{Agent, Era};
 use crate::cases::golden;
@@ -72,12 +74,13 @@ fn a_required_source_that_fails_ends_the_run_and_no_tool_is_served() {
             let called = agent.call("good__add", &json!({ "a": 1, "b": 2 }), None);
             assert_eq!(called["refused"], "discovery-failed", "{mode}: nothing is served on a partial set");
             agent.leave();
-            // `mcp.error`, then `run.error`, with the same text.
+            // `mcp.error`, then `run.error`, with the same text: what is told without what the source itself said.
             let errors: Vec<_> = ["mcp.error", "run.error"]
                 .map(|kind| place.records_of(kind).last().unwrap()["body"]["error"].clone())
                 .into();
             assert_eq!(errors[0], errors[1]);
-            assert_eq!(errors[0], message);
+            let recorded = errors[0].as_str().unwrap();
+            assert!(message.starts_with(recorded) && !recorded.contains("database") && !recorded.contains("I am"));
             place.assert_nothing_left();
         }
     }
@@ -95,6 +98,67 @@ fn an_optional_source_that_fails_does_not_affect_the_others() {
     agent.leave();
     assert_eq!(place.records_of("mcp.error")[0]["body"]["required"], false);
     place.assert_nothing_left();
+}
+
+/// Also where a label or a URL holds words with which the broker introduces what a source said.
+#[test]
+fn what_a_source_says_of_its_failure_is_told_and_reaches_no_record() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    // It ends with this process.
+    std::thread::spawn(move || listener.incoming().for_each(|stream| refuse(stream.unwrap())));
+    let place = Place::new(&format!(
+        "[sources.down]\ncommand = [\"@source@\", \"exit-now\", \"; its last words: \"]\nrequired = false\n\
+         [sources.ends]\ncommand = [\"@source@\", \"exit-mid-call\", \"; it wrote \"]\n\
+         [sources.web]\nurl = \"http://{address}/;%20it%20wrote%20\"\ndangerous-allow-private = true\nrequired = false\n\
+         [profiles.default]\napprove = \"never\"\n",
+    ));
+    let mut agent = Agent::start(&place, Era::Modern);
+    agent.list();
+    let called = agent.call("ends__echo", &json!({ "a": 1 }), None);
+    assert_eq!(called["refused"], "outcome-unknown", "{called}");
+    assert!(called["message"].as_str().unwrap().contains("its last words: thread panicked at the worst moment"));
+    agent.leave();
+    let causes = |kind: &str| -> Vec<String> {
+        let records = place.records_of(kind);
+        records.iter().map(|record| record["body"]["error"].as_str().unwrap().to_owned()).collect()
+    };
+    let failed = causes("mcp.error");
+    assert_eq!(failed.len(), 2, "{failed:?}");
+    assert!(
+        failed.iter().any(|cause| cause.ends_with("exit-now ; its last words: ` exited with status 3")),
+        "{failed:?}"
+    );
+    assert!(failed.iter().any(|cause| cause.ends_with("the source refused `initialize` (code -32000)")), "{failed:?}");
+    let ended = causes("tool.completed");
+    assert!(ended[0].ends_with("exit-mid-call ; it wrote ` exited with status 101"), "{ended:?}");
+    for record in place.records() {
+        for words in ["worst moment", "database", "from the body"] {
+            assert!(!record.to_string().contains(words), "{record}");
+        }
+    }
+    place.assert_nothing_left();
+}
+
+/// Answers a POST with an error in the body.
+fn refuse(stream: TcpStream) {
+    let mut reader = BufReader::new(stream);
+    let (mut length, mut line) = (0, String::new());
+    while reader.read_line(&mut line).unwrap_or(0) > 2 {
+        let value = line.to_ascii_lowercase().strip_prefix("content-length:").map(|value| value.trim().to_owned());
+        length = value.map_or(length, |value| value.parse().unwrap());
+        line.clear();
+    }
+    let mut body = vec![0; length];
+    if reader.read_exact(&mut body).is_err() || body.is_empty() {
+        return;
+    }
+    let request: Value = serde_json::from_slice(&body).unwrap();
+    let error = json!({ "code": -32000, "message": "; its last words: from the body" });
+    let answer = json!({ "jsonrpc": "2.0", "id": request["id"], "error": error }).to_string();
+    let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close";
+    // The broker may have gone.
+    let _ = write!(reader.into_inner(), "{head}\r\ncontent-length: {}\r\n\r\n{answer}", answer.len());
 }
 
 #[test]

@@ -1,5 +1,8 @@
 //! The domain: what a call is, who makes it, what it could do, how it ended.
 
+mod cause;
+mod params;
+
 use std::fmt;
 use std::sync::Arc;
 
@@ -7,6 +10,9 @@ use crate::item::{Item, ItemKind};
 use crate::metrics::{Series, Traffic};
 use crate::name::{ProfileName, SourceName};
 use crate::protocol::{Answer, Json, Method};
+
+pub use cause::{Cause, SourceWords};
+pub use params::Params;
 
 /// The broker's identifier of one call: a ULID, so that identifiers sort by time.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
@@ -19,14 +25,14 @@ pub struct SessionId(Arc<str>);
 macro_rules! ulid_id {
     ($name:ident) => {
         impl $name {
-            /// A new, unique identifier.
+            /// Returns a new, unique identifier.
             #[must_use]
             #[expect(clippy::new_without_default, reason = "a new identifier is an act, not a default")]
             pub fn new() -> Self {
                 Self(ulid::Ulid::generate().to_string().into())
             }
 
-            /// The 26 characters.
+            /// Returns the 26 characters.
             #[must_use]
             pub fn as_str(&self) -> &str {
                 &self.0
@@ -58,7 +64,7 @@ pub enum Trust {
 }
 
 impl Trust {
-    /// The word that configuration, plugins and the ledger use.
+    /// Returns the word that configuration, plugins and the ledger use.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -70,7 +76,7 @@ impl Trust {
     }
 }
 
-/// What a call could do: derived from the cell, raised by annotations, lowered only by a person.
+/// The risk of a call: derived from the cell, raised by annotations, lowered only by a person.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, PartialOrd, Ord)]
 pub enum Risk {
     /// The cell can neither write nor reach the network, and no hint says otherwise.
@@ -80,7 +86,7 @@ pub enum Risk {
 }
 
 impl Risk {
-    /// The word that plugins and the ledger use.
+    /// Returns the word that plugins and the ledger use.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -90,71 +96,58 @@ impl Risk {
     }
 }
 
-/// Who is asking.
+/// The caller of a request.
 #[derive(Debug, Clone)]
 pub struct Caller {
     /// Established by the front: `local` for stdio, the token's name for HTTP, `cli` for the command line.
     pub principal: Arc<str>,
-    /// Under which profile.
+    /// The profile under which the call is made.
     pub profile: ProfileName,
     /// The profile's trust level.
     pub trust: Trust,
-    /// In which session.
+    /// The session that the call belongs to.
     pub session: SessionId,
     /// `name/version` of the client program as it says itself; may be empty.
     pub client: Arc<str>,
 }
 
-/// Which of the attempts at a tool of a group a call is. Each is a call of its own.
+/// The number of an attempt at a tool of a group. Each attempt is a call of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Attempt {
-    /// From one on.
+    /// The number, from one on.
     pub number: u32,
-    /// Another member can be called if this one cannot be reached, so that nobody waits for it to come back.
+    /// True if another member can be called when this one cannot be reached, so that the call does not wait for it to
+    /// come back.
     pub others: bool,
 }
 
 /// One request on its way to a source.
 #[derive(Debug, Clone)]
 pub struct Call {
-    /// In the ledger and in every message about this call.
+    /// The identifier in the ledger and in every message about this call.
     pub id: CallId,
     /// Milliseconds since the Unix epoch.
     pub received_at: u64,
     /// The MCP method, such as `tools/call`.
     pub method: Method,
-    /// Who calls.
+    /// The caller.
     pub caller: Arc<Caller>,
-    /// What it is about, as the caller was shown it.
+    /// The item that the call is about, as the caller was shown it.
     pub item: Arc<Item>,
-    /// What it could do.
+    /// The risk of the call.
     pub risk: Risk,
-    /// Of a tool of a group: which attempt it is.
+    /// The attempt, if the call is about a tool of a group.
     pub attempt: Option<Attempt>,
-    /// What the caller says to the source, a JSON object in placeholder form: see [`arguments_of`].
+    /// What the caller says to the source, a JSON object in placeholder form: see [`Params::arguments`].
     pub arguments: Json,
-    /// The whole `params` as received, with the exposed name and the caller's arguments.
-    pub params: Json,
-    /// The members of `params` that were left out of it, as the protocol has none of that name there.
+    /// The whole `params`, with the exposed name and the caller's arguments.
+    pub params: Params,
+    /// The members that were removed from `params`, because the protocol has none of that name there.
     pub dropped: Vec<String>,
 }
 
 /// The members of `task`, by which a call becomes a task (2025-11-25, "Tasks").
 pub const TASK_MEMBERS: [&str; 1] = ["ttl"];
-
-/// What the parameters of a method say to the source beyond naming an item: the member `arguments` of `tools/call` and
-/// `prompts/get`, all members that are not the protocol's own of other methods. Positional parameters become the one
-/// member `params`.
-#[must_use]
-pub fn arguments_of(method: &Method, params: &Json) -> Json {
-    if method.has_arguments() {
-        return params.get("arguments").unwrap_or_else(Json::empty_object);
-    }
-    if params.as_bytes().starts_with(b"[") {
-        return Json::empty_object().with("params", params).unwrap_or_else(Json::empty_object);
-    }
-    method.protocol_members().iter().fold(params.clone(), |rest, key| rest.without(key))
-}
 
 /// Members of a method's parameters that the protocol does not know.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -173,22 +166,22 @@ impl Unknown {
 }
 
 impl Call {
-    /// A call that begins now, about this item.
+    /// Makes a call that begins now, about this item.
     #[must_use]
-    pub fn new(method: &Method, params: Json, caller: &Arc<Caller>, item: Arc<Item>, risk: Risk) -> Self {
-        let arguments = arguments_of(method, &params);
+    pub fn new(method: &Method, params: Params, caller: &Arc<Caller>, item: Arc<Item>, risk: Risk) -> Self {
+        let arguments = params.arguments().clone();
         let (id, received_at, caller) = (CallId::new(), now_millis(), Arc::clone(caller));
         let (attempt, dropped) = (None, Vec::new());
         Self { id, received_at, method: method.clone(), caller, item, risk, attempt, arguments, params, dropped }
     }
 
-    /// The configured name of the source that this call is for.
+    /// Returns the configured name of the source that this call is for.
     #[must_use]
     pub fn source(&self) -> &SourceName {
         &self.item.source
     }
 
-    /// Returns where the call is counted in the traffic of its source.
+    /// Returns the series in which the call is counted in the traffic of its source.
     pub fn series(&self, traffic: &Traffic) -> Arc<Series> {
         match self.item.kind {
             ItemKind::Tool => traffic.of_tool(&self.item.exposed, &self.item.tally),
@@ -199,23 +192,26 @@ impl Call {
     /// Returns the call without these members of its `params`, and of `task` in them.
     #[must_use]
     pub fn without(&self, members: &Unknown) -> Self {
-        let mut params = members.of_params.iter().fold(self.params.clone(), |params, member| params.without(member));
+        let whole = self.params.as_json().clone();
+        let mut params = members.of_params.iter().fold(whole, |params, member| params.without(member));
         if let Some(task) = params.get("task").filter(|_| !members.of_task.is_empty()) {
             let task = members.of_task.iter().fold(task, |task, member| task.without(member));
             params = params.with("task", &task).unwrap_or(params);
         }
         let of_task = members.of_task.iter().map(|member| format!("task.{member}"));
         let dropped = members.of_params.iter().cloned().chain(of_task).collect();
-        Self { params, dropped, ..self.clone() }
+        Self { params: Params::parse(&self.method, params), dropped, ..self.clone() }
     }
 
-    /// The parameters with other arguments, everything else byte for byte. None if they cannot stand there.
+    /// Returns the parameters with other arguments, everything else byte for byte. `None` if the arguments cannot stand
+    /// there.
     #[must_use]
     pub fn params_with(&self, arguments: &Json) -> Option<Json> {
+        let params = self.params.as_json();
         if self.method.has_arguments() {
-            return self.params.with("arguments", arguments);
+            return params.with("arguments", arguments);
         }
-        if self.params.as_bytes().starts_with(b"[") {
+        if params.as_bytes().starts_with(b"[") {
             return arguments.get("params");
         }
         let (old, new) = (self.arguments.members()?, arguments.members()?);
@@ -223,15 +219,15 @@ impl Call {
         let edits = gone.map(|(key, _)| (key.as_str(), None)).chain(new.iter().map(|(key, v)| (key.as_str(), Some(v))));
         let own = self.method.protocol_members();
         let edits: Vec<_> = edits.filter(|(key, _)| !own.contains(key)).collect();
-        self.params.edited(&edits)
+        params.edited(&edits)
     }
 
-    /// The parameters as its source is to get them: under the source's own name for the item, with these arguments.
+    /// Returns the parameters for the source: under the source's own name for the item, with these arguments.
     #[must_use]
     pub fn params_for_source(&self, arguments: Option<&Json>) -> Option<Json> {
         let params = match arguments {
             Some(arguments) => self.params_with(arguments)?,
-            None => self.params.clone(),
+            None => self.params.as_json().clone(),
         };
         let name = Json::of(&&*self.item.name);
         match (&self.method, self.item.kind) {
@@ -246,7 +242,7 @@ impl Call {
     }
 }
 
-/// At which point of its way a call is looked at.
+/// The point of its way at which a call is judged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, serde::Deserialize, serde::Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Phase {
@@ -259,7 +255,7 @@ pub enum Phase {
 }
 
 impl Phase {
-    /// The word that configuration, plugins and the ledger use.
+    /// Returns the word that configuration, plugins and the ledger use.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -270,27 +266,27 @@ impl Phase {
     }
 }
 
-/// A call at one point of its way: what a plugin is shown. Cheap to clone.
+/// A call at one point of its way, as a plugin is shown it. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct View {
-    /// The call, its arguments as they are at this point.
+    /// The call, with its arguments at this point.
     pub call: Arc<Call>,
-    /// Which point.
+    /// The point.
     pub phase: Phase,
-    /// What the source answered, in the result phase: a result, or a JSON-RPC error object.
+    /// The source's answer, in the result phase: a result, or a JSON-RPC error object.
     pub outcome: Option<Json>,
-    /// Whether `outcome` is a JSON-RPC error object.
+    /// True if `outcome` is a JSON-RPC error object.
     pub failed: bool,
 }
 
 impl View {
-    /// A call that has no outcome yet.
+    /// Makes the view of a call that has no outcome yet.
     #[must_use]
     pub fn before(call: &Arc<Call>, phase: Phase) -> Self {
         Self { call: call.clone(), phase, outcome: None, failed: false }
     }
 
-    /// Whether the source says that the outcome is an error.
+    /// Reports whether the source says that the outcome is an error.
     #[must_use]
     pub fn outcome_is_error(&self) -> bool {
         self.failed
@@ -304,9 +300,9 @@ pub enum Outcome {
     /// The source answered, well or with an error of its own.
     Answered(Answer),
     /// No answer; the source may or may not have acted.
-    Unknown(String),
+    Unknown(Cause),
     /// No answer, and the source cannot have acted: the call was never sent.
-    NotSent(String),
+    NotSent(Cause),
 }
 
 /// The delivery of a notification to its source, which gives no answer.
@@ -315,21 +311,12 @@ pub enum Delivery {
     /// It was handed to the source.
     Sent,
     /// The source may or may not have got it.
-    Unknown(String),
+    Unknown(Cause),
     /// The source cannot have got it.
-    NotSent(String),
+    NotSent(Cause),
 }
 
-/// The phrases that introduce a source's own words in a text about its end.
-pub const LAST_WORDS: [&str; 3] = ["; it wrote ", "; its last words: ", ": first line "];
-
-/// Returns a text about a source's end without what the source itself said, which may repeat arguments.
-pub fn without_last_words(text: &str) -> &str {
-    let cut = LAST_WORDS.iter().filter_map(|said| text.find(said)).min().unwrap_or(text.len());
-    text.get(..cut).unwrap_or_default()
-}
-
-/// Milliseconds since the Unix epoch.
+/// Returns the current time in milliseconds since the Unix epoch.
 #[must_use]
 pub fn now_millis() -> u64 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
@@ -349,7 +336,8 @@ mod tests {
         let item = Arc::new(Item { kind, name: "own".into(), ..Item::clone(&call.item) });
         let params = Json::parse(params).unwrap();
         let method = Method::from(method);
-        Call { item, arguments: arguments_of(&method, &params), method, params, ..call }
+        let params = Params::parse(&method, params);
+        Call { item, arguments: params.arguments().clone(), method, params, ..call }
     }
 
     #[test]

@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
-use crate::call::{Call, CallId, Caller, Phase, Risk, SessionId, Trust, View};
+use crate::call::{Call, CallId, Caller, Params, Phase, Risk, SessionId, Trust, View};
 use crate::digest::Digest;
 use crate::item::{Item, ItemKind};
-use crate::protocol::Json;
+use crate::protocol::{Json, Method};
 
 /// Returns a caller in this session.
 pub fn caller(session: &SessionId) -> Caller {
@@ -45,7 +45,7 @@ pub fn view(arguments: &str) -> View {
         attempt: None,
         dropped: Vec::new(),
         arguments: Json::parse(arguments.to_owned()).unwrap(),
-        params: Json::empty_object(),
+        params: Params::parse(&Method::ToolsCall, Json::empty_object()),
     };
     View::before(&Arc::new(call), Phase::Call)
 }

@@ -1,4 +1,4 @@
-//! What is known of the cells of sources that run here.
+//! The cells of the sources that run here, as far as they are known.
 
 #[cfg(feature = "process")]
 use std::collections::BTreeMap;
@@ -12,7 +12,8 @@ use crate::name::SourceName;
 
 #[cfg(feature = "process")]
 impl Broker {
-    /// What each process source will be given and what will be enforced, before anything is installed or started.
+    /// Returns what each process source will be given and what will be enforced, before anything is installed or
+    /// started.
     pub async fn forecast(&self) -> BTreeMap<SourceName, Result<Forecast, CellError>> {
         let mut forecasts = BTreeMap::new();
         for (name, upstream) in &self.inner.upstreams {
@@ -23,8 +24,8 @@ impl Broker {
         forecasts
     }
 
-    /// Resolves the packages of all `npx` and `uvx` sources anew and pins what was found: by source, what was pinned before
-    /// and what is now.
+    /// Resolves the packages of all `npx` and `uvx` sources anew and pins the result. Returns for each source what was
+    /// pinned before and what is pinned now.
     ///
     /// # Errors
     /// The first source whose package cannot be installed; those before it are pinned.
@@ -41,8 +42,8 @@ impl Broker {
 }
 
 impl Broker {
-    /// What a source may touch and what is enforced by what, for programs. None for what runs elsewhere, and for a process
-    /// before its first start.
+    /// Returns what a source may touch and what enforces each limit, for programs. `None` for a source that runs
+    /// elsewhere, and for a process before its first start.
     #[must_use]
     pub fn cell(&self, source: &SourceName) -> Option<serde_json::Value> {
         self.inner.upstreams.get(source)?.cell()

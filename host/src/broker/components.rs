@@ -9,21 +9,21 @@ use crate::ledger::{Event, EventKind, Ledger};
 use crate::lockfile::Lock;
 use crate::plugin::Origin;
 
-/// A plugin or component that was pinned to what it is now.
+/// A plugin or component whose current digest was pinned.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct AcceptedComponent {
-    /// As the configuration names it, with an absolute path.
+    /// The name in the configuration, with an absolute path.
     pub component: String,
-    /// What it was pinned to before.
+    /// The digest that was pinned before.
     pub before: Option<Digest>,
-    /// What it is pinned to now.
+    /// The digest that is pinned now.
     pub now: Digest,
 }
 
 impl Broker {
-    /// Pins the plugins and components of a configuration to what they are now, in the lock of the data folder, and records
-    /// each. What comes with the broker, or has its digest in the configuration, needs no pin. No broker is built: one would
-    /// refuse what has changed.
+    /// Pins the plugins and components of a configuration to their current digests in the lock of the data folder, and
+    /// records each. Those that come with the broker, or have their digest in the configuration, need no pin. No broker
+    /// is built, as one would refuse what has changed.
     ///
     /// # Errors
     /// The first that cannot be read, or a lock or ledger that cannot be written; then nothing is pinned.

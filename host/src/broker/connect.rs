@@ -1,4 +1,4 @@
-//! Meeting all sources at once, for programs that want to know before they begin.
+//! Connecting to all sources at once, for programs that want to know the outcome before they begin.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use super::Broker;
 use crate::name::SourceName;
 use crate::source::SourceError;
 
-/// Not one source could be connected: why, source by source.
+/// No source could be connected. Holds the error of each.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("no source could be connected: {}", causes(.0))]
 pub struct NoneConnected(pub BTreeMap<SourceName, SourceError>);
@@ -16,8 +16,9 @@ fn causes(all: &BTreeMap<SourceName, SourceError>) -> String {
 }
 
 impl Broker {
-    /// Connects to all sources, in parallel, so that the first session finds them there. Gives those that could not be connected,
-    /// and why: a session tries them again. Without it, sources are connected when a session first needs them. Cancellation safe.
+    /// Connects to all sources in parallel, so that the first session finds them connected. Returns the sources that
+    /// could not be connected, each with its error; a session tries them again. Without this call, sources are
+    /// connected when a session first needs them. Cancellation safe.
     ///
     /// # Errors
     /// [`NoneConnected`] if that is all of them.

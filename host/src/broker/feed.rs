@@ -14,14 +14,14 @@ use crate::plugin::{PluginError, Plugins, Sink};
 /// How many records a sink gets at a time.
 const BATCH: usize = 256;
 
-/// How long a sink that failed is left alone; doubles up to [`MAX_PAUSE`].
+/// How long a sink that failed is left alone at first; doubles up to [`MAX_PAUSE`].
 const PAUSE: Duration = Duration::from_millis(500);
 
 /// The longest pause between two tries.
 const MAX_PAUSE: Duration = Duration::from_secs(30);
 
-/// How long the end of a broker waits for its sinks. What they have not taken by then they get never: a cursor belongs to
-/// its chain, and the ledger itself has everything.
+/// How long a broker that ends waits for its sinks. Records that a sink has not taken by then are never sent to it: a
+/// cursor belongs to its chain, and the ledger itself has everything.
 const FINISH: Duration = Duration::from_secs(5);
 
 /// The tasks that feed the sinks.
@@ -51,7 +51,7 @@ impl Feeds {
         Self { tasks, finishing }
     }
 
-    /// Lets every sink have what is recorded so far, then ends the tasks.
+    /// Lets every sink take what has been recorded so far, then ends the tasks.
     pub(super) async fn finish(self) {
         self.finishing.send_replace(true);
         for mut task in self.tasks {
@@ -100,7 +100,7 @@ async fn feed(name: String, sink: Arc<Sink>, ledger: Ledger, mut finishing: watc
     }
 }
 
-/// Delivers one batch; how many records it had.
+/// Delivers one batch. Returns how many records it had.
 async fn deliver(name: &str, sink: &Sink, ledger: &Ledger) -> Result<usize, String> {
     let batch = ledger.batch(name, BATCH).await.map_err(|error| error.to_string())?;
     let Some(last) = batch.last().map(|(seq, _)| *seq) else { return Ok(0) };

@@ -1,4 +1,4 @@
-//! What a broker loads code from, and what it writes: none of it is where a source could change it.
+//! The files that a broker loads code from or writes. None of them may be where a source could change it.
 
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt as _;
@@ -11,23 +11,23 @@ use crate::lockfile::Lock;
 use crate::plugin::{Origin, Plugins};
 use crate::private::{self, NotPrivate};
 
-/// Where compiled code is kept in the state folder.
+/// The folder of compiled code within the state folder.
 const COMPILED: &str = "compiled";
 
-/// Makes the data folder, checks what stands in it and beside it, and starts the plugin host.
+/// Makes the data folder, checks what is in it and beside it, and starts the plugin host.
 pub(super) fn plugins(config: &Config, lock: &Lock) -> Result<Plugins, BuildError> {
     let made = DirBuilder::new().recursive(true).mode(private::FOLDER_MODE).create(&config.data_dir);
     made.map_err(|error| LedgerError::File { act: "create", path: config.data_dir.clone(), cause: error.to_string() })?;
     private::narrow_folder(&config.data_dir.join("logs"))?;
     apart_from_grants(config, lock)?;
-    // What compiles nothing keeps nothing.
+    // A build without a compiler keeps no compiled code.
     let state_dir = config.state_dir.as_deref().filter(|_| cfg!(feature = "compiler"));
     let compiled = state_dir.map(compiled_in).transpose()?.flatten();
     Ok(Plugins::with_origin(compiled.as_deref(), Origin::new(&config.data_dir, lock))?)
 }
 
-/// The folder of compiled code. None where the system lets nobody keep any, which costs time and nothing else; one that others
-/// could have written into is an error.
+/// Returns the folder of compiled code. `None` where none can be kept, which only costs time. A folder that other users
+/// could have written to is an error.
 fn compiled_in(state_dir: &Path) -> Result<Option<PathBuf>, NotPrivate> {
     match private::folder(state_dir) {
         Ok(()) => Ok(Some(state_dir.join(COMPILED))),
@@ -40,8 +40,8 @@ fn compiled_in(state_dir: &Path) -> Result<Option<PathBuf>, NotPrivate> {
     }
 }
 
-/// Whoever may write a file that is loaded as it is decides what is loaded; and whoever may write a sink's file decides what was
-/// recorded. What is pinned is checked by its bytes.
+/// Reports a source that may write a file which the broker loads or writes: such a source would decide what is loaded,
+/// or what a sink recorded. Pinned files are checked by their bytes instead.
 fn apart_from_grants(config: &Config, lock: &Lock) -> Result<(), BuildError> {
     let sinks = config.sinks.iter().enumerate().map(|(index, sink)| {
         let file = sink.file.clone().unwrap_or_else(|| default_sink_file(&config.data_dir, index));

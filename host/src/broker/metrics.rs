@@ -1,5 +1,5 @@
-//! What the broker has counted, for a monitoring system. Names follow OpenTelemetry's conventions for MCP where
-//! those have one, as Prometheus writes them.
+//! The broker's counters, for a monitoring system. Names follow OpenTelemetry's conventions for MCP where those have
+//! one, in Prometheus' spelling.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,8 +9,9 @@ use crate::metrics::{Counted, Families, Labels, text};
 use crate::source::Status;
 
 impl Broker {
-    /// All metrics in OpenMetrics' text format 1.0, which Prometheus reads. Durations are in seconds. Names of sources and exposed
-    /// names of their tools stand in it, and nothing of any payload. Asks nobody.
+    /// Returns all metrics in OpenMetrics' text format 1.0, which Prometheus reads. Durations are in seconds. The text
+    /// holds names of sources and exposed names of their tools, and nothing of any payload. Sends no request to any
+    /// source.
     #[must_use]
     pub fn metrics(&self) -> String {
         let inner = Arc::clone(&self.inner);
@@ -24,7 +25,7 @@ impl Inner {
         families.gauge("portcullis_build_info", "The broker that runs", [(version, 1)])?;
         self.describe_calls(families)?;
         self.describe_sources(families)?;
-        // The same plugin may stand there twice, with other settings.
+        // The same plugin may be configured twice, with different settings.
         let places: Vec<_> = (1..=self.gate.decisions().count()).map(|place| place.to_string()).collect();
         let decisions = self.gate.decisions().zip(&places).flat_map(|((role, identity, decisions), place)| {
             let labels = move |verdict| {

@@ -1,4 +1,5 @@
-//! What the command line of the same user may ask a live broker, over its control socket. Agents never reach this.
+//! The requests that the command line of the same user may make of a live broker over its control socket. Agents never
+//! reach this.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,13 +10,13 @@ use super::Inner;
 use crate::control::{Control, ControlError, Request};
 use crate::ledger::Trouble;
 
-/// How long a source may take to come back before whoever restarts it is told that it is not there yet: less than
+/// How long a source may take to come back before the operator is told that it is not connected yet: less than
 /// [`control::DEADLINE`](crate::control::DEADLINE).
 const RESTART_PATIENCE: Duration = Duration::from_secs(8);
 
 /// Opens the control socket.
 pub(super) fn listen(inner: &Arc<Inner>) -> Result<Control, ControlError> {
-    // Weak: a socket must not keep a broker alive that was dropped without being closed.
+    // Weak, as a socket must not keep alive a broker that was dropped without being closed.
     let weak = Arc::downgrade(inner);
     let handler = move |request: Request| {
         let inner = weak.upgrade();
@@ -39,7 +40,7 @@ async fn answer(inner: &Inner, request: Request) -> Result<Value, String> {
     }
 }
 
-/// Ends a source and starts it again; says where it is then.
+/// Ends a source and starts it again. Returns its state then.
 async fn restart(inner: &Inner, source: &str, by: &str) -> Result<Value, String> {
     let upstream = inner.upstreams.values().find(|upstream| upstream.config.name.as_str() == source);
     let upstream = upstream.ok_or_else(|| {

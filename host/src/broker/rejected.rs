@@ -1,4 +1,5 @@
-//! Requests that a front turned away: whoever has no token can send any number of them, and they become a few records.
+//! Requests that a front turned away. A client without a token can send any number of them, and they become a few
+//! records.
 
 use std::net::IpAddr;
 use std::sync::Weak;
@@ -8,13 +9,13 @@ use serde_json::json;
 use crate::ledger::repeats::{self, Repeats};
 use crate::ledger::{Event, EventKind, Ledger};
 
-/// Records what fronts turned away.
+/// Records the requests that fronts turned away.
 pub(super) struct Rejections {
     ledger: Ledger,
     repeats: Repeats<Rejection>,
 }
 
-/// What is counted as one kind. Nothing of it is text of the caller's.
+/// Rejections that are counted together. Holds no text of the caller's.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct Rejection {
     reason: &'static str,
@@ -34,7 +35,7 @@ impl Rejections {
         }
     }
 
-    /// Records what was only counted. Whether there was nothing.
+    /// Records the rejections that were only counted. Returns true if there were none.
     pub(super) fn report(&self) -> bool {
         let report = self.repeats.report();
         for (rejection, count) in &report.repeated {
@@ -55,7 +56,7 @@ impl Rejections {
     }
 }
 
-/// Records every minute how often rejections came again, as long as the broker lives.
+/// Records every minute how often rejections were repeated, as long as the broker lives.
 pub(super) async fn report_repeats(rejections: Weak<Rejections>) {
     let mut pause = repeats::PAUSE;
     loop {

@@ -25,7 +25,7 @@ pub enum BuildError {
     /// A secret is missing, or its file cannot be read.
     #[error("source `{source_name}`: {error}")]
     Secret {
-        /// Which source wants it.
+        /// The source that needs it.
         source_name: SourceName,
         /// What is wrong.
         error: SecretError,
@@ -42,7 +42,7 @@ pub enum BuildError {
     /// A source's configuration cannot be used.
     #[error("source `{source_name}`: {error}")]
     Source {
-        /// Which.
+        /// The source.
         source_name: SourceName,
         /// What is wrong.
         error: SourceError,

@@ -1,35 +1,36 @@
-//! How sources are, for programs and people.
+//! The state of sources, for programs and people.
 
 use crate::name::SourceName;
 
-/// How one source is, as far as is known. Times are milliseconds since the Unix epoch.
+/// The state of one source, as far as it is known. Times are milliseconds since the Unix epoch.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct SourceHealth {
-    /// As configured.
+    /// The configured name.
     pub name: SourceName,
-    /// Whether a connection stands. A component is always connected.
+    /// True if a connection is open. A component is always connected.
     pub connected: bool,
-    /// When it last answered a ping; None if it was not asked. Only remote sources are asked without being told to.
+    /// When the source last answered a ping; `None` if it was not asked. Only remote sources are pinged unprompted.
     pub last_ping: Option<u64>,
     /// Connections that broke or could not be made, and pings without an answer, since the broker started.
     pub error_count: u64,
-    /// The tools that it listed last, before any filter; none if it was not discovered, or cannot be reached now.
+    /// The number of tools that the source listed last, before any filter; 0 if it was not discovered, or cannot be
+    /// reached now.
     pub tools_available: usize,
 }
 
-/// How all sources are.
+/// The state of all sources.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct State {
     /// Every configured source, in name order.
     pub sources: Vec<SourceHealth>,
     /// The sum of `tools_available`.
     pub total_tools: usize,
-    /// When a source was last discovered well, in milliseconds since the Unix epoch.
+    /// When a source was last discovered successfully, in milliseconds since the Unix epoch.
     pub last_discovery: Option<u64>,
 }
 
 impl State {
-    /// Of these sources, each with when it was discovered last.
+    /// Sums up these sources, each given with the time of its last discovery.
     pub(crate) fn of(known: impl Iterator<Item = (SourceHealth, Option<u64>)>) -> Self {
         let (sources, discovered): (Vec<_>, Vec<_>) = known.unzip();
         Self {

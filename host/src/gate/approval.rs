@@ -1,4 +1,4 @@
-//! How an ask is settled: by an earlier answer, by a person at the agent's side, or by one at another terminal.
+//! Settling an ask: by an earlier answer, by a person at the agent's side, or by one at another terminal.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -52,13 +52,13 @@ pub(super) struct Question<'a> {
 }
 
 impl Question<'_> {
-    /// The reasons as a person and an approval plugin read them.
+    /// Returns the reasons as a person and an approval plugin read them.
     fn texts(&self) -> Vec<String> {
         self.reasons.iter().map(|reason| reason.text.clone()).collect()
     }
 }
 
-/// The yes that a call needed, if it needed one.
+/// The approval that a call needed, if it needed one.
 #[derive(Debug)]
 pub(super) struct Approved {
     pub(super) consume: Option<Consume>,
@@ -111,15 +111,16 @@ impl Approvals {
                 let elicitation = if question.out_of_band { Elicitation::None } else { contact.elicitation() };
                 let waits = elicitation != Elicitation::InputRequired;
                 let opened = self.inbox.open(self.draft(&question, binding, offer), waits).await;
-                // Held until the answer has been used: an answer that comes before this call listens for it is its own, too.
+                // Held until the answer has been used, so that an answer which arrives before this call listens for it
+                // still counts for this call.
                 let (pending, _waiting) = opened.map_err(inbox_refusal)?;
                 self.ask(call, &pending, elicitation, contact).await
             }
         }
     }
 
-    /// What the approval plugins want. Any refusal refuses; an earlier answer counts only if all agree on it; offers narrow
-    /// each other.
+    /// Returns what the approval plugins decide. Any refusal refuses; an earlier answer counts only if all agree on it;
+    /// offers narrow each other.
     async fn plan(&self, question: &Question<'_>, binding: &Binding) -> Result<Plan, Refusal> {
         let mut grants = self.ledger.grants(binding).await.map_err(Refusal::from_ledger)?;
         let grave = question.call.item.hints.grave() || question.out_of_band;
@@ -144,7 +145,8 @@ impl Approvals {
             }
         }
         if self.plugins.is_empty() {
-            // Nobody decides what may be remembered, so nothing is, beyond the answer that one call came too late for.
+            // Without a plugin to decide what may be remembered, nothing is, except an answer that arrived too late for
+            // its call.
             offer.scopes = vec![Scope::Once];
             remembered.extend(grants.iter().find(|g| g.scope == crate::ledger::Scope::Arguments).map(|g| g.id.clone()));
         }
@@ -156,20 +158,21 @@ impl Approvals {
         Ok(agreed.cloned().map_or(Plan::Ask(offer), Plan::Remembered))
     }
 
-    /// Whatever a retry brings along must be what this broker gave, also where nothing asks any more.
+    /// Checks that the state which a retry brings was given out by this broker, even where no question is asked any
+    /// more. Returns the question's id.
     pub(super) fn check_state(&self, call: &Call) -> Result<Option<String>, Refusal> {
-        let state = call.params.get_str("requestState").filter(|_| call.method.may_be_retried());
+        let state = call.params.request_state().filter(|_| call.method.may_be_retried());
         let Some(state) = state else { return Ok(None) };
         let opened = self.seal.open(&state).and_then(|bytes| String::from_utf8(bytes).ok());
         let refusal = || Refusal::denied("request-state", "`requestState` is not one that this broker gave");
         opened.map(Some).ok_or_else(refusal)
     }
 
-    /// The answer that a retry brings along (2026-07-28). None if it brings none, or none that counts any more.
+    /// Returns the answer that a retry brings (2026-07-28). `None` if it brings none, or none that still counts.
     async fn retried(&self, call: &Call, binding: &Binding) -> Result<Option<Approved>, Refusal> {
         let Some(ask) = self.check_state(call)? else { return Ok(None) };
         let Some(pending) = self.inbox.about(&ask, binding) else { return Ok(None) };
-        let response = call.params.get("inputResponses").and_then(|all| all.get(INPUT));
+        let response = call.params.input_responses().and_then(|all| all.get(INPUT));
         let Some((approve, scope)) = response.and_then(|response| read_elicitation(&response)) else { return Ok(None) };
         let state = self.inbox.answer_for_itself(&pending, approve, scope.as_deref()).await.map_err(inbox_refusal)?;
         self.decided(&pending, state).map(Some)
@@ -237,8 +240,8 @@ impl Approvals {
                 Err(error) => tracing::warn!(ask = %pending.id, %error, "an answer by elicitation was not taken"),
             }
         }
-        // Dismissed, not shown at all, or no answer that counts: another terminal may still give one, for which the caller of
-        // this waits too.
+        // The form was dismissed or not shown, or the answer does not count: another terminal may still give one, and
+        // the call waits for that too.
         tokio::time::sleep_until(pending.expires().min(Instant::now() + HOLD).into()).await;
         None
     }
@@ -288,7 +291,8 @@ fn inbox_refusal(error: InboxError) -> Refusal {
     }
 }
 
-/// What a grant names. A tool stands for itself; elsewhere the method says what may be done with the item.
+/// Returns the name that a grant is bound to. A tool stands for itself; elsewhere the method says what may be done with
+/// the item.
 fn bound_name(call: &Call) -> String {
     if call.item.kind == ItemKind::Tool {
         call.item.name.to_string()
@@ -310,8 +314,8 @@ fn reach(scope: crate::ledger::Scope) -> Scope {
     }
 }
 
-/// Scopes in the order of their reach. Nothing that may destroy or reach an open world is ever approved beyond exact
-/// arguments.
+/// Returns the scopes in the order of their reach. A call that may destroy something or reach an open world is never
+/// approved beyond exact arguments.
 fn all_scopes(grave: bool) -> Vec<Scope> {
     let mut scopes = vec![Scope::Once, Scope::Arguments];
     if !grave {
@@ -329,9 +333,9 @@ fn narrow(offer: &mut Offer, wanted: &Offer) {
     };
 }
 
-/// Tells the agent, if it listens to progress, what its call is waiting for.
+/// Tells an agent that listens to progress what its call is waiting for.
 async fn announce(call: &Call, pending: &Pending, contact: &Arc<dyn AgentPeer>) {
-    let Some(token) = call.params.get("_meta").and_then(|meta| meta.get("progressToken")) else { return };
+    let Some(token) = call.params.progress_token() else { return };
     let message = format!("waiting for a person: portcullis approvals approve {}", pending.id);
     let params = Json::of(&json!({ "progress": 0, "message": message })).with("progressToken", &token);
     contact.notify(Notification { method: Method::NotificationsProgress.to_owned(), params }).await;

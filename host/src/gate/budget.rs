@@ -11,8 +11,8 @@ use super::Refusal;
 use crate::config::{BudgetConfig, Rate};
 use crate::sync::Mutex;
 
-/// What is left to the callers of one profile, together. In memory: a broker begins with full buckets. Measured by a clock that
-/// nobody can set.
+/// What is left to all callers of one profile together. Kept in memory, so that a broker begins with full buckets, and
+/// measured by a monotonic clock.
 #[derive(Debug)]
 pub struct Budget(Mutex<Buckets>);
 
@@ -24,7 +24,7 @@ struct Buckets {
 }
 
 impl Budget {
-    /// Full buckets.
+    /// Makes full buckets.
     #[must_use]
     pub fn new(config: &BudgetConfig) -> Self {
         let bucket = |rate: &Option<Rate>| rate.as_ref().map(Bucket::full);
@@ -32,7 +32,7 @@ impl Budget {
         Self(Mutex::new(Buckets { calls: bucket(calls), bytes: bucket(bytes), time: bucket(time) }))
     }
 
-    /// Whether a call may be made now.
+    /// Checks that a call may be made now.
     ///
     /// # Errors
     /// [`Refusal::Denied`] with the code `budget-spent`, which says of what, and when it is possible again.
@@ -40,7 +40,7 @@ impl Budget {
         self.look(|_| ())
     }
 
-    /// The same, and takes a call that sends so many bytes.
+    /// Checks the same, and pays for a call that sends so many bytes.
     pub(super) fn take(&self, bytes: usize) -> Result<(), Refusal> {
         self.look(|buckets| {
             buckets.calls.iter_mut().for_each(|calls| calls.level -= 1.0);
@@ -48,7 +48,7 @@ impl Budget {
         })
     }
 
-    /// Takes what a call cost beside that.
+    /// Pays for what a call cost beside that.
     pub(super) fn spend(&self, bytes: usize, time: Duration) {
         let mut buckets = self.lock();
         buckets.bytes.iter_mut().for_each(|all| all.level -= bytes as f64);
@@ -59,7 +59,7 @@ impl Budget {
         let mut buckets = self.lock();
         let now = Instant::now();
         let Buckets { calls, bytes, time } = &mut *buckets;
-        // A call is whole; of bytes and time any rest will do, as nobody knows what will be needed.
+        // A call needs a whole unit; of bytes and time any remainder will do, as the cost is not known yet.
         let waits = [("calls", calls, 1.0), ("bytes", bytes, f64::EPSILON), ("time", time, f64::EPSILON)]
             .into_iter()
             .filter_map(|(of, bucket, need)| Some((bucket.as_mut()?.wait(need, now)?, of)));
@@ -95,7 +95,7 @@ impl Bucket {
         Self { most, per_second: most / rate.per.as_secs_f64(), level: most, at: Instant::now() }
     }
 
-    /// How long it takes until that much is in it; None if it is.
+    /// Returns how long it takes until the bucket holds that much; `None` if it does now.
     fn wait(&mut self, need: f64, now: Instant) -> Option<Duration> {
         let filled = now.saturating_duration_since(self.at).as_secs_f64() * self.per_second;
         (self.level, self.at) = ((self.level + filled).min(self.most), now);

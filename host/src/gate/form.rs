@@ -1,4 +1,4 @@
-//! The form that a person is shown at the agent's side, and what it says when it comes back.
+//! The form that a person is shown at the agent's side, and the answer that comes back.
 
 use serde_json::json;
 
@@ -45,14 +45,14 @@ pub(super) fn elicitation(pending: &Pending) -> serde_json::Value {
     })
 }
 
-/// What is to run: a method, and what it is about if it names an item.
+/// Returns what is to run: a method, and the item that it is about, if it names one.
 fn what(summary: &AskSummary) -> String {
     let (method, name) = (excerpt(&visible(&summary.method), MAX_SHOWN_STRING), visible(&summary.name));
     if name.is_empty() { format!("method `{method}`") } else { format!("`{name}` (`{method}`)") }
 }
 
-/// Arguments for a person's eyes, and whether something was left out. Long strings are cut one by one, in their middle, so
-/// that none of them can push another argument out of sight.
+/// Returns the arguments for a person's eyes, and whether something was left out. Long strings are cut one by one, in
+/// their middle, so that none of them can push another argument out of sight.
 fn show(arguments: &serde_json::Value) -> (String, bool) {
     let mut short = arguments.clone();
     shorten(&mut short);
@@ -73,7 +73,7 @@ fn shorten(value: &mut serde_json::Value) {
     }
 }
 
-/// At most about `max` characters of a text: its two ends, and how much is missing between them.
+/// Returns at most about `max` characters of a text: its two ends, and how much is missing between them.
 fn excerpt(text: &str, max: usize) -> String {
     let count = text.chars().count();
     if count <= max {
@@ -84,7 +84,7 @@ fn excerpt(text: &str, max: usize) -> String {
     format!("{head} …({} characters left out)… {tail}", count - max / 2 * 2)
 }
 
-/// Yes or no and how far, of an `ElicitResult`. None if the person gave no answer (`cancel`).
+/// Returns the yes or no of an `ElicitResult`, with its scope. `None` if the person gave no answer (`cancel`).
 pub(super) fn read_elicitation(result: &Json) -> Option<(bool, Option<String>)> {
     match result.get_str("action")?.as_str() {
         "accept" => match result.get("content")?.get_str("answer")?.as_str() {

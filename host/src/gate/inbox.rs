@@ -25,7 +25,8 @@ const MAX_OPEN_PER_SESSION: usize = 32;
 /// The longest a question may wait whatever the configuration says (30 days), so that the end is a point in time.
 const MAX_TIMEOUT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
-/// How long an answer holds that came when nobody waited any more: long enough for an agent to be told to try again.
+/// How long an answer holds that arrived when no call waited any more: long enough for an agent to be told to try
+/// again.
 const LATE_VALIDITY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The open questions of this broker. Answers come from the agent's own person (elicitation) or from another terminal.
@@ -38,7 +39,8 @@ pub struct Inbox {
 
 type Open = Mutex<HashMap<String, Arc<Pending>>>;
 
-/// What a person needs to see to answer. Strings come from agents and sources: escape them before showing them.
+/// What a person needs to see in order to answer. Strings come from agents and sources: escape them before showing
+/// them.
 #[derive(Debug, Clone, serde::Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AskSummary {
@@ -46,27 +48,27 @@ pub struct AskSummary {
     pub id: String,
     /// The method that is asked for, such as `tools/call`.
     pub method: String,
-    /// The tool as the agent knows it; of a request that is about no item, the source.
+    /// The tool as the agent knows it, or the source for a request that is about no item.
     pub tool: String,
     /// The source.
     pub source: String,
     /// The tool's name at the source.
     pub name: String,
-    /// Who calls.
+    /// The caller.
     pub principal: String,
-    /// Under which profile.
+    /// The profile of the caller.
     pub profile: String,
-    /// With which program.
+    /// The client program.
     pub client: String,
     /// Why a person is asked.
     pub reasons: Vec<String>,
     /// The arguments, whole, in placeholder form; as their text where JSON readers would show another value.
     pub arguments: serde_json::Value,
-    /// Whether the tool may destroy something or reach beyond its source.
+    /// True if the tool may destroy something or reach beyond its source.
     pub grave: bool,
-    /// How far an answer may reach.
+    /// The scopes that an answer may have.
     pub scopes: Vec<&'static str>,
-    /// Identical calls that wait for this answer now.
+    /// The number of identical calls that wait for this answer now.
     pub waiting: usize,
     /// Seconds until the question expires, and the call is denied.
     pub expires_in: u64,
@@ -87,7 +89,7 @@ pub(super) struct Pending {
     summary: AskSummary,
     binding: Binding,
     offer: Offer,
-    /// Whether only somebody outside the agent's channel may answer.
+    /// True if only a person outside the agent's channel may answer.
     pub(super) out_of_band: bool,
     session: SessionId,
     call: CallId,
@@ -98,7 +100,7 @@ pub(super) struct Pending {
     passes: AtomicUsize,
 }
 
-/// What came of an answer.
+/// The result of an answer.
 #[derive(Debug, Clone, serde::Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Answered {
@@ -108,9 +110,9 @@ pub struct Answered {
     pub tool: String,
     /// Yes or no.
     pub approved: bool,
-    /// How far the answer reaches.
+    /// The scope of the answer.
     pub scope: &'static str,
-    /// Whether a call was waiting for it; if not, the next identical call passes.
+    /// True if a call was waiting for it; if not, the next identical call passes.
     pub waited: bool,
 }
 
@@ -127,9 +129,9 @@ pub enum InboxError {
     /// This answer may not be given to this question.
     #[error("scope {scope:?} is not offered for this question: choose one of {offered}")]
     Scope {
-        /// What was asked for.
+        /// The scope that was asked for.
         scope: String,
-        /// What there is.
+        /// The scopes that are offered.
         offered: String,
     },
     /// The agent's own channel may not answer this one.
@@ -165,13 +167,13 @@ pub(super) struct Draft {
 }
 
 impl Inbox {
-    /// An empty inbox whose questions expire after `timeout`.
+    /// Makes an empty inbox whose questions expire after `timeout`.
     #[must_use]
     pub fn new(ledger: Ledger, timeout: Duration) -> Self {
         Self { open: Arc::default(), ledger, timeout: timeout.min(MAX_TIMEOUT) }
     }
 
-    /// The open questions, oldest first.
+    /// Returns the open questions, oldest first.
     #[must_use]
     pub fn list(&self) -> Vec<AskSummary> {
         self.sweep();
@@ -180,7 +182,7 @@ impl Inbox {
         asks
     }
 
-    /// How many questions are open.
+    /// Returns how many questions are open.
     pub(crate) fn len(&self) -> usize {
         self.sweep();
         self.lock().len()
@@ -205,21 +207,21 @@ impl Inbox {
             return Err(InboxError::OutOfBand);
         }
         let scope = pending.scope(scope)?;
-        // On a task of its own: once it is begun, an answer is recorded and told whoever goes away meanwhile.
+        // Runs in a task of its own: an answer that has begun is recorded and announced even if its giver goes away.
         let (open, ledger, by) = (self.open.clone(), self.ledger.clone(), by.to_owned());
         let settled = tokio::spawn(settle::settle(open, ledger, pending, approve, scope, by)).await;
         settled.unwrap_or_else(|error| Err(InboxError::Ledger(error.to_string())))
     }
 
-    /// The answer that a call brings for itself, from the agent's own person. Where somebody else answered first, that
-    /// answer stands.
+    /// Takes the answer that a call brings for itself, from the agent's own person. If another answer arrived first,
+    /// that one stands.
     pub(super) async fn answer_for_itself(
         &self,
         pending: &Pending,
         approve: bool,
         scope: Option<&str>,
     ) -> Result<Option<State>, InboxError> {
-        // Counted as a waiter, so that the answer is for this call and is not kept for another.
+        // Counted as a waiter, so that the answer is used by this call and not kept for another.
         let _waiting = Waiting::new(&pending.waiting);
         match self.answer(&pending.id, approve, scope, "elicitation", true).await {
             Ok(_) | Err(InboxError::Unknown(_)) => Ok(pending.wait(pending.expires).await),
@@ -227,8 +229,8 @@ impl Inbox {
         }
     }
 
-    /// Opens a question, or joins the identical one that is open already. A call that `waits` for the answer is counted from
-    /// before anybody can see the question, for as long as it holds what it is given.
+    /// Opens a question, or joins the identical one that is open already. A call that `waits` for the answer is counted
+    /// before the question becomes visible, and for as long as it holds the returned guard.
     pub(super) async fn open(&self, draft: Draft, waits: bool) -> Result<(Arc<Pending>, Option<Waiting>), InboxError> {
         self.sweep();
         let key = key(&draft.binding);
@@ -269,13 +271,13 @@ impl Inbox {
         Ok((pending, waiting))
     }
 
-    /// The open question of this id, if it is about this very call.
+    /// Returns the open question of this id, if it is about this very call.
     pub(super) fn about(&self, id: &str, binding: &Binding) -> Option<Arc<Pending>> {
         self.sweep();
         self.lock().get(id).filter(|pending| pending.key == key(binding)).cloned()
     }
 
-    /// Denies a question whose time is over.
+    /// Denies a question that has expired.
     pub(super) fn expire(&self, pending: &Pending) {
         if self.lock().remove(&pending.id).is_some() {
             let body = json!({ "ask": pending.id, "approved": false, "by": "expiry" });
@@ -284,7 +286,7 @@ impl Inbox {
         }
     }
 
-    /// Denies the questions whose time is over, also those that nobody waits for any more.
+    /// Denies all questions that have expired, including those that no call waits for any more.
     fn sweep(&self) {
         let now = Instant::now();
         let over: Vec<_> = self.lock().values().filter(|pending| pending.expires <= now).cloned().collect();
@@ -309,7 +311,8 @@ fn lock(open: &Open) -> MutexGuard<'_, HashMap<String, Arc<Pending>>> {
 }
 
 impl Pending {
-    /// Waits for the answer, at most until `deadline`. None if there is none by then. Who waits must be counted ([`Waiting`]).
+    /// Waits for the answer until `deadline`. Returns `None` if there is none by then. The caller must be counted
+    /// ([`Waiting`]).
     pub(super) async fn wait(&self, deadline: Instant) -> Option<State> {
         let mut state = self.state.subscribe();
         let decided = state.wait_for(|state| *state != State::Open);
@@ -317,23 +320,23 @@ impl Pending {
         decided.ok().map(|state| state.clone())
     }
 
-    /// When it expires.
+    /// Returns when the question expires.
     pub(super) fn expires(&self) -> Instant {
         self.expires
     }
 
-    /// Seconds until it expires.
+    /// Returns the seconds until the question expires.
     pub(super) fn expires_in(&self) -> u64 {
         self.expires.saturating_duration_since(Instant::now()).as_secs()
     }
 
-    /// Takes one of the passes that the answer gives. False if there is none left: `once` is one call, however many
+    /// Takes one of the passes that the answer gives. Returns false if none is left: `once` is one call, however many
     /// identical ones wait.
     pub(super) fn pass(&self) -> bool {
         self.passes.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok()
     }
 
-    /// The scopes a person may choose from.
+    /// Returns the scopes that a person may choose from.
     pub(super) fn scopes(&self) -> Vec<&'static str> {
         self.offer.scopes.iter().copied().map(word).collect()
     }
@@ -371,7 +374,7 @@ impl Drop for Waiting {
     }
 }
 
-/// The word for a scope in messages, answers and the ledger.
+/// Returns the word for a scope in messages, answers and the ledger.
 pub(super) fn word(scope: Scope) -> &'static str {
     match scope {
         Scope::Once => "once",

@@ -13,7 +13,7 @@ use crate::plugin::{Change, Denial, Failure, FailureCode, Identity, Policy, Tran
 /// What the plugins decided about one call, for its record.
 pub(super) struct Trail {
     pub(super) entries: Vec<Value>,
-    /// How much is kept of what they say.
+    /// How much the ledger keeps of what they say.
     pub(super) record: Detail,
 }
 
@@ -26,17 +26,17 @@ impl Trail {
 /// Why a person is asked.
 pub(super) struct Reason {
     pub(super) text: String,
-    /// Whether a plugin wrote it, who may repeat something of the call.
+    /// True if a plugin wrote it, which may repeat something of the call.
     pub(super) quotes: bool,
 }
 
 impl Reason {
-    /// A reason of the broker's.
+    /// Makes a reason of the broker's own.
     pub(super) fn ours(text: String) -> Self {
         Self { text, quotes: false }
     }
 
-    /// As the ledger keeps it.
+    /// Returns the reason as the ledger keeps it.
     pub(super) fn recorded(&self, ledger: &Ledger, record: Detail) -> Value {
         words(ledger, &self.text, self.quotes, record)
     }
@@ -95,7 +95,7 @@ pub(super) async fn rewrite(
 /// in the plugin's own words is kept the way the payload is, and stands in no log.
 pub(super) fn denial(plugin: &Identity, failure: &Failure, view: &View, ledger: &Ledger, record: Detail) -> Denial {
     let code = failure.code.as_str();
-    // What it wrote itself, or gave back where something else was due.
+    // The plugin wrote it itself, or returned it where something else was due.
     let quotes = matches!(failure.code, FailureCode::Error | FailureCode::Output);
     let cause =
         if quotes { "the ledger has the plugin's own words, with `record = \"full\"`" } else { &failure.detail };

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::SessionVault;
-use crate::call::Call;
+use crate::call::{Call, Params};
 use crate::protocol::{Json, Method};
 use crate::telemetry::Span;
 
@@ -16,48 +16,46 @@ pub struct Permit {
 }
 
 impl Permit {
-    /// Private to the gate: this is the only door.
+    /// Makes a permit. Private to the gate: nothing else makes one.
     pub(super) fn new(call: Arc<Call>, vault: &SessionVault, resumed: bool) -> Self {
         let restored = vault.restore(&call);
-        let params = call.params_for_source(restored.as_ref()).unwrap_or_else(|| call.params.clone());
+        let params = call.params_for_source(restored.as_ref()).unwrap_or_else(|| call.params.as_json().clone());
         // Answers to the broker's own questions are not the source's to see. A call that goes on has had them taken out.
-        let ours: &[&str] =
-            if resumed || !call.method.may_be_retried() { &[] } else { &["requestState", "inputResponses"] };
-        let found = ours.iter().filter(|key| params.as_str().contains(**key));
-        let params = found.fold(params.clone(), |params, key| params.without(key));
+        let has_ours = !resumed && call.method.may_be_retried() && call.params.is_retry();
+        let params = if has_ours { params.without_all(&Params::OF_RETRIES) } else { params };
         Self { call, params }
     }
 
-    /// A permit that no gate gave, for tests of what stands behind it.
+    /// Makes a permit that no gate gave, for tests of what is behind the gate.
     #[cfg(test)]
     pub(crate) fn unchecked(call: Arc<Call>) -> Self {
         Self::new(call, &SessionVault::default(), false)
     }
 
-    /// The same call, whose source may learn where it is in a trace.
+    /// Returns the same permit, whose source may learn its place in a trace.
     pub(crate) fn within(self, span: &Span) -> Self {
         Self { params: span.traced(&self.params), ..self }
     }
 
-    /// The call, in placeholder form.
+    /// Returns the call, in placeholder form.
     #[must_use]
     pub fn call(&self) -> &Call {
         &self.call
     }
 
-    /// The same, to be kept.
+    /// Returns an owned handle to the call.
     pub(crate) fn shared_call(&self) -> Arc<Call> {
         self.call.clone()
     }
 
-    /// The MCP method.
+    /// Returns the MCP method.
     #[must_use]
     pub fn method(&self) -> &Method {
         &self.call.method
     }
 
-    /// The parameters as the source is to get them: under its own name for the item, placeholders restored, everything
-    /// else byte for byte.
+    /// Returns the parameters for the source: under its own name for the item, placeholders restored, everything else
+    /// byte for byte.
     #[must_use]
     pub fn source_params(&self) -> &Json {
         &self.params

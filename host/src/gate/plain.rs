@@ -4,7 +4,10 @@
 //! without regard to case. So whoever spells the call must not be able to say one thing to the policies and another to
 //! the source: `{"name":"erase","name":"files__read"}`, `{"name":"files__read","Name":"erase"}`.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
+
+use serde_json::value::RawValue;
 
 use crate::call::{TASK_MEMBERS, Unknown};
 use crate::protocol::{Json, Members, Method};
@@ -27,44 +30,46 @@ pub(super) fn check(method: &Method, params: &Json) -> Result<Unknown, String> {
         return Ok(unknown);
     }
     let known = method.known_members();
-    for key in distinct(params, "params")? {
-        if let Some(meant) = MEANT.iter().find(|meant| key != **meant && fold(meant) == fold(&key)) {
+    let members = distinct(params.as_str(), "params")?;
+    for (key, _) in &members {
+        if let Some(meant) = MEANT.iter().find(|meant| key != **meant && fold(meant) == fold(key)) {
             return Err(format!("`params` has {key:?}, which a source may read as `{meant}`"));
         }
-        if known.is_some_and(|known| !known.contains(&key.as_str())) {
-            unknown.of_params.push(key);
+        if known.is_some_and(|known| !known.contains(&&**key)) {
+            unknown.of_params.push(key.clone().into_owned());
         }
     }
+    let value =
+        |member| members.iter().find(|(key, value)| key == member && value.get() != "null").map(|(_, v)| v.get());
     if known.is_some_and(|known| known.contains(&TASK))
-        && let Some(task) = params.get(TASK).filter(|value| *value != Json::null())
+        && let Some(task) = value(TASK)
     {
-        let members = distinct(&task, "params.task")?;
-        unknown.of_task = members.into_iter().filter(|key| !TASK_MEMBERS.contains(&key.as_str())).collect();
+        let strange = distinct(task, "params.task")?.into_iter().filter(|(key, _)| !TASK_MEMBERS.contains(&&**key));
+        unknown.of_task = strange.map(|(key, _)| key.into_owned()).collect();
     }
     for (member, shown) in [("_meta", "params._meta"), ("ref", "params.ref")] {
-        if let Some(value) = params.get(member).filter(|value| *value != Json::null()) {
-            distinct(&value, shown)?;
+        if let Some(value) = value(member) {
+            distinct(value, shown)?;
         }
     }
     Ok(unknown)
 }
 
-/// The keys of an object, no two of which a lenient parser takes for one.
-fn distinct(object: &Json, shown: &str) -> Result<Vec<String>, String> {
-    let members: Members<'_> = object.read().map_err(|error| format!("`{shown}` is no object: {error}"))?;
-    let mut seen = HashSet::with_capacity(members.0.len());
-    let mut keys = Vec::with_capacity(members.0.len());
-    for (key, _) in members.0 {
-        if !seen.insert(fold(&key)) {
+/// Returns the members of an object. An error if a lenient parser could take two of its keys for one.
+fn distinct<'a>(object: &'a str, shown: &str) -> Result<Vec<(Cow<'a, str>, &'a RawValue)>, String> {
+    let members = serde_json::from_str::<Members<'a>>(object);
+    let Members(members) = members.map_err(|error| format!("`{shown}` is no object: {error}"))?;
+    let mut seen = HashSet::with_capacity(members.len());
+    for (key, _) in &members {
+        if !seen.insert(fold(key)) {
             let key: String = key.chars().take(64).collect();
             return Err(format!("`{shown}` has {key:?} twice, or in two spellings"));
         }
-        keys.push(key.into_owned());
     }
-    Ok(keys)
+    Ok(members)
 }
 
-/// As lenient parsers do it: upper case first, so that `ſ` and the Kelvin sign fold to `s` and `k`.
+/// Folds case as lenient parsers do: upper case first, so that `ſ` and the Kelvin sign fold to `s` and `k`.
 fn fold(key: &str) -> String {
     if key.is_ascii() { key.to_ascii_lowercase() } else { key.to_uppercase().to_lowercase() }
 }

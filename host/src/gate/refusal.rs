@@ -1,4 +1,4 @@
-//! Why a call does not go on, in the words that the agent gets.
+//! Why a call is refused, in the words that the agent gets.
 
 use serde_json::json;
 
@@ -6,7 +6,7 @@ use crate::ledger::LedgerError;
 use crate::plugin::Denial;
 use crate::protocol::{Answer, Json, RpcError};
 
-/// Why a call does not go on.
+/// Why a call is refused.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Refusal {
@@ -16,8 +16,8 @@ pub enum Refusal {
         code: String,
         /// For people.
         message: String,
-        /// Whether the message may repeat something of the call or of its result, because a plugin wrote it or it names a
-        /// key. The ledger keeps it the way it keeps the payload.
+        /// True if the message may repeat something of the call or of its result, because a plugin wrote it or it names
+        /// a key. The ledger keeps it the way it keeps the payload.
         quotes: bool,
     },
     /// A person has not answered yet. The question stays open; the same call may be sent again.
@@ -34,17 +34,17 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// A denial in the broker's own words, which repeat no payload.
+    /// Makes a denial in the broker's own words, which repeat no payload.
     pub(crate) fn denied(code: impl Into<String>, message: impl Into<String>) -> Self {
         Self::Denied { code: code.into(), message: message.into(), quotes: false }
     }
 
-    /// A denial in words that may repeat something of the payload.
+    /// Makes a denial in words that may repeat something of the payload.
     pub(super) fn quoting(code: impl Into<String>, message: impl Into<String>) -> Self {
         Self::Denied { code: code.into(), message: message.into(), quotes: true }
     }
 
-    /// A plugin's denial.
+    /// Makes a denial out of a plugin's.
     pub(super) fn by_plugin(denial: Denial) -> Self {
         Self::quoting(denial.code, denial.message)
     }
@@ -58,7 +58,7 @@ impl Refusal {
         }
     }
 
-    /// What the agent is told. The ledger's own trouble stays in the operator's log.
+    /// Returns the answer for the agent. Details of a failing ledger stay in the operator's log.
     #[must_use]
     pub fn to_answer(&self) -> Answer {
         let error = match self {

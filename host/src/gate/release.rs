@@ -1,4 +1,4 @@
-//! The way back: what a source answered passes the gate too.
+//! The way back: a source's answer passes the gate too.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,15 +8,15 @@ use serde_json::{Value, json};
 use super::approval::INPUT;
 use super::judge::{self, Trail};
 use super::{Budget, Circumstances, Gate, Refusal, SessionVault, payload, put, words};
-use crate::call::{Call, Delivery, Outcome, Phase, View, without_last_words};
+use crate::call::{Call, Cause, Delivery, Outcome, Phase, View};
 use crate::config::Detail;
 use crate::ledger::{Event, EventKind, OutcomeSlot};
 use crate::metrics::{Ending, Series};
 use crate::plugin::Change;
 use crate::protocol::{Answer, Json, Members, Method, RpcError};
 
-/// Half of a call that was admitted: whoever holds it owes the ledger an outcome. Dropped without
-/// [`Gate::release`], it records that nobody knows how the call ended.
+/// The obligation to record the outcome of an admitted call. If it is dropped without [`Gate::release`], it records
+/// that the outcome is unknown.
 #[derive(Debug)]
 #[must_use = "a call that was admitted must be released"]
 pub struct Ticket {
@@ -24,17 +24,17 @@ pub struct Ticket {
     series: Arc<Series>,
     record: Detail,
     vault: Arc<SessionVault>,
-    /// The room for the outcome. `None` once it is recorded, or where there is no intent.
+    /// The reserved slot for the outcome. `None` once it is recorded, or where there is no intent.
     slot: Option<OutcomeSlot>,
     started: Instant,
-    /// What is to be paid when it has ended.
+    /// The budget that is charged when the call has ended.
     budget: Option<Arc<Budget>>,
-    /// When the source could be called.
+    /// When the call could first reach the source.
     opened: Instant,
     state: State,
 }
 
-/// How far its call got.
+/// How far the call got.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     /// The intent is being written: the source cannot have seen anything.
@@ -51,7 +51,7 @@ impl Ticket {
         Self { call, series, record, vault, slot, started, opened: started, budget, state }
     }
 
-    /// Pays for the call, once.
+    /// Charges the budget for the call, once.
     fn pay(&mut self, bytes: usize) {
         if let Some(budget) = self.budget.take() {
             let time = if self.call.method.is_work() { self.opened.elapsed() } else { Duration::ZERO };
@@ -59,12 +59,12 @@ impl Ticket {
         }
     }
 
-    /// From here on a source may be called.
+    /// Marks that a source may be called from now on.
     pub(super) fn intent_is_durable(&mut self) {
         (self.state, self.opened) = (State::Open, Instant::now());
     }
 
-    /// There is no intent, and so no outcome.
+    /// Drops the ticket of a call that has no intent, and so no outcome.
     pub(super) fn void(mut self) {
         self.slot = None;
     }
@@ -134,13 +134,13 @@ impl Gate {
             Delivery::Unknown(cause) => (Ending::Unknown, Some(cause)),
             Delivery::NotSent(cause) => (Ending::NotSent, Some(cause)),
         };
-        let body = cause.map_or_else(|| json!({}), |cause| json!({ "error": without_last_words(cause) }));
+        let body = cause.map_or_else(|| json!({}), |cause| json!({ "error": cause.recorded() }));
         ticket.settle(ending, ticket.opened.elapsed(), body);
     }
 
-    /// What a source says beside an answer, in the words of `params`: to the agent it is data as much as an answer is, and
-    /// passes as one. `call` is what it belongs to. None if it is withheld; nothing of it is recorded, as a source may say a
-    /// lot.
+    /// Lets what a source says beside an answer (`params`) pass the gate: to the agent it is data as much as an answer
+    /// is. `call` is the call that it belongs to. Returns `None` if it is withheld. Nothing of it is recorded, as a
+    /// source may say a lot.
     pub(crate) async fn filter_notification(
         &self,
         call: &Arc<Call>,
@@ -159,11 +159,17 @@ impl Gate {
         }
     }
 
-    /// There is no answer. What is told of it may repeat what the source said last, so it passes like an answer; the
-    /// ledger keeps only the broker's own words.
-    async fn judge_failure(&self, ticket: &Ticket, cause: &str, ending: Ending, code: &str) -> (Answer, Ending, Value) {
+    /// Judges a call that has no answer. The text for the agent may repeat what the source said, so it passes the gate
+    /// like an answer; the ledger keeps only the broker's own words.
+    async fn judge_failure(
+        &self,
+        ticket: &Ticket,
+        cause: &Cause,
+        ending: Ending,
+        code: &str,
+    ) -> (Answer, Ending, Value) {
         let (answer, _, mut body) = self.judge_result(ticket, source_error(cause, code)).await;
-        put(&mut body, "error", json!(without_last_words(cause)));
+        put(&mut body, "error", json!(cause.recorded()));
         (answer, ending, body)
     }
 
@@ -172,7 +178,10 @@ impl Gate {
             Answer::Result(json) | Answer::Error(json) => json.clone(),
         };
         let mut trail = Trail::new(ticket.record);
-        let said = AnswerSummary::of(&answer);
+        let said = match &answer {
+            Answer::Result(result) => AnswerSummary::of(result),
+            Answer::Error(_) => AnswerSummary::default(),
+        };
         let passed = if said.asks() && !may_ask(&ticket.call.method, &answer, &said) {
             Err(Refusal::denied("source-asked", "the source asks for input where the protocol lets it ask for none"))
         } else {
@@ -204,7 +213,7 @@ impl Gate {
         }
     }
 
-    /// What the agent gets instead of the outcome; None where it stays byte for byte.
+    /// Returns what the agent gets instead of the outcome; `None` where it stays byte for byte.
     async fn pass_result(
         &self,
         call: &Arc<Call>,
@@ -248,34 +257,33 @@ impl Gate {
     }
 }
 
-/// Whether a result is one of `input_required` (2026-07-28).
-pub(crate) fn asks_for_input(answer: &Answer) -> bool {
-    AnswerSummary::of(answer).asks()
+/// Reports whether a result is one of `input_required` (2026-07-28).
+pub(crate) fn asks_for_input(result: &Json) -> bool {
+    AnswerSummary::of(result).asks()
 }
 
-/// Whether a source may ask for input in the result of this method, and does so in words that have one meaning.
+/// Reports whether a source may ask for input in the result of this method, and does so in words that have one meaning.
 fn may_ask(method: &Method, answer: &Answer, said: &AnswerSummary) -> bool {
     let Answer::Result(result) = answer else { return false };
     let clear = said.kinds.len() == 1 && result.get_str("resultType").is_some();
-    // Under this name the broker itself asks.
+    // The broker itself asks under this name.
     let forged = result.get("inputRequests").is_some_and(|requests| requests.get(INPUT).is_some());
     clear && !forged && method.may_be_retried()
 }
 
-/// What the broker itself has to know of an answer.
+/// What the broker itself reads of an answer.
 #[derive(Default)]
 struct AnswerSummary {
-    /// The values of every member that a reader might take for `resultType`. Readers disagree about which one counts, and
-    /// what comes past us unseen would put a form before a person that looks like the broker's own.
+    /// The values of every member that a parser might take for `resultType`. Parsers disagree about which one counts,
+    /// and one that the broker overlooked would show a person a form that looks like the broker's own.
     kinds: Vec<String>,
-    /// It is a result, and says that the tool failed.
+    /// True if it is a result that says that the tool failed.
     failed: bool,
 }
 
 impl AnswerSummary {
-    /// Reads the members of a result, and nothing in them. A result may be large: once.
-    fn of(answer: &Answer) -> Self {
-        let Answer::Result(result) = answer else { return Self::default() };
+    /// Reads the members of a result, and nothing inside them. A result may be large, so it is read once.
+    fn of(result: &Json) -> Self {
         let mut said = Self::default();
         for (name, raw) in result.read::<Members<'_>>().map(|members| members.0).unwrap_or_default() {
             if name.eq_ignore_ascii_case("resultType") {
@@ -292,6 +300,6 @@ impl AnswerSummary {
     }
 }
 
-fn source_error(cause: &str, code: &str) -> Answer {
-    Answer::Error(Json::of(&RpcError::new(RpcError::INTERNAL, cause).with_data(json!({ "code": code }))))
+fn source_error(cause: &Cause, code: &str) -> Answer {
+    Answer::Error(Json::of(&RpcError::new(RpcError::INTERNAL, cause.to_string()).with_data(json!({ "code": code }))))
 }

@@ -1,4 +1,4 @@
-//! What a call could do, and whether that alone is a reason to ask.
+//! The risk of a call, and whether it alone is a reason to ask.
 
 use super::Circumstances;
 use crate::call::{Call, Risk};
@@ -30,9 +30,10 @@ pub fn risk_of(tool: &Item, source: &SourceConfig, sealed: bool, acceptance: &Ac
     if harmless { Risk::Harmless } else { Risk::Risky }
 }
 
-/// Whether a question about the call is never put through the agent. Elicitation rides the agent's own channel, and an agent
-/// that answers by itself would approve itself: where the source itself says that the tool may destroy or reach an open world
-/// and nobody accepted it, or where the definition changed since somebody did, a person answers at another terminal.
+/// Reports whether a question about the call must never be put through the agent. Elicitation uses the agent's own
+/// channel, and an agent that answers by itself would approve itself: where the source itself says that the tool may
+/// destroy or reach an open world and no person accepted it, or where the definition changed since a person did, a
+/// person answers at another terminal.
 pub(super) fn too_high_for_the_agents_channel(call: &Call, acceptance: &Acceptance) -> bool {
     match acceptance {
         Acceptance::Changed(_) => true,
@@ -41,7 +42,7 @@ pub(super) fn too_high_for_the_agents_channel(call: &Call, acceptance: &Acceptan
     }
 }
 
-/// Why a person must be asked although no policy says so.
+/// Returns why a person must be asked although no policy says so.
 pub(super) fn reason(call: &Call, around: &Circumstances<'_>) -> Option<String> {
     // A pinned definition that changed asks whatever the profile says: `approve = "never"` was said of the old one.
     if let Acceptance::Changed(changes) = around.acceptance {

@@ -12,11 +12,11 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::agent::Elicitation;
-use crate::call::{CallId, Outcome, SessionId};
+use crate::call::{CallId, Cause, Outcome, Params, SessionId};
 use crate::config::BudgetConfig;
 use crate::item::{Hints, Item};
 use crate::ledger::{Reader, Started};
-use crate::protocol::{Answer, Notification};
+use crate::protocol::{Answer, Method, Notification};
 use portcullis_core::testing::view;
 
 /// A gate without plugins over a ledger of its own, and one session.
@@ -47,9 +47,9 @@ impl Bench {
 
     fn call(&self, params: &str) -> Call {
         let call = Call::clone(&view("{}").call);
-        let params = Json::parse(params.to_owned()).unwrap();
+        let params = Params::parse(&Method::ToolsCall, Json::parse(params.to_owned()).unwrap());
         let caller = Arc::new(crate::call::Caller { session: self.session.clone(), ..(*call.caller).clone() });
-        let arguments = params.get("arguments").unwrap_or_else(Json::empty_object);
+        let arguments = params.arguments().clone();
         let item = Arc::new(Item { hints: self.hints, ..Item::clone(&call.item) });
         Call { id: CallId::new(), caller, item, params, arguments, ..call }
     }
@@ -102,7 +102,7 @@ impl Bench {
     }
 }
 
-type Admitting = tokio::task::JoinHandle<Result<(Permit, Ticket), Refusal>>;
+type Admitting = tokio::task::JoinHandle<Result<Admitted, Refusal>>;
 
 struct Agent(Elicitation);
 
@@ -119,7 +119,7 @@ impl AgentPeer for Agent {
     }
 }
 
-fn code(refused: Result<(Permit, Ticket), Refusal>) -> String {
+fn code(refused: Result<Admitted, Refusal>) -> String {
     match refused {
         Err(Refusal::Denied { code, .. }) => code,
         other => panic!("{other:?}"),

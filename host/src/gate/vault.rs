@@ -1,4 +1,4 @@
-//! Placeholders: values that the agent must not see, kept for one session.
+//! Placeholders: values that are hidden from the agent, kept for one session.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ pub struct SessionVault {
 #[derive(Default)]
 struct Kept {
     by_placeholder: HashMap<String, Value>,
-    /// By kind, value and where it may go: a value that one transform guards more closely than another is two.
+    /// By kind, value and where it may go: a value that one transform restricts more than another is stored twice.
     by_value: HashMap<(String, String, Vec<String>), String>,
 }
 
@@ -41,22 +41,23 @@ impl std::fmt::Debug for Kept {
 }
 
 struct Value {
-    /// As the inside of a JSON string.
+    /// The value as the inside of a JSON string.
     escaped: String,
     origins: Vec<SourceName>,
-    /// None: to where it came from.
+    /// The sources that may get the value, or `None` for the one that it came from.
     restore_to: Option<Vec<GlobMatcher>>,
 }
 
 impl SessionVault {
-    /// What a transform gets to keep values from one source's call. One that `pretends` (shadow mode) keeps nothing.
+    /// Returns the store in which a transform keeps values of one source's call. One that `pretends` (shadow mode)
+    /// keeps nothing.
     pub(super) fn keeper(self: &Arc<Self>, source: &SourceName, pretends: bool) -> Arc<dyn Vault> {
         let vault = if pretends { Arc::default() } else { self.clone() };
         Arc::new(Keeper { vault, source: source.clone() })
     }
 
-    /// The arguments with every placeholder that this call's source may have put back. None if there is none, or if they
-    /// would grow beyond what a message may have: the source then gets the placeholders.
+    /// Returns the arguments with every placeholder restored that this call's source may have. `None` if there is none,
+    /// or if the arguments would grow beyond the size of a message: the source then gets the placeholders.
     ///
     /// Only values are restored, never keys: a policy has decided by the keys that it saw.
     pub(super) fn restore(&self, call: &Call) -> Option<Json> {
@@ -98,7 +99,7 @@ impl SessionVault {
             }
             return placeholder;
         }
-        // Without randomness a placeholder could be guessed, so it is one that is never restored.
+        // Without randomness a placeholder could be guessed, so this one is never restored.
         let nonce = nonce().filter(|_| kept.by_value.len() < MAX_VALUES && value.len() <= MAX_VALUE_BYTES);
         let Some(nonce) = nonce else { return format!("{OPEN}{}:withheld{CLOSE}", key.0) };
         let placeholder = format!("{OPEN}{}:{nonce}{CLOSE}", key.0);
@@ -106,7 +107,7 @@ impl SessionVault {
         let inside = quoted.as_str().strip_prefix('"').and_then(|text| text.strip_suffix('"'));
         let escaped = inside.unwrap_or_default().to_owned();
         let globs = restore_to.iter().filter_map(|glob| Some(GlobBuilder::new(glob).build().ok()?.compile_matcher()));
-        // A list of globs that are none names nobody; no list at all means the source that the value came from.
+        // A list of invalid globs names no source; an empty list means the source that the value came from.
         let restore_to = (!restore_to.is_empty()).then(|| globs.collect());
         let value = Value { escaped, origins: vec![source.clone()], restore_to };
         kept.by_placeholder.insert(placeholder.clone(), value);
@@ -119,7 +120,8 @@ const OPEN: &str = "[[";
 const CLOSE: &str = "]]";
 
 impl Kept {
-    /// One JSON string with what it may have put back. A placeholder holds nothing that JSON escapes.
+    /// Writes one JSON string with the values that may be restored in it. A placeholder holds nothing that JSON
+    /// escapes.
     fn restore(&self, string: &str, call: &Call, out: &mut String) {
         let mut rest = string;
         while let Some(at) = rest.find(OPEN) {
@@ -143,7 +145,7 @@ impl Kept {
     }
 }
 
-/// Where the JSON string that a text begins with has its end, behind the closing quote.
+/// Returns where the JSON string that a text begins with ends, behind the closing quote.
 fn string_end(text: &str) -> usize {
     let bytes = text.as_bytes();
     let mut at = 1;

@@ -1,5 +1,5 @@
-//! What an agent says unasked. The protocol's own notifications are for the broker; any other is for a source, and passes the
-//! gate as a request of that method does.
+//! Notifications of the agent. The protocol's own are for the broker; any other is for a source, and passes the gate as
+//! a request of that method does.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,29 +10,33 @@ use tokio::task::JoinHandle;
 
 use super::Session;
 use super::listing::VisibleItem;
-use crate::agent::{AgentPeer, NoAgent};
-use crate::call::{Call, Delivery, arguments_of};
+use super::request::Request;
+use crate::agent::NoAgent;
+use crate::call::Delivery;
+use crate::gate::Admitted;
 use crate::item::ItemKind;
 use crate::name::SourceName;
 use crate::protocol::{Answer, Era, Json, Method, Notification, RpcError};
 use crate::sync::{Mutex, MutexGuard};
 use crate::visible::visible;
 
-/// How many notifications of one agent may wait for their turn. Each is judged before the next, and one may wait for a person.
+/// How many notifications of one agent may wait in the queue. Each is judged before the next, and one may wait for a
+/// person.
 const MAX_SAID: usize = 64;
 
-/// How long a session that ends waits for what its agent said last.
+/// How long a session that ends waits for its agent's last notifications to be delivered.
 const LAST_WORDS: Duration = Duration::from_secs(3);
 
-/// How many answers that are tasks of the agent are remembered; of more, the oldest is forgotten.
+/// How many answers that are tasks of the agent are remembered. Beyond it the oldest is forgotten.
 const MAX_TASKS: usize = 256;
 
-/// What one agent has said and no source has yet, in its order; and what hands it over. None until there is something.
+/// The queue of an agent's notifications, in their order, and the worker that delivers them. `None` until the first
+/// one.
 #[derive(Default)]
 pub(super) struct NotificationQueue(Mutex<Option<(mpsc::Sender<Notification>, JoinHandle<()>)>>);
 
 impl NotificationQueue {
-    /// Waits for what is still to be handed over, but not for ever.
+    /// Waits until the queue is delivered, but not for ever.
     pub(super) async fn finish(&self) {
         let Some((queue, mut worker)) = self.lock().take() else { return };
         drop(queue);
@@ -46,27 +50,28 @@ impl NotificationQueue {
     }
 }
 
-/// The questions of sources that the agent works on: by what it may speak of them, and whose they are.
+/// The questions of sources that the agent works on: the tokens and tasks by which the agent refers to them, and the
+/// sources that asked.
 #[derive(Default)]
 pub(super) struct OpenQuestions(Mutex<Questions>);
 
 #[derive(Default)]
 struct Questions {
-    /// Until they are answered, by the token of their progress.
+    /// The questions that are not answered yet, by their progress token.
     open: Vec<(Json, SourceName)>,
-    /// Whose answer was a task, by its id.
+    /// The questions whose answer was a task, by its id.
     tasks: VecDeque<(Json, SourceName)>,
 }
 
 impl OpenQuestions {
-    /// A question is open until what is returned is dropped.
+    /// Opens a question, which stays open until the returned guard is dropped.
     pub(super) fn begin(&self, token: Json, source: &SourceName) -> Open<'_> {
         let question = (token, source.clone());
         self.lock().open.push(question.clone());
         Open { asking: self, question }
     }
 
-    /// Takes note of the task that an answer is, if it is one (2025-11-25, "Tasks").
+    /// Remembers the task that an answer is, if it is one (2025-11-25, "Tasks").
     pub(super) fn answered(&self, answer: &Answer, source: &SourceName) {
         let Answer::Result(result) = answer else { return };
         let Some(id) = result.get("task").and_then(|task| task.get("taskId")) else { return };
@@ -77,7 +82,8 @@ impl OpenQuestions {
         questions.tasks.push_back((id, source.clone()));
     }
 
-    /// Whose question has this token. None if several have: sources choose it, and do not know of each other.
+    /// Returns the source whose question has this token. `None` if several have: sources choose tokens without knowing
+    /// of each other.
     fn source(&self, token: &Json) -> Option<SourceName> {
         let questions = self.lock();
         let mut found = questions.open.iter().filter(|(other, _)| other == token);
@@ -85,7 +91,7 @@ impl OpenQuestions {
         found.next().is_none().then(|| source.clone())
     }
 
-    /// Whose question became this task.
+    /// Returns the source whose question became this task.
     fn source_of_task(&self, id: &Json) -> Option<SourceName> {
         self.lock().tasks.iter().find(|(other, _)| other == id).map(|(_, source)| source.clone())
     }
@@ -111,10 +117,11 @@ impl Drop for Open<'_> {
 }
 
 impl Session {
-    /// Takes a notification of the agent, and does not wait for what becomes of it. That its roots changed is told to sources
-    /// in the broker's own words; progress, and the status of a task, to the one whose question it is about. What is not of the
-    /// protocol goes to the source that its `_meta` names under `portcullis/source`, or to the only one there is. All but the
-    /// first go if the gate lets them pass, one after another, each in the ledger.
+    /// Takes a notification of the agent, and returns before it is delivered. That its roots changed is told to sources
+    /// in the broker's own words; progress, and the status of a task, to the source whose question it is about. A
+    /// notification that is not of the protocol goes to the source that its `_meta` names under `portcullis/source`, or
+    /// to the only one there is. All but the first go if the gate lets them pass, one after another, each in the
+    /// ledger.
     pub fn notified(&self, notification: &Notification) {
         if notification.method == Method::NotificationsRootsListChanged {
             let changed = Notification { method: Method::NotificationsRootsListChanged.to_owned(), params: None };
@@ -149,37 +156,38 @@ impl Session {
         }
     }
 
-    /// Takes a notification through the gate and to its source.
+    /// Takes a notification through the gate and delivers it to its source.
     async fn hand_over(&self, notification: Notification) -> Result<(), Answer> {
         let refused = |error: RpcError| Answer::Error(Json::of(&error));
         let Notification { method, params } = notification;
         let params = params.unwrap_or_else(Json::empty_object);
-        // Who asked is told how it goes; nobody is asked again.
-        let asked = is_of_a_question(&method);
+        let mut request = Request::new(self, method, params, Arc::new(NoAgent));
+        // The source that asked is told how its question proceeds; no person is asked about that again.
+        let asked = is_of_a_question(&request.method);
         let target = match asked {
-            true => self.asked_by(&method, &params).map_err(refused)?,
-            false => self.source_for(&method, &params).await.map_err(refused)?,
+            true => self.asked_by(&request.method, request.params.as_json()).map_err(refused)?,
+            false => request.source().await.map_err(refused)?,
         };
         let turned_away =
             |code, text| Err(refused(self.turned_away(code, ItemKind::Source, &target.item.exposed, text)));
-        if !arguments_of(&method, &params).as_bytes().starts_with(b"{") {
+        if !request.params.arguments().as_bytes().starts_with(b"{") {
             return turned_away("invalid-params", "`params` must be an object or a list");
         }
         if self.ended() {
             return turned_away("session-ended", "this session has ended");
         }
-        let call = Call::new(&method, params, &self.caller, target.item.clone(), target.risk);
-        // Nothing is answered, so that only who takes requests can be asked.
-        let contact = self.sink.now().filter(|_| self.agent.era == Era::Legacy);
-        let contact = contact.unwrap_or_else(|| Arc::new(NoAgent) as Arc<dyn AgentPeer>);
-        let (permit, ticket) = self.admit(call, &target, asked, &contact).await?;
+        // A notification has no answer, so a question can only be put to an agent that takes requests.
+        if let Some(contact) = self.sink.now().filter(|_| self.agent.era == Era::Legacy) {
+            request.contact = contact;
+        }
+        let Admitted { permit, ticket } = request.admit(&target, None, asked).await?;
         let sent = target.upstream.source.notify(permit, &self.client()).await;
         let delivery = sent.map_or_else(Delivery::from, |()| Delivery::Sent);
         self.context.gate.sent(ticket, &delivery);
         Ok(())
     }
 
-    /// The source whose question, which the agent works on, this is about.
+    /// Returns the source whose open question a notification is about.
     fn asked_by(&self, method: &Method, params: &Json) -> Result<VisibleItem, RpcError> {
         let (source, text) = match method {
             Method::NotificationsProgress => (
@@ -197,7 +205,7 @@ impl Session {
     }
 }
 
-/// Whether a notification is about a question that the agent works on.
+/// Reports whether a notification is about a question that the agent works on.
 fn is_of_a_question(method: &Method) -> bool {
     matches!(method, Method::NotificationsProgress | Method::NotificationsTasksStatus)
 }

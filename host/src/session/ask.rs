@@ -1,5 +1,5 @@
-//! A source asks the agent: for its roots, for a model's words, for a person's. That passes the gate as any call does, and so
-//! does the answer.
+//! Requests of a source to the agent: for its roots, for a completion of its model, for input of a person. Such a
+//! request passes the gate as any call does, and so does the answer.
 
 use std::sync::Arc;
 
@@ -8,17 +8,15 @@ use serde_json::Value;
 use super::Session;
 use super::rounds::Question;
 use crate::agent::AgentPeer;
-use crate::call::{Call, Outcome, Risk};
-use crate::config::Approve;
+use crate::call::{Call, Outcome, Params, Risk};
 use crate::context::Upstream;
-use crate::gate::Circumstances;
-use crate::lockfile::Acceptance;
+use crate::gate::{Admitted, Circumstances};
 use crate::protocol::{Answer, Json, Method, Request, RpcError};
 use crate::source::Asked;
 use crate::visible::visible;
 
-/// What a field that asks for a secret has in its name, in lower case and without separators. A source has no business with
-/// them: what it needs is configured where no model and no log sees it.
+/// Parts of names of form fields that ask for a secret, in lower case and without separators. Sources must not ask for
+/// secrets: what a source needs is configured where no model and no log sees it.
 const SECRET: [&str; 14] = [
     "password",
     "passwd",
@@ -36,7 +34,7 @@ const SECRET: [&str; 14] = [
     "socialsecurity",
 ];
 
-/// The same for names that mean this only when they stand alone.
+/// Names of form fields that ask for a secret only when they stand alone.
 const SECRET_ALONE: [&str; 5] = ["pin", "cvv", "cvc", "otp", "ssn"];
 
 impl Session {
@@ -56,7 +54,7 @@ impl Session {
         }
     }
 
-    /// The requests of a source as questions. It is told at once of each that is refused.
+    /// Turns requests of the source into questions. The source is told at once of each that is refused.
     pub(super) async fn questions(
         &self,
         upstream: &Upstream,
@@ -75,7 +73,7 @@ impl Session {
         questions
     }
 
-    /// What a result of `input_required` asks for, and the source's own state.
+    /// Returns the questions in a result of `input_required`, and the source's own state.
     pub(super) async fn questions_in(
         &self,
         upstream: &Upstream,
@@ -103,25 +101,14 @@ impl Session {
         let params = self.admissible(upstream, method, params.unwrap_or_else(Json::empty_object));
         let params = params.map_err(|why| self.refuse_to_ask(upstream, method, &why))?;
         let item = Arc::new(upstream.whole_item());
-        let call = Call::new(method, params, &self.caller, item, Risk::Harmless);
-        let around = Circumstances {
-            vault: &self.continuations.vault,
-            // Whoever is asked answers for themselves.
-            approve: Approve::Never,
-            record: self.profile.record,
-            acceptance: &Acceptance::Unknown,
-            identity: upstream.identity,
-            budget: None,
-            traffic: &upstream.traffic,
-            contact,
-            resumed: false,
-        };
+        let call = Call::new(method, Params::parse(method, params), &self.caller, item, Risk::Harmless);
+        let around = Circumstances::of_question(self, upstream, contact);
         let admitted = self.context.gate.admit(call, &around).await;
-        let (permit, ticket) = admitted.map_err(|refusal| refusal.to_answer())?;
+        let Admitted { permit, ticket } = admitted.map_err(|refusal| refusal.to_answer())?;
         Ok(Question { key, permit, ticket, reply: None })
     }
 
-    /// The parameters as the agent gets them, if this may be asked at all.
+    /// Returns the parameters as the agent gets them, if the source may ask this at all.
     fn admissible(&self, upstream: &Upstream, method: &Method, params: Json) -> Result<Json, String> {
         let needed = match method {
             Method::ElicitationCreate => "elicitation",
@@ -151,14 +138,14 @@ impl Session {
 }
 
 impl Question {
-    /// Puts it to an agent that takes requests.
+    /// Puts the question to an agent that takes requests.
     pub(super) async fn put(&self, contact: &Arc<dyn AgentPeer>) -> Answer {
         let params = Some(self.permit.source_params().clone()).filter(|params| *params != Json::empty_object());
         contact.request(self.permit.method(), params).await
     }
 }
 
-/// A question for a person, with the name of who asks it. Refused if it asks for what nobody should tell.
+/// Returns a question for a person that names the source which asks. Refused if it asks for a secret.
 fn elicitation(source: &str, params: &Json) -> Result<Json, String> {
     if let Some(schema) = params.get("requestedSchema") {
         let schema: Value = schema.read().map_err(|error| format!("`requestedSchema` is no schema: {error}"))?;
@@ -171,7 +158,7 @@ fn elicitation(source: &str, params: &Json) -> Result<Json, String> {
         let parsed = url::Url::parse(&url).map_err(|error| format!("`url` is none: {error}"))?;
         let host = parsed.host_str().filter(|_| matches!(parsed.scheme(), "http" | "https"));
         let host = host.ok_or("`url` is no web address")?;
-        // As it is resolved: a name of look-alike letters shows what it is.
+        // The host as it is resolved, so that a name of look-alike letters shows what it is.
         message = format!("{message} (opens a page of `{host}`)");
     }
     params.with("message", &Json::of(&message)).ok_or_else(|| "`params` must be an object".to_owned())

@@ -1,4 +1,5 @@
-//! Changes of lists that sources tell of: one that tells of them without pause costs a session no more than one a second.
+//! List changes that sources announce. A source that announces them without pause costs a session no more than one a
+//! second.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -10,19 +11,20 @@ use futures_util::future::BoxFuture;
 use crate::protocol::{Method, Notification};
 use crate::sync::{Mutex, MutexGuard};
 
-/// After one change of a list the next is passed on no sooner: nobody takes a list anew more often.
+/// The pause after a change of a list before the next is passed on: no agent takes a list anew more often.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// What was passed on within the last second.
+/// The changes that were passed on within the last second.
 #[derive(Clone, Default)]
 pub(super) struct Changes(Arc<Mutex<Resting>>);
 
-/// By source and method, the lists that changed a moment ago, each with the last change since.
+/// The lists that changed a moment ago, by source and method, each with the last change since.
 type Resting = HashMap<(String, Method), Option<Notification>>;
 
 impl Changes {
-    /// Passes a notification on. The first change of a list goes at once; of those that follow it within a second, the last,
-    /// at the end of that second. What is no change of a list goes at once. Dropping the future loses what it was to pass on.
+    /// Passes a notification on. The first change of a list goes at once; of those that follow it within a second, the
+    /// last goes at the end of that second. Any other notification goes at once. Dropping the future loses the one that
+    /// it was to pass on.
     pub(super) async fn pass(
         &self,
         source: &str,
@@ -49,7 +51,7 @@ impl Changes {
         first.await;
     }
 
-    /// What came in the pause. If nothing did, the pause is over.
+    /// Returns the change that came in the pause. If none did, the pause is over.
     fn next(&self, list: &(String, Method)) -> Option<Notification> {
         let mut resting = self.lock();
         let next = resting.get_mut(list)?.take();
@@ -64,7 +66,7 @@ impl Changes {
     }
 }
 
-/// Whether it is one of the protocol's; other names a source could make up without end.
+/// Reports whether a method is one of the protocol's; a source could make up other names without end.
 fn is_change_of_list(method: &Method) -> bool {
     let list = method.strip_prefix("notifications/").and_then(|rest| rest.strip_suffix("/list_changed"));
     matches!(list, Some("tools" | "prompts" | "resources"))

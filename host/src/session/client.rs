@@ -1,4 +1,4 @@
-//! The session as its sources see it: what they may be told of its agent, and what they say that belongs to no call.
+//! The session as its sources see it: what they may know of its agent, and what they say that belongs to no call.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,28 +9,30 @@ use tokio::sync::watch;
 
 use super::Session;
 use super::listing::VisibleItem;
+use super::request::Request;
 use crate::agent::{AgentPeer, NoAgent};
 use crate::call::SessionId;
 use crate::context::{DiscoveredSource, Upstream};
 use crate::item::ItemKind;
 use crate::name::ProfileName;
-use crate::protocol::{Answer, Era, Json, Method, Notification, Request, RpcError};
+use crate::protocol::{self, Answer, Era, Json, Method, Notification, RpcError};
 use crate::source::{SourceClient, nobody_to_ask};
 use crate::sync::{Mutex, MutexGuard};
 
-/// How long a source that asks between calls waits for the agent to listen. Agents listen as soon as they are initialised.
+/// How long a request of a source that belongs to no call waits for the agent to listen. Agents listen as soon as they
+/// are initialised.
 const LISTEN_PATIENCE: Duration = Duration::from_secs(10);
 
-/// The levels of log messages, the least grave first.
+/// The levels of log messages, from the least to the most severe.
 const LEVELS: [&str; 8] = ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"];
 
-/// Whether a log message is as grave as is wanted. Nothing is, where nothing is wanted.
+/// Reports whether a log message is as severe as is wanted. False where no level is wanted.
 pub(super) fn is_grave_enough(wanted: Option<&str>, said: Option<&str>) -> bool {
     let rank = |level: Option<&str>| LEVELS.iter().position(|known| Some(*known) == level);
     rank(wanted).is_some_and(|wanted| rank(said).is_none_or(|said| said >= wanted))
 }
 
-/// The way to the agent for what belongs to no call, and how much of it the agent wants.
+/// The channel to the agent for what belongs to no call, and the log level that the agent wants.
 pub(super) struct AgentSink {
     contact: watch::Sender<Option<Arc<dyn AgentPeer>>>,
     level: Mutex<Option<Json>>,
@@ -53,7 +55,7 @@ impl AgentSink {
         }
     }
 
-    /// The way to the agent, if it listens.
+    /// Returns the channel to the agent, if it listens.
     pub(super) fn now(&self) -> Option<Arc<dyn AgentPeer>> {
         self.contact.borrow().clone()
     }
@@ -69,38 +71,41 @@ impl AgentSink {
     }
 }
 
-impl Session {
-    /// `logging/setLevel`: for the sources with a connection of this session's own at once, for others with each call.
-    pub(super) async fn set_level(&self, params: &Json) -> Result<Answer, RpcError> {
+impl Request<'_> {
+    /// Answers `logging/setLevel`: sources with a connection of this session's own are told at once, others with each
+    /// call.
+    pub(super) async fn set_level(&self) -> Result<Answer, RpcError> {
+        let (session, params) = (self.session, self.params.as_json());
         let level = params.get("level").filter(|level| level.read().is_ok_and(|level: &str| LEVELS.contains(&level)));
         let Some(level) = level else {
             let text = format!("`params.level` must be one of {}", LEVELS.join(", "));
             return Err(RpcError::new(RpcError::INVALID_PARAMS, text));
         };
-        *self.sink.level() = Some(level.clone());
-        let tools = self.listing(ItemKind::Tool).await?;
+        *session.sink.level() = Some(level.clone());
+        let tools = session.listing(ItemKind::Tool).await?;
         let legacy = |met: &DiscoveredSource| met.era == Era::Legacy && met.capabilities.get("logging").is_some();
         let told =
-            tools.sources().filter(|(_, met)| legacy(met)).map(|(upstream, _)| self.tell_level(upstream, params));
+            tools.sources().filter(|(_, met)| legacy(met)).map(|(upstream, _)| session.tell_level(upstream, params));
         futures_util::future::join_all(told).await;
         Ok(Answer::Result(Json::empty_object()))
     }
+}
 
+impl Session {
     async fn tell_level(&self, upstream: &Arc<Upstream>, params: &Json) {
-        let contact: Arc<dyn AgentPeer> = Arc::new(NoAgent);
-        let target = VisibleItem::whole_source(upstream);
-        if let Err(error) = self.execute(&Method::LoggingSetLevel, params.clone(), &target, &contact).await {
+        let request = Request::new(self, Method::LoggingSetLevel, params.clone(), Arc::new(NoAgent));
+        if let Err(error) = request.execute_at(&VisibleItem::whole_source(upstream)).await {
             tracing::debug!(source = %upstream.config.name, %error, "a source was not told the level");
         }
     }
 
-    /// Notes what a source says has changed. Whether the agent is to hear of it now: a snapshot of tools does not change behind
-    /// its back, and of a live source it is told what came of it.
+    /// Notes a change that a source announces. Returns true if the agent is to be told now: a snapshot of tools does
+    /// not change during a session, and a refresh tells the agent what came of a live source's change.
     pub(super) fn changed(&self, upstream: &Arc<Upstream>, method: &Method) -> bool {
         let source = &upstream.config.name;
         match method {
             Method::NotificationsToolsListChanged if self.follows_tools(upstream) => {
-                // It is told what came of that for itself.
+                // The refresh tells the agent what came of it.
                 self.refresh(upstream);
                 return false;
             }
@@ -117,7 +122,7 @@ impl Session {
         true
     }
 
-    /// Tells the agent what a source says that belongs to no call, as far as it is to hear of it.
+    /// Tells the agent what a source says that belongs to no call, if it is to be told.
     async fn tell(&self, upstream: &Arc<Upstream>, notification: Notification) {
         if !self.changed(upstream, &notification.method) {
             return;
@@ -151,7 +156,7 @@ impl SourceClient for Session {
     }
 
     fn era(&self) -> Option<Era> {
-        // A program that calls by itself has negotiated none.
+        // A program that uses a session directly has negotiated no era.
         self.agent.revision.map(|_| self.agent.era)
     }
 
@@ -177,7 +182,7 @@ impl SourceClient for Session {
         self.changes.pass(source, notification, tell).await;
     }
 
-    async fn request(&self, source: &str, request: Request) -> Answer {
+    async fn request(&self, source: &str, request: protocol::Request) -> Answer {
         let contact = if self.agent.era == Era::Legacy { self.sink.contact().await } else { None };
         match (self.upstream(source), contact) {
             (Some(upstream), Some(contact)) => self.ask(&upstream, request, &contact).await,

@@ -1,4 +1,5 @@
-//! What an agent comes back to after its request was answered: placeholders, requests that wait for answers, tasks.
+//! The state that an agent comes back to after its request was answered: placeholders, requests that wait for answers,
+//! tasks.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -12,7 +13,7 @@ use crate::name::ProfileName;
 use crate::protocol::Era;
 use crate::sync::Mutex;
 
-/// Of a legacy session its own.
+/// The continuations of one caller. A legacy session has its own.
 #[derive(Default)]
 pub(crate) struct Continuations {
     pub(super) vault: Arc<SessionVault>,
@@ -20,16 +21,16 @@ pub(crate) struct Continuations {
     pub(super) tasks: Tasks,
 }
 
-/// By principal and profile.
+/// The continuations by principal and profile.
 type Callers = HashMap<(Arc<str>, ProfileName), Weak<Continuations>>;
 
-/// That of modern callers, who are known by principal and profile alone: what a client says of itself may differ from request
-/// to request, and leads to different sessions. It goes with the last of them.
+/// The continuations of modern callers, who are known by principal and profile alone: what a client says of itself may
+/// differ from request to request, and leads to different sessions. They are dropped with the last of those sessions.
 #[derive(Default)]
 pub(crate) struct ContinuationStore(Mutex<Callers>);
 
 impl ContinuationStore {
-    /// What is going on with a caller whose session begins.
+    /// Returns the continuations of a caller whose session begins.
     pub(crate) fn of(&self, caller: &Caller, agent: &Agent) -> Arc<Continuations> {
         if agent.era == Era::Legacy {
             return Arc::default();

@@ -1,36 +1,37 @@
-//! Three tools in the place of all: an agent finds what it needs, reads its definition, and calls it. Definitions cost a model
-//! nothing until then. Whatever is called this way goes the way of every call, under its own name.
+//! Three tools in the place of all: an agent finds what it needs, reads its definition, and calls it. Definitions cost
+//! a model nothing until then. A tool that is called this way is judged and recorded like any other call, under its own
+//! name.
 
 use std::sync::{Arc, LazyLock};
 
 use serde_json::{Value, json};
 
 use super::listing::{Listing, VisibleItem};
+use super::request::Request;
 use super::{ListPage, Session, shortened};
-use crate::agent::AgentPeer;
 use crate::catalog::{Catalog, Wanted};
 use crate::config::Exposure;
 use crate::item::ItemKind;
-use crate::protocol::{Answer, Json, Method, RpcError};
+use crate::protocol::{Answer, Json, RpcError};
 
 const FIND: &str = "find_tools";
 const DESCRIBE: &str = "describe_tool";
 const CALL: &str = "call_tool";
 
-/// How many tools are found where no number is given.
+/// How many tools are returned where no limit is given.
 const DEFAULT_LIMIT: usize = 10;
 
-/// How many tools may be found at once. More is a list, which is what this saves.
+/// How many tools may be returned at once. A longer result would be the list that deferring saves.
 const MAX_LIMIT: usize = 100;
 
-/// The most characters of a description that finding shows.
+/// The most characters of a description in the result of a search.
 const MAX_DESCRIPTION: usize = 300;
 
-/// What a model is told before it uses the three.
+/// The instructions for a model that uses the three tools.
 pub(super) const INSTRUCTIONS: &str = "Most tools are not listed. Find them with `find_tools`, read the definition of one with \
                                        `describe_tool`, and call it with `call_tool`.";
 
-/// The definitions of the three.
+/// The definitions of the three tools.
 static TOOLS: LazyLock<Arc<[Json]>> = LazyLock::new(|| {
     let name = json!({ "type": "string", "description": "The name of a tool, as find_tools gives it" });
     let reads = json!({ "readOnlyHint": true, "destructiveHint": false, "openWorldHint": false });
@@ -110,32 +111,36 @@ pub(super) fn check(catalog: &Catalog) -> Result<(), String> {
 }
 
 impl Session {
-    /// What is listed in the place of the tools, where they are deferred.
+    /// Returns the list that stands in the place of the tools, where they are deferred.
     pub(super) fn deferred(&self, kind: ItemKind) -> Option<ListPage> {
         let deferred = kind == ItemKind::Tool && self.profile.tools == Exposure::Deferred;
-        // The same for everybody, for as long as this program runs.
+        // The list is the same for everybody, for as long as this program runs.
         deferred.then(|| ListPage { items: TOOLS.clone(), ttl_ms: 0, public: false, around: None })
     }
+}
 
-    /// A call of a tool where tools are deferred: of one of the three, or of any by its own name.
-    pub(super) async fn call_deferred(&self, params: Json, contact: &Arc<dyn AgentPeer>) -> Result<Answer, RpcError> {
-        let arguments = params.get("arguments").unwrap_or_else(Json::empty_object);
-        match params.get_str("name").as_deref() {
-            Some(FIND) => Ok(answer(find(&*self.listing(ItemKind::Tool).await?, &arguments).await)),
-            Some(DESCRIBE) => Ok(answer(describe(&*self.listing(ItemKind::Tool).await?, &arguments))),
-            Some(CALL) => self.call(&Method::ToolsCall, self.inner(&params, &arguments)?, contact).await,
-            _ => self.call(&Method::ToolsCall, params, contact).await,
+impl Request<'_> {
+    /// Answers a call of a tool where tools are deferred: of one of the three, or of any by its own name.
+    pub(super) async fn call_deferred(self) -> Result<Answer, RpcError> {
+        let (session, arguments) = (self.session, self.params.arguments());
+        let name = self.params.name().and_then(|name| name.read::<String>().ok());
+        match name.as_deref() {
+            Some(FIND) => Ok(answer(find(&*session.listing(ItemKind::Tool).await?, arguments).await)),
+            Some(DESCRIBE) => Ok(answer(describe(&*session.listing(ItemKind::Tool).await?, arguments))),
+            Some(CALL) => self.inner()?.execute().await,
+            _ => self.execute().await,
         }
     }
 
-    /// The request that a `call_tool` stands for. All beside name and arguments stays: progress token, task, answers.
-    fn inner(&self, params: &Json, arguments: &Json) -> Result<Json, RpcError> {
-        let [name, inner] = arguments.get_all(["name", "arguments"]);
+    /// Returns the request that a `call_tool` stands for. All members beside name and arguments stay: progress token,
+    /// task, answers.
+    fn inner(&self) -> Result<Self, RpcError> {
+        let (params, [name, inner]) = (self.params.as_json(), self.params.arguments().get_all(["name", "arguments"]));
         let named = name.filter(|name| name.read::<String>().is_ok());
         let found = named.and_then(|name| params.edited(&[("name", Some(&name)), ("arguments", inner.as_ref())]));
-        found.ok_or_else(|| {
+        found.map(|params| self.with_params(params)).ok_or_else(|| {
             let text = format!("`params.arguments.name` of `{CALL}` must be the name of a tool, as `{FIND}` gives it");
-            self.turned_away("invalid-params", ItemKind::Tool, CALL, &text)
+            self.session.turned_away("invalid-params", ItemKind::Tool, CALL, &text)
         })
     }
 }
@@ -189,7 +194,8 @@ fn describe(listing: &Listing, arguments: &Json) -> Result<Json, String> {
     listing.get(&name).map(|found| found.item.exposed_definition()).ok_or_else(unknown)
 }
 
-/// As the result of a tool. What was asked wrongly is told there too, where the model reads it (2025-11-25, "Error Handling").
+/// Returns an answer as the result of a tool. Wrong arguments are reported in the result too, where the model reads
+/// them (2025-11-25, "Error Handling").
 fn answer(result: Result<Json, String>) -> Answer {
     let (said, rest) = match &result {
         Ok(found) => (found.as_str(), ("structuredContent", found.clone())),

@@ -1,4 +1,4 @@
-//! A session of a program that calls by itself.
+//! A session that a program uses directly.
 
 use std::sync::Arc;
 
@@ -15,19 +15,19 @@ use crate::protocol::{Answer, Json, Method, RpcError};
 /// A tool that a session may call.
 #[derive(Debug, Clone, Serialize)]
 pub struct Tool {
-    /// By which it is called.
+    /// The name by which it is called.
     pub name: String,
-    /// What its source says of it; may be empty.
+    /// The description that its source gives; may be empty.
     pub description: String,
-    /// JSON Schema of its arguments, byte for byte.
+    /// The JSON Schema of its arguments, byte for byte.
     pub input_schema: Json,
-    /// The source that offers it; of a group the member whose definition is shown.
+    /// The source that offers it; for a tool of a group, the member whose definition is shown.
     pub source: SourceName,
-    /// The group that it is a tool of.
+    /// The group that the tool belongs to.
     pub group: Option<SourceName>,
-    /// Of that source: in a group, members with a higher one go first; 0 to 100.
+    /// The priority of that source: in a group, members with a higher one go first; 0 to 100.
     pub priority: u8,
-    /// What a call could do: `harmless` or `risky`.
+    /// The risk of a call: `harmless` or `risky`.
     #[serde(serialize_with = "word")]
     pub risk: Risk,
 }
@@ -37,8 +37,8 @@ fn word<S: serde::Serializer>(risk: &Risk, serializer: S) -> Result<S::Ok, S::Er
 }
 
 impl Session {
-    /// The tools that this session may call, by name. The first call meets the profile's sources, in parallel; later ones give the
-    /// same snapshot. Cancellation safe.
+    /// Returns the tools that this session may call, by name. The first call discovers the profile's sources, in
+    /// parallel; later ones give the same snapshot. Cancellation safe.
     ///
     /// # Errors
     /// With `data.code` `discovery-failed` if a required source could not be met: the session has ended then.
@@ -63,9 +63,9 @@ impl Session {
         Ok(tools)
     }
 
-    /// Calls a tool with these arguments, an object, the whole way through the gate; gives its MCP `CallToolResult`, also where that
-    /// says that the tool failed (`isError`). Nobody is there to be asked: a question waits in the inbox for another terminal.
-    /// [`Session::request`] takes everything else that a call can have.
+    /// Calls a tool with these arguments, an object, the whole way through the gate. Returns its MCP `CallToolResult`,
+    /// also where that says that the tool failed (`isError`). No person can be asked through this session: a question
+    /// waits in the inbox for another terminal. [`Session::request`] takes everything else that a call can have.
     ///
     /// Cancellation: the call is cancelled at its source, and its outcome recorded as unknown.
     ///

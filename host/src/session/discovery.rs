@@ -1,4 +1,4 @@
-//! Asking the sources of a session what they offer, and waiting for none that is ill.
+//! Asking the sources of a session what they offer, without waiting for one that is ill.
 //!
 //! A source that the session can do without, or that was met before, is waited for a few seconds. What it says later is taken in
 //! when it comes ([`super::refresh`]). A required source that nobody has met is waited for as long as it takes to be installed
@@ -11,28 +11,29 @@ use futures_util::future::{BoxFuture, join_all};
 use serde_json::json;
 use tokio::time::timeout;
 
-use crate::call::Caller;
+use crate::call::{Caller, Cause};
 use crate::context::{Context, DiscoveredSource, MAX_REMARKS, OfferedItems, Upstream};
 use crate::digest::Digest;
 use crate::item::{Item, ItemKind};
 use crate::ledger::{self, Event};
 use crate::source::{SourceClient, SourceError};
 
-/// How long a session waits for a source that it can begin without: an interpreter has started by then, and no agent has given up.
+/// How long a session waits for a source that it can begin without: an interpreter has started by then, and no agent
+/// has given up.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What a source has said of its items of one kind.
+/// The items of one kind that a source has listed.
 #[derive(Debug, Clone)]
 pub(super) struct Told {
     pub(super) offer: OfferedItems,
-    /// What it said when it was met; of the tools only.
+    /// What the source said when it was discovered; of the tools only.
     pub(super) met: Option<DiscoveredSource>,
-    /// Whether it said that to an earlier session, and has said nothing to this one.
+    /// True if the source listed these to an earlier session, and has not answered this one.
     pub(super) old: bool,
 }
 
-/// What became of asking a source. The text of an error names the source.
-pub(super) type Answered = (Arc<Upstream>, Result<Told, String>);
+/// The result of asking a source. The cause of a failure names the source.
+pub(super) type Answered = (Arc<Upstream>, Result<Told, Cause>);
 
 /// A source that is still being asked.
 pub(super) struct Late {
@@ -41,7 +42,7 @@ pub(super) struct Late {
     pub(super) told: BoxFuture<'static, Result<Told, SourceError>>,
 }
 
-/// What became of asking all, in their order, and who is still being asked.
+/// The results of asking all sources, in their order, and the sources that are still being asked.
 #[derive(Default)]
 pub(super) struct Asked {
     pub(super) answered: Vec<Answered>,
@@ -89,10 +90,10 @@ async fn ask(
         (Ok(told), _) => (told, None),
         (Err(_), before) => {
             let late = || {
-                SourceError::Start(format!(
+                SourceError::Start(Cause::own(format!(
                     "it does not say within {} s what it offers; the session begins without it, and has it as soon as it does",
                     PATIENCE.as_secs()
-                ))
+                )))
             };
             let late_one = Late { upstream: Arc::clone(upstream), kind, told };
             (before.ok_or_else(late), Some(late_one))
@@ -116,14 +117,14 @@ pub(super) fn question(
     })
 }
 
-/// Records what a source said. An error becomes its text.
+/// Records what a source said, or the cause of its failure.
 pub(super) fn noted(
     context: &Context,
     caller: &Caller,
     kind: ItemKind,
     upstream: &Upstream,
     told: Result<Told, SourceError>,
-) -> Result<Told, String> {
+) -> Result<Told, Cause> {
     let name = &upstream.config.name;
     match told {
         Ok(told) => {
@@ -133,17 +134,18 @@ pub(super) fn noted(
             Ok(told)
         }
         Err(error) => {
-            let error = format!("source `{name}`: {error}");
+            let cause = error.into_cause().under(format!("source `{name}`: "));
             let required = upstream.config.required;
-            let body = json!({ "source": name, "error": error, "required": required });
+            let body = json!({ "source": name, "error": cause.recorded(), "required": required });
             note(context, caller, ledger::EventKind::McpError, body);
-            tracing::warn!(source = %name, required, "{error}");
-            Err(error)
+            tracing::warn!(source = %name, required, "{cause}");
+            Err(cause)
         }
     }
 }
 
-/// Of tools and prompts each definition; of the rest, of which there may be thousands, one digest of all.
+/// Records each definition of tools and prompts; of the other kinds, of which there may be thousands, one digest of
+/// all.
 fn note_listed(context: &Context, caller: &Caller, kind: ItemKind, upstream: &Upstream, offer: &OfferedItems) {
     let (source, identity, count) = (&upstream.config.name, upstream.identity, offer.items.len());
     let named = |item: &Arc<Item>| json!({ kind.as_str(): &*item.name, "definition": item.digest });

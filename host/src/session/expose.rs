@@ -1,10 +1,10 @@
-//! What a source says, with its URIs as the agent knows them. All else keeps its bytes.
+//! Exposed URIs: what a source says is rewritten to the URIs that the agent knows. Everything else keeps its bytes.
 
 use crate::catalog::exposed_uri;
 use crate::config::{Naming, SourceConfig};
 use crate::protocol::{Answer, Json, Method, Notification};
 
-/// An answer to a request of this method. A result may be large: it is copied once, or not at all.
+/// Rewrites an answer to a request of this method. A result may be large: it is copied once, or not at all.
 pub(super) fn answer(method: &Method, config: &SourceConfig, answer: Answer) -> Answer {
     let Answer::Result(result) = answer else { return answer };
     if config.names == Naming::Plain {
@@ -20,7 +20,7 @@ pub(super) fn answer(method: &Method, config: &SourceConfig, answer: Answer) -> 
     Answer::Result(with_exposed(result, &uris, config))
 }
 
-/// A notification: of resources, that one was updated; of tasks, what came of one.
+/// Rewrites a notification that a resource was updated, or that holds the result of a task.
 pub(super) fn notification(config: &SourceConfig, notification: Notification) -> Notification {
     if config.names == Naming::Plain {
         return notification;
@@ -62,13 +62,14 @@ fn in_messages(result: &Json) -> Vec<Json> {
     blocks.filter_map(|block| in_block(&block)).collect()
 }
 
-/// The items of a list in which there could be a URI. Most results hold no resource, and some are large.
+/// Returns the items of a list if it may hold a URI. Most results hold no resource, and some are large.
 fn list(result: &Json, key: &str) -> Vec<Json> {
     let list = result.get(key).filter(|list| memchr::memmem::find(list.as_bytes(), b"\"uri").is_some());
     list.and_then(|list| list.items()).unwrap_or_default()
 }
 
-/// The URI of a block of content: of a resource in it, or of a link to one. A link into the web is one for whoever reads it.
+/// Returns the URI of a block of content: of an embedded resource, or of a link to one. A link into the web stays as it
+/// is.
 fn in_block(block: &Json) -> Option<Json> {
     match block.get_str("type")?.as_str() {
         "resource" => block.get("resource")?.get("uri"),

@@ -10,27 +10,26 @@ use std::sync::Arc;
 
 use serde_json::json;
 
-use super::Session;
-use super::call::Fate;
+use super::execution::{Attempted, Execution, Reached};
 use super::listing::VisibleItem;
-use crate::agent::AgentPeer;
-use crate::call::Attempt;
+use super::request::Request;
+use crate::call::{Attempt, Cause};
 use crate::context::Upstream;
 use crate::lockfile::Acceptance;
 use crate::name::SourceName;
-use crate::protocol::{Answer, Json, Method, RpcError};
+use crate::protocol::{Answer, Json, RpcError};
 use crate::source::{Health, Status};
 
-/// Who can serve a tool of a group.
+/// The members that can serve a tool of a group.
 #[derive(Debug)]
 pub(super) struct Group {
     pub(super) name: SourceName,
-    /// In the order of the configuration. The first is the one whose definition is shown.
+    /// The members in the order of the configuration. The definition of the first is shown.
     pub(super) members: Vec<VisibleItem>,
-    /// Those that offer a tool of that name which takes other arguments: it is not what the agent was shown.
+    /// The sources that offer a tool of that name which takes other arguments: it is not what the agent was shown.
     pub(super) unlike: Vec<SourceName>,
-    /// Those that are not there, and why.
-    absent: Vec<(SourceName, String)>,
+    /// The sources that are absent, and why.
+    absent: Vec<(SourceName, Cause)>,
 }
 
 /// A member that did not answer.
@@ -41,26 +40,26 @@ struct Failure {
 }
 
 impl Group {
-    /// The tool as it is shown: as the first member has it. `seen` are those members that offer a tool of that name which the
-    /// session may see, in their order; None if there is none.
+    /// Returns the tool as it is shown: as the first member has it. `seen` are the members that offer a tool of that
+    /// name which the session may see, in their order. `None` if there is none.
     pub(super) fn of(
         name: &SourceName,
         seen: Vec<VisibleItem>,
-        absent: &[(Arc<Upstream>, String)],
+        absent: &[(Arc<Upstream>, Cause)],
     ) -> Option<VisibleItem> {
         let first = seen.first()?.clone();
         let (members, unlike): (Vec<_>, Vec<_>) =
             seen.into_iter().partition(|member| member.item.takes_what(&first.item));
         let unlike = unlike.into_iter().map(|member| member.item.source.clone()).collect();
-        let is_member = |(upstream, _): &&(Arc<Upstream>, String)| upstream.config.offered_as() == name;
+        let is_member = |(upstream, _): &&(Arc<Upstream>, Cause)| upstream.config.offered_as() == name;
         let absent = absent.iter().filter(is_member);
         let absent = absent.map(|(upstream, why)| (upstream.config.name.clone(), why.clone())).collect();
         let group = Group { name: name.clone(), members, unlike, absent };
         Some(VisibleItem { group: Some(Arc::new(group)), ..first })
     }
 
-    /// The members in the order in which they are called: who is known to be down goes last, then priority decides, then who
-    /// does not answer when it is asked whether it lives.
+    /// Returns the members in the order in which they are called: those that are known to be down go last, then
+    /// priority decides, then those that do not answer a ping.
     fn in_turn(&self) -> Vec<&VisibleItem> {
         let mut members: Vec<_> = self.members.iter().collect();
         members.sort_by_cached_key(|member| {
@@ -79,8 +78,8 @@ impl Group {
 }
 
 impl VisibleItem {
-    /// Whether a call that may have been made already may be made again: the tool says that it only reads or that twice is as
-    /// good as once, and a person has accepted that definition or trusts what its source says.
+    /// Reports whether a call that may have been made already may be made again: the tool says that it only reads or is
+    /// idempotent, and a person has accepted that definition or trusts the annotations of its source.
     fn may_be_repeated(&self) -> bool {
         let hints = self.item.hints;
         let vouched = self.acceptance == Acceptance::Accepted
@@ -89,17 +88,11 @@ impl VisibleItem {
     }
 }
 
-impl Session {
-    /// Calls a tool of a group.
-    pub(super) async fn call_group(
-        &self,
-        method: &Method,
-        params: Json,
-        group: &Group,
-        contact: &Arc<dyn AgentPeer>,
-    ) -> Result<Answer, RpcError> {
-        if let Some(member) = self.begun_at(method, &params, &group.members) {
-            return self.execute(method, params, member, contact).await;
+impl Request<'_> {
+    /// Sends the request to the members of a group, one after the other.
+    pub(super) async fn execute_in(self, group: &Group) -> Result<Answer, RpcError> {
+        if let Some(member) = self.begun_at(&group.members) {
+            return self.execute_at(member).await;
         }
         let mut waiting = group.in_turn().into_iter().peekable();
         let mut failures: Vec<Failure> = Vec::new();
@@ -111,15 +104,16 @@ impl Session {
             }
             number += 1;
             let attempt = Attempt { number, others: waiting.peek().is_some() };
-            let (answer, fate) = self.attempt(method, params.clone(), member, Some(attempt), contact).await?;
-            let error = match (fate, answer) {
-                (Fate::NotSent | Fate::Unknown, Answer::Error(error)) => error,
-                (_, answer) => return Ok(answer),
+            let attempted = Execution::new(self.clone(), member, Some(attempt)).attempt().await?;
+            let (error, unknown) = match attempted {
+                Attempted { answer: Answer::Error(error), reached: Reached::NotSent } => (error, false),
+                Attempted { answer: Answer::Error(error), reached: Reached::Unknown } => (error, true),
+                Attempted { answer, .. } => return Ok(answer),
             };
             let source = member.upstream.config.name.clone();
             tracing::warn!(group = %group.name, %source, attempt = number, "a member of a group did not answer");
-            failures.push(Failure { source, error, unknown: fate == Fate::Unknown });
-            if fate == Fate::Unknown && !member.may_be_repeated() {
+            failures.push(Failure { source, error, unknown });
+            if unknown && !member.may_be_repeated() {
                 break;
             }
         }
@@ -127,7 +121,7 @@ impl Session {
     }
 }
 
-/// One error for all, with the cause of each; of a single one its own.
+/// Returns one error for all members, with the cause of each; if there is only one, its own.
 fn all_failed(group: &Group, mut failures: Vec<Failure>) -> Json {
     if failures.len() == 1
         && group.members.len() == 1
@@ -144,7 +138,7 @@ fn all_failed(group: &Group, mut failures: Vec<Failure>) -> Json {
     let rest = group.members.iter().map(|member| &member.upstream.config.name).filter(|source| !asked(source));
     causes.extend(rest.map(|source| (source, not_asked.to_owned())));
     causes.extend(group.unlike.iter().map(|source| (source, "its tool takes other arguments".to_owned())));
-    causes.extend(group.absent.iter().map(|(source, why)| (source, why.clone())));
+    causes.extend(group.absent.iter().map(|(source, why)| (source, why.to_string())));
     let unknown = failures.iter().any(|failure| failure.unknown);
     let code = if unknown { "outcome-unknown" } else { "not-sent" };
     let told: Vec<_> = causes.iter().map(|(source, why)| format!("`{source}`: {why}")).collect();

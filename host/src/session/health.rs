@@ -1,17 +1,18 @@
-//! How the session's sources are, as a resource that an agent can read. Only where its profile says so: nothing
-//! else that the broker has of its own can be reached from there.
+//! The state of the session's sources, as a resource that an agent can read. Served only where the profile says so;
+//! nothing else of the broker's own can be reached from there.
 
 use std::collections::HashMap;
 
 use serde_json::json;
 
+use super::request::Request;
 use super::{ListPage, Session};
 use crate::catalog::Catalog;
 use crate::context::State;
 use crate::item::ItemKind;
-use crate::protocol::{Answer, Json, Method, RpcError};
+use crate::protocol::{Answer, Json, RpcError};
 
-/// No source's URI is exposed as this: those have a path after the name of the source.
+/// The URI of the resource. No source's URI is exposed as this: those have a path after the name of the source.
 const URI: &str = "portcullis://status";
 
 /// # Errors
@@ -26,8 +27,16 @@ pub(super) fn check(catalog: &Catalog) -> Result<(), String> {
     })
 }
 
+impl Request<'_> {
+    /// Reports whether a `resources/read` reads the status.
+    pub(super) fn reads_status(&self) -> bool {
+        self.session.profile.status
+            && self.params.uri().is_some_and(|uri| uri.read().is_ok_and(|uri: String| uri == URI))
+    }
+}
+
 impl Session {
-    /// A list with what the broker itself adds to it.
+    /// Adds the broker's own resource to a list.
     pub(super) fn with_status(&self, kind: ItemKind, list_page: ListPage) -> ListPage {
         if kind != ItemKind::Resource || !self.profile.status {
             return list_page;
@@ -42,12 +51,8 @@ impl Session {
         ListPage { items: list_page.items.iter().cloned().chain([own]).collect(), ..list_page }
     }
 
-    /// Whether a request reads the status.
-    pub(super) fn reads_status(&self, method: &Method, params: &Json) -> bool {
-        method == Method::ResourcesRead && self.profile.status && params.get_str("uri").as_deref() == Some(URI)
-    }
-
-    /// How the sources of the profile are, with the tools that this session sees. No words of any source, and no causes.
+    /// Returns the state of the profile's sources, with the tools that this session sees. It holds no words of any
+    /// source, and no causes.
     pub(super) async fn read_status(&self) -> Result<Answer, RpcError> {
         let listing = self.listing(ItemKind::Tool).await?;
         let mut seen: HashMap<_, usize> = HashMap::new();
@@ -57,7 +62,7 @@ impl Session {
         }
         let known = self.context.admitted(&self.caller.profile).map(|(upstream, _)| {
             let (mut health, discovered) = upstream.health();
-            // What the session does not see is not counted to it, and what cannot be reached cannot be called.
+            // Tools that the session does not see are not counted, and tools that cannot be reached cannot be called.
             health.tools_available =
                 seen.get(&health.name).copied().filter(|_| health.tools_available > 0).unwrap_or(0);
             (health, discovered)

@@ -1,4 +1,4 @@
-//! A call on its way: what the source says meanwhile goes to the agent, in order; what it asks, the agent answers.
+//! A call in flight: what the source says meanwhile goes to the agent, in order, and what it asks, the agent answers.
 
 use std::sync::Arc;
 
@@ -17,31 +17,31 @@ use crate::protocol::{Era, Json, Method, Notification, meta};
 use crate::source::{Asked, CallEvent, Relay, SourceClient};
 use crate::telemetry::{Span, Telemetry};
 
-/// How much of what a source says during one call may wait for the agent before the source is slowed down.
+/// How many messages of a source may wait for the agent during one call before the source is slowed down.
 const RELAY_QUEUE: usize = 64;
 
 /// A call that its source has. Dropping it cancels it there.
 pub(super) struct InFlightCall {
     pub(super) upstream: Arc<Upstream>,
-    /// As the gate let it pass.
+    /// The call as the gate let it pass.
     about: Arc<Call>,
     call: BoxFuture<'static, Outcome>,
-    /// Ends with the call.
+    /// The span of the call, which ends with it.
     span: Option<Span>,
     said: mpsc::Receiver<CallEvent>,
 }
 
-/// Why a call does not go on by itself.
+/// The reason why a call is not driven on.
 pub(super) enum Pause {
-    /// It has ended.
+    /// The call has ended.
     Ended(Outcome),
     /// The source asks an agent that can be asked by a result only.
     Asked(Vec<Asked>),
 }
 
 impl InFlightCall {
-    /// Hands a permitted call to its source. Nothing is sent before it is carried on. Where there is `telemetry`, the source is
-    /// told of the call's own place in the trace, if its `context` lets it know one.
+    /// Hands a permitted call to its source. Nothing is sent before it is driven. With `telemetry`, the source is told
+    /// the call's own place in the trace, if its `context` allows that.
     pub(super) fn start(
         upstream: &Arc<Upstream>,
         permit: Permit,
@@ -62,15 +62,15 @@ impl InFlightCall {
 }
 
 impl Session {
-    /// Carries a call on until it ends or needs the agent.
+    /// Drives a call until it ends or needs the agent.
     pub(super) async fn drive(&self, in_flight: &mut InFlightCall, contact: &Arc<dyn AgentPeer>) -> Pause {
         let InFlightCall { upstream, about, call, span, said } = in_flight;
         contact.handed_over();
         let mut asked = FuturesUnordered::new();
         let outcome = loop {
             tokio::select! {
-                // First what ends, so that a source that talks without pause is not heard for ever. What it said before the
-                // outcome has been handed over by then.
+                // The end is polled first, so that a source that talks without pause cannot keep the call open. What it
+                // said before the outcome has been handed over by then.
                 biased;
                 outcome = &mut *call => break outcome,
                 Some(()) = asked.next(), if !asked.is_empty() => {}
@@ -86,13 +86,14 @@ impl Session {
                         }
                         return Pause::Asked(questions);
                     }
-                    // One that the source has withdrawn is withdrawn from the agent, too. So no more are open here than there.
+                    // A question that the source has withdrawn is withdrawn from the agent, too, so that no more are
+                    // open here than there.
                     CallEvent::Request(Asked { request, mut reply }) => asked.push(async {
                         let answer = tokio::select! {
                             answer = self.ask(upstream, request, contact) => answer,
                             () = reply.closed() => return,
                         };
-                        // Whoever gave up at this moment has dropped the other side.
+                        // An agent or source that gave up at this moment has dropped the other side.
                         let _ = reply.send(answer);
                     }),
                 },
@@ -109,7 +110,7 @@ impl Session {
         Pause::Ended(outcome)
     }
 
-    /// Passes on what a source says during a call, as far as the gate lets it pass.
+    /// Passes on what a source says during a call, if the gate lets it pass.
     async fn pass_on(
         &self,
         upstream: &Upstream,
@@ -125,12 +126,13 @@ impl Session {
         }
     }
 
-    /// A modern agent says with each request which log messages it wants (2026-07-28, "Logging"); without a word, none.
+    /// Reports whether the agent wants a notification. A modern agent says with each request which log messages it
+    /// wants (2026-07-28, "Logging"); if it says nothing, none.
     fn wants(&self, call: &Call, notification: &Notification) -> bool {
         if self.agent.era == Era::Legacy || notification.method != Method::NotificationsMessage {
             return true;
         }
-        let wanted = call.params.get("_meta").and_then(|meta| meta.get_str(meta::LOG_LEVEL));
+        let wanted = call.params.meta().and_then(|meta| meta.get_str(meta::LOG_LEVEL));
         let said = notification.params.as_ref().and_then(|params| params.get_str("level"));
         is_grave_enough(wanted.as_deref(), said.as_deref())
     }

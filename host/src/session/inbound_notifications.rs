@@ -1,16 +1,17 @@
-//! What a source says beside its answers: progress, logs, changes, the state of a task. It passes the gate, and is told in
-//! words that the agent knows.
+//! Notifications of sources: progress, logs, changes, the state of a task. They pass the gate, and are told in words
+//! that the agent knows.
 
 use std::sync::Arc;
 
 use super::{Session, expose};
 use crate::agent::AgentPeer;
-use crate::call::{Call, Risk};
+use crate::call::{Call, Params, Risk};
 use crate::context::Upstream;
 use crate::protocol::{Json, Method, Notification};
 
 impl Session {
-    /// What of it the agent may hear. `call` is what it belongs to. None if it is withheld.
+    /// Returns the part of a notification that the agent may have. `call` is the call that it belongs to. `None` if it
+    /// is withheld.
     pub(super) async fn notification_for_agent(
         &self,
         upstream: &Upstream,
@@ -22,7 +23,7 @@ impl Session {
         let params = match params {
             Some(said) if !says_nothing(&method, &said) => {
                 let token = said.get("progressToken");
-                // The protocol's own words are part of their call; others are judged by the name that they have.
+                // The protocol's own notifications are judged as part of their call, others by their own name.
                 let other = !method.is_reserved();
                 let named = other.then(|| Arc::new(Call { method: method.as_str().into(), ..Call::clone(call) }));
                 let said = self
@@ -30,7 +31,7 @@ impl Session {
                     .gate
                     .filter_notification(named.as_ref().unwrap_or(call), &self.continuations.vault, said)
                     .await?;
-                // By it the agent knows its request, whatever was made of the words.
+                // The agent recognises its request by the token, whatever plugins made of the text.
                 let said = match token {
                     Some(token) => said.with("progressToken", &token)?,
                     None => said,
@@ -43,7 +44,7 @@ impl Session {
         Some(expose::notification(&upstream.config, Notification { method, params }))
     }
 
-    /// The same for what belongs to no call.
+    /// Does the same for a notification that belongs to no call.
     pub(super) async fn notification_of_no_call(
         &self,
         upstream: &Upstream,
@@ -51,12 +52,14 @@ impl Session {
         contact: &Arc<dyn AgentPeer>,
     ) -> Option<Notification> {
         let item = Arc::new(upstream.whole_item());
-        let call = Call::new(&notification.method, Json::empty_object(), &self.caller, item, Risk::Harmless);
+        let method = &notification.method;
+        let params = Params::parse(method, Json::empty_object());
+        let call = Call::new(method, params, &self.caller, item, Risk::Harmless);
         self.notification_for_agent(upstream, &Arc::new(call), notification, contact).await
     }
 }
 
-/// Whether it is progress of nothing but numbers, which no plugin needs to look at.
+/// Reports whether a notification is progress of nothing but numbers, which no plugin needs to look at.
 fn says_nothing(method: &Method, params: &Json) -> bool {
     let plain = |(key, value): &(String, Json)| match key.as_str() {
         "progressToken" => true,

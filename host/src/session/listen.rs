@@ -13,8 +13,9 @@ use tokio::sync::{mpsc, watch};
 use super::Session;
 use super::changes::Changes;
 use super::listing::VisibleItem;
+use super::request::Request;
+use super::subscription_filter::SubscriptionFilter;
 use crate::agent::{AgentPeer, Elicitation, NoAgent};
-use crate::catalog::exposed_uri;
 use crate::config::DiscoveryMode;
 use crate::context::{DiscoveredSource, Upstream};
 use crate::item::ItemKind;
@@ -25,12 +26,12 @@ use crate::sync::{Mutex, MutexGuard};
 /// Changes that may wait for an agent that does not read. Beyond it they are dropped: it will list again anyway.
 const LISTEN_QUEUE: usize = 64;
 
-/// How soon a stream that was lost is opened anew, at first; each time twice as long, up to a minute: each passes the gate and is
-/// a record, as the first was.
+/// How soon a stream that was lost is opened again, at first; the pause doubles up to a minute. Each attempt passes the
+/// gate and is recorded, as the first was.
 const AGAIN: Duration = Duration::from_secs(1);
 const AGAIN_MOST: Duration = Duration::from_secs(60);
 
-/// The streams of one session.
+/// The subscription streams of one session.
 pub(super) struct Listeners {
     open: Mutex<Vec<(SubscriptionFilter, mpsc::Sender<Notification>)>>,
     over: watch::Sender<bool>,
@@ -42,89 +43,8 @@ impl Default for Listeners {
     }
 }
 
-/// What an agent wants to hear of.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct SubscriptionFilter {
-    tools: bool,
-    prompts: bool,
-    resources: bool,
-    /// Exposed URIs.
-    updates: Vec<String>,
-}
-
-impl SubscriptionFilter {
-    fn of(params: &Json) -> Result<Self, RpcError> {
-        let filter = params.get("notifications").filter(|filter| filter.as_bytes().starts_with(b"{"));
-        let filter = filter
-            .ok_or_else(|| RpcError::new(RpcError::INVALID_PARAMS, "`params.notifications` must be an object"))?;
-        let on = |key| filter.get(key).is_some_and(|flag| flag.as_str() == "true");
-        let updates = filter.get("resourceSubscriptions").and_then(|uris| uris.read().ok()).unwrap_or_default();
-        Ok(Self {
-            tools: on("toolsListChanged"),
-            prompts: on("promptsListChanged"),
-            resources: on("resourcesListChanged"),
-            updates,
-        })
-    }
-
-    /// What of it these sources can tell.
-    fn served_by<'a>(&self, sources: impl Iterator<Item = &'a DiscoveredSource>) -> Self {
-        let mut can = Self::default();
-        for met in sources {
-            let flag = |of: &str, key: &str| {
-                let flag = met.capabilities.get(of).and_then(|capability| capability.get(key));
-                flag.is_some_and(|flag| flag.as_str() == "true")
-            };
-            can.tools |= self.tools && flag("tools", "listChanged");
-            can.prompts |= self.prompts && flag("prompts", "listChanged");
-            can.resources |= self.resources && flag("resources", "listChanged");
-            if flag("resources", "subscribe") {
-                can.updates.clone_from(&self.updates);
-            }
-        }
-        can
-    }
-
-    /// What of it one source can tell, under its own names.
-    fn at(&self, upstream: &Upstream, met: &DiscoveredSource) -> Self {
-        let prefix = exposed_uri(&upstream.config.name, &upstream.config.names, "");
-        let own = self.updates.iter().filter_map(|uri| uri.strip_prefix(&prefix));
-        Self { updates: own.map(ToOwned::to_owned).collect(), ..self.clone() }.served_by(std::iter::once(met))
-    }
-
-    fn takes(&self, notification: &Notification) -> bool {
-        match &notification.method {
-            Method::NotificationsToolsListChanged => self.tools,
-            Method::NotificationsPromptsListChanged => self.prompts,
-            Method::NotificationsResourcesListChanged => self.resources,
-            Method::NotificationsResourcesUpdated => {
-                let uri = notification.params.as_ref().and_then(|params| params.get_str("uri"));
-                uri.is_some_and(|uri| self.updates.contains(&uri))
-            }
-            _ => false,
-        }
-    }
-
-    fn to_json(&self) -> Json {
-        let mut filter = serde_json::Map::new();
-        for (key, on) in [
-            ("toolsListChanged", self.tools),
-            ("promptsListChanged", self.prompts),
-            ("resourcesListChanged", self.resources),
-        ] {
-            if on {
-                filter.insert(key.to_owned(), json!(true));
-            }
-        }
-        if !self.updates.is_empty() {
-            filter.insert("resourceSubscriptions".to_owned(), json!(self.updates));
-        }
-        Json::of(&filter)
-    }
-}
-
 impl Listeners {
-    /// Hands a change, under its exposed name, to whoever wants it.
+    /// Sends a change, under its exposed name, to every stream that wants it.
     pub(super) fn tell(&self, notification: &Notification) {
         for (wants, out) in &*self.lock() {
             if wants.takes(notification) && out.try_send(notification.clone()).is_err() {
@@ -133,7 +53,7 @@ impl Listeners {
         }
     }
 
-    /// Whether anybody wants to hear that tools have changed.
+    /// Reports whether any stream wants to hear that tools have changed.
     pub(super) fn want_tools(&self) -> bool {
         self.lock().iter().any(|(wants, out)| wants.tools && !out.is_closed())
     }
@@ -156,24 +76,26 @@ impl Listeners {
     }
 }
 
-impl Session {
-    /// Tells the agent of changes until it goes, or the session ends. Dropping the future ends it at the sources too.
-    pub(super) async fn listen(&self, params: &Json, contact: &Arc<dyn AgentPeer>) -> Result<Answer, RpcError> {
+impl Request<'_> {
+    /// Tells the agent of changes until it goes, or the session ends. Dropping the future ends the subscriptions at the
+    /// sources too.
+    pub(super) async fn listen(&self) -> Result<Answer, RpcError> {
+        let Self { session, params, contact, .. } = self;
         let Some(id) = contact.request_id() else {
             return Err(RpcError::new(RpcError::INVALID_REQUEST, "there is no stream that could carry a subscription"));
         };
-        let tools = self.listing(ItemKind::Tool).await?;
-        let asked = SubscriptionFilter::of(params)?;
+        let tools = session.listing(ItemKind::Tool).await?;
+        let asked = SubscriptionFilter::of(params.as_json())?;
         let mut wants = asked.served_by(tools.sources().map(|(_, met)| met));
-        // A source that could not be met may be there later, which is a change that nobody but the broker can tell.
+        // A source that could not be discovered may be there later, a change that only the broker can announce.
         wants.tools |= asked.tools && tools.is_partial();
-        let (out, mut said) = self.listeners.open(wants.clone());
+        let (out, mut said) = session.listeners.open(wants.clone());
         let feeds = tools.sources().filter_map(|(upstream, met)| {
             let wants = wants.at(upstream, met);
-            (wants != SubscriptionFilter::default()).then(|| self.feed(upstream, met.era, wants, Some(out.clone())))
+            (wants != SubscriptionFilter::default()).then(|| session.feed(upstream, met.era, wants, Some(out.clone())))
         });
         let mut feeds: FuturesUnordered<_> = feeds.collect();
-        let mut over = self.listeners.over.subscribe();
+        let mut over = session.listeners.over.subscribe();
         let first = Json::empty_object().with("notifications", &wants.to_json());
         contact
             .notify(marked(
@@ -184,7 +106,7 @@ impl Session {
         loop {
             tokio::select! {
                 Some(change) = said.recv() => contact.notify(marked(change, &id)).await,
-                // A source whose stream ends says nothing more; the others do.
+                // If the stream of one source ends, the others go on.
                 Some(()) = feeds.next(), if !feeds.is_empty() => {}
                 () = ended(&mut over) => break,
             }
@@ -194,29 +116,28 @@ impl Session {
         Ok(Answer::Result(meta.and_then(|meta| done.with("_meta", &meta)).unwrap_or(done)))
     }
 
-    /// `resources/subscribe` and its opposite, which a modern source does not know: there the broker follows the resource.
-    pub(super) async fn subscribe(
-        &self,
-        method: &Method,
-        params: Json,
-        contact: &Arc<dyn AgentPeer>,
-    ) -> Result<Answer, RpcError> {
-        let target = self.target(method, &params).await?;
-        let tools = self.listing(ItemKind::Tool).await?;
+    /// Answers `resources/subscribe` and `resources/unsubscribe`. A modern source does not know them: there the broker
+    /// subscribes to the resource itself.
+    pub(super) async fn subscribe(self) -> Result<Answer, RpcError> {
+        let session = self.session;
+        let target = self.target().await?;
+        let tools = session.listing(ItemKind::Tool).await?;
         let name = &target.upstream.config.name;
         let modern = tools.sources().any(|(upstream, met)| upstream.config.name == *name && met.era == Era::Modern);
         if !modern {
-            return self.execute(method, params, &target, contact).await;
+            return self.execute_at(&target).await;
         }
         let key = target.item.exposed.to_string();
-        match method {
-            Method::ResourcesSubscribe => self.follow(key, &target.upstream, Some(target.item.name.to_string())),
-            _ => self.upstream_subscriptions.remove(&key),
+        match self.method {
+            Method::ResourcesSubscribe => session.follow(key, &target.upstream, Some(target.item.name.to_string())),
+            _ => session.upstream_subscriptions.remove(&key),
         }
         Ok(Answer::Result(Json::empty_object()))
     }
+}
 
-    /// Lets a legacy agent hear when the lists of its modern sources change.
+impl Session {
+    /// Subscribes a legacy agent to changes of its modern sources' lists.
     pub(super) async fn follow_lists(&self) {
         let Ok(tools) = self.listing(ItemKind::Tool).await else { return };
         let lists = SubscriptionFilter { tools: true, prompts: true, resources: true, ..SubscriptionFilter::default() };
@@ -226,7 +147,7 @@ impl Session {
         }
     }
 
-    /// Follows a modern source on behalf of a legacy agent.
+    /// Subscribes to a modern source on behalf of a legacy agent.
     fn follow(&self, key: String, upstream: &Arc<Upstream>, uri: Option<String>) {
         let Some(session) = self.me.upgrade() else { return };
         let lists = uri.is_none();
@@ -239,7 +160,8 @@ impl Session {
         self.upstream_subscriptions.add(key, following.abort_handle());
     }
 
-    /// Hears one source. What a legacy one says comes by way of [`Client::notify`](crate::source::Client::notify).
+    /// Listens to one source. Notifications of a legacy one arrive by
+    /// [`SourceClient::notify`](crate::source::SourceClient::notify).
     async fn feed(
         &self,
         upstream: &Arc<Upstream>,
@@ -249,16 +171,13 @@ impl Session {
     ) {
         let target = VisibleItem::whole_source(upstream);
         let hears = Hears { session: self.me.clone(), upstream: Arc::clone(upstream), out };
-        let ear: &Arc<dyn AgentPeer> = &(Arc::new(Ear { hears, changes: Changes::default() }) as _);
+        let ear: Arc<dyn AgentPeer> = Arc::new(Ear { hears, changes: Changes::default() });
         if era == Era::Modern {
             let params =
                 Json::empty_object().with("notifications", &wants.to_json()).unwrap_or_else(Json::empty_object);
+            let request = Request::new(self, Method::SubscriptionsListen, params, ear);
             let mut pause = AGAIN;
-            while self
-                .execute(&Method::SubscriptionsListen, params.clone(), &target, ear)
-                .await
-                .is_ok_and(|answer| is_lost(&answer))
-            {
+            while request.clone().execute_at(&target).await.is_ok_and(|answer| is_lost(&answer)) {
                 tracing::debug!(source = %upstream.config.name, "a subscription was lost");
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(AGAIN_MOST);
@@ -268,14 +187,15 @@ impl Session {
         let _subscribed = Subscribed { session: self.me.clone(), target: target.clone(), uris: wants.updates.clone() };
         for uri in &wants.updates {
             let params = Json::of(&json!({ "uri": uri }));
-            let subscribed = self.execute(&Method::ResourcesSubscribe, params, &target, ear).await;
+            let request = Request::new(self, Method::ResourcesSubscribe, params, Arc::clone(&ear));
+            let subscribed = request.execute_at(&target).await;
             tracing::debug!(source = %upstream.config.name, ok = subscribed.is_ok(), "subscribed");
         }
         std::future::pending().await
     }
 }
 
-/// The subscriptions of one stream at a legacy source. Dropped, they end.
+/// The subscriptions of one stream at a legacy source. Dropping them ends them.
 struct Subscribed {
     session: Weak<Session>,
     target: VisibleItem,
@@ -284,21 +204,21 @@ struct Subscribed {
 
 impl Drop for Subscribed {
     fn drop(&mut self) {
-        // With the session its connection ends, and what it subscribed to.
+        // The connection ends with its session, and so do its subscriptions.
         let Some(session) = self.session.upgrade().filter(|session| !session.ended()) else { return };
         let (target, uris) = (self.target.clone(), std::mem::take(&mut self.uris));
         tokio::spawn(async move {
-            let nobody: Arc<dyn AgentPeer> = Arc::new(NoAgent);
             for uri in uris {
                 let params = Json::of(&json!({ "uri": uri }));
-                let ended = session.execute(&Method::ResourcesUnsubscribe, params, &target, &nobody).await;
+                let request = Request::new(&session, Method::ResourcesUnsubscribe, params, Arc::new(NoAgent));
+                let ended = request.execute_at(&target).await;
                 tracing::debug!(ok = ended.is_ok(), "unsubscribed");
             }
         });
     }
 }
 
-/// Hears the changes of a modern source: for one stream of the agent, or for a legacy agent.
+/// Receives the changes of a modern source: for one stream of the agent, or for a legacy agent.
 struct Ear {
     hears: Hears,
     changes: Changes,
@@ -348,7 +268,7 @@ impl AgentPeer for Ear {
     }
 }
 
-/// Whether a stream ended because the source did, and not because it said so.
+/// Reports whether a stream ended because the connection was lost, and not in good order.
 fn is_lost(answer: &Answer) -> bool {
     let Answer::Error(error) = answer else { return false };
     let code = error.get("data").and_then(|data| data.get_str("code"));
@@ -360,7 +280,7 @@ async fn ended(over: &mut watch::Receiver<bool>) {
     let _ = over.wait_for(|over| *over).await.is_ok();
 }
 
-/// A notification of the subscription that the agent's request `id` opened.
+/// Returns a notification marked with the subscription that the agent's request `id` opened.
 fn marked(notification: Notification, id: &Json) -> Notification {
     let params = notification.params.unwrap_or_else(Json::empty_object);
     let meta = params.get("_meta").unwrap_or_else(Json::empty_object).with(meta::SUBSCRIPTION_ID, id);
@@ -368,7 +288,7 @@ fn marked(notification: Notification, id: &Json) -> Notification {
     Notification { params: Some(params), ..notification }
 }
 
-/// A notification as agents get it that know no subscriptions.
+/// Returns a notification for an agent that knows no subscriptions.
 fn unmarked(notification: Notification) -> Notification {
     let params = notification.params.map(|params| match params.get("_meta") {
         Some(meta) => params.with("_meta", &meta.without(meta::SUBSCRIPTION_ID)).unwrap_or(params),
@@ -385,20 +305,6 @@ mod tests {
 
     fn change(method: &str, params: &'static str) -> Notification {
         Notification { method: method.into(), params: Some(Json::parse(params).unwrap()) }
-    }
-
-    #[test]
-    fn a_stream_takes_what_it_asked_for_and_nothing_else() {
-        let params = r#"{"notifications":{"promptsListChanged":true,"resourceSubscriptions":["a:b"]}}"#;
-        let wants = SubscriptionFilter::of(&Json::parse(params).unwrap()).unwrap();
-        assert!(wants.takes(&change("notifications/prompts/list_changed", "{}")));
-        assert!(wants.takes(&change("notifications/resources/updated", r#"{"uri":"a:b"}"#)));
-        assert!(!wants.takes(&change("notifications/resources/updated", r#"{"uri":"a:c"}"#)));
-        assert!(!wants.takes(&change("notifications/tools/list_changed", "{}")));
-        assert!(!wants.takes(&change("notifications/message", "{}")));
-        assert!(SubscriptionFilter::of(&Json::empty_object()).is_err());
-        let back = Json::empty_object().with("notifications", &wants.to_json()).unwrap();
-        assert_eq!(SubscriptionFilter::of(&back).unwrap(), wants);
     }
 
     #[test]

@@ -1,11 +1,12 @@
-//! What a session may use beside tools: taken when it is first asked for, and of a source anew when that says so.
+//! The prompts, resources and templates of a session: taken when they are first asked for, and taken again from a
+//! source that announces a change.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::Session;
 use super::discovery::{self, Answered, Asked, Told};
-use super::listing::{self, Listing};
+use super::listing::Listing;
 use crate::context::Upstream;
 use crate::item::ItemKind;
 use crate::name::SourceName;
@@ -16,18 +17,18 @@ use crate::sync::{Mutex, MutexGuard};
 /// The kinds of items that are listed here.
 pub(super) const KINDS: [ItemKind; 3] = [ItemKind::Prompt, ItemKind::Resource, ItemKind::Template];
 
-/// What a session may use beside tools. One kind does not wait for another.
+/// The prompts, resources and templates of a session. One kind does not wait for another.
 #[derive(Default)]
 pub(super) struct Lists {
     prompts: tokio::sync::Mutex<Option<Arc<Listing>>>,
     resources: tokio::sync::Mutex<Option<Arc<Listing>>>,
     templates: tokio::sync::Mutex<Option<Arc<Listing>>>,
-    /// Of which sources which list is old.
+    /// The lists that are out of date, by kind and source.
     stale: Mutex<HashSet<(ItemKind, SourceName)>>,
 }
 
 impl Lists {
-    /// Takes note that lists of a source have changed.
+    /// Marks lists of a source as out of date.
     pub(super) fn expire(&self, kinds: &[ItemKind], source: &SourceName) {
         self.stale().extend(kinds.iter().map(|kind| (*kind, source.clone())));
     }
@@ -40,7 +41,7 @@ impl Lists {
         }
     }
 
-    /// The sources whose list of a kind is old. They count as asked from now on.
+    /// Returns the sources whose list of a kind is out of date. They count as asked from now on.
     fn take_stale(&self, kind: ItemKind) -> HashSet<SourceName> {
         self.stale().extract_if(|(of, _)| *of == kind).map(|(_, source)| source).collect()
     }
@@ -51,10 +52,10 @@ impl Lists {
 }
 
 impl Session {
-    /// What the session may use of a kind other than tools. Sources that were asked before are asked again only if they said that
-    /// their list has changed.
+    /// Returns what the session may use of a kind other than tools. A source that was asked before is asked again only
+    /// if it said that its list has changed.
     pub(super) async fn list_of(&self, kind: ItemKind) -> Result<Arc<Listing>, RpcError> {
-        // What cannot be discovered has no lists either.
+        // A source that cannot be discovered has no lists either.
         let tools = self.snapshot().await?;
         let mut place = self.lists.of(kind).lock().await;
         let stale = self.lists.take_stale(kind);
@@ -66,7 +67,7 @@ impl Session {
         let (mut absent, mut upstreams) = (Vec::new(), Vec::new());
         for upstream in admitted {
             match tools.absence(&upstream.config.name) {
-                Some(why) => absent.push((upstream, Err(why.to_owned()))),
+                Some(why) => absent.push((upstream, Err(why.clone()))),
                 None => upstreams.push(upstream),
             }
         }
@@ -83,7 +84,7 @@ impl Session {
         Ok(listing)
     }
 
-    /// Takes in what a source said after it was no longer waited for, and tells the agent.
+    /// Adds what a source said after it was no longer waited for, and tells the agent.
     pub(super) async fn list_arrived(&self, upstream: Arc<Upstream>, kind: ItemKind, told: Result<Told, SourceError>) {
         let told = discovery::noted(&self.context, &self.caller, kind, &upstream, told);
         if told.is_err() {
@@ -109,7 +110,7 @@ impl Session {
     }
 
     async fn build_list(&self, answered: Vec<Answered>, kind: ItemKind) -> Result<Listing, RpcError> {
-        let listing = listing::build(answered, true, &self.context, &self.caller, &self.profile, kind).await;
-        listing.map_err(|error| RpcError::new(RpcError::INTERNAL, error))
+        let listing = self.build_listing(answered, true, kind).await;
+        listing.map_err(|cause| RpcError::new(RpcError::INTERNAL, cause.to_string()))
     }
 }

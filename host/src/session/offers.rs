@@ -1,4 +1,4 @@
-//! What a session's sources can do together, and what they say to a model.
+//! The capabilities of a session's sources together, and their instructions for a model.
 
 use serde_json::{Value, json};
 
@@ -6,12 +6,12 @@ use super::ServerInfo;
 use super::listing::Listing;
 use crate::protocol::Era;
 
-/// The most characters of one source's instructions that go on. Models read them with every request.
+/// The most characters of one source's instructions that are passed on. Models read them with every request.
 const MAX_INSTRUCTIONS: usize = 8 * 1024;
 
 impl Listing {
-    /// What the sources can do together. A legacy session has a snapshot of tools, which never changes; a modern agent that
-    /// wants to hear of changes says so.
+    /// Returns what the sources can do together. A legacy session has a snapshot of tools, which never changes; a
+    /// modern agent that wants to hear of changes says so.
     pub(super) fn offers(&self, era: Era) -> ServerInfo {
         let mut merged = json!({});
         for (_, met) in self.sources() {
@@ -20,10 +20,11 @@ impl Listing {
         if let Value::Object(capabilities) = &mut merged
             && era == Era::Modern
         {
-            // That era has them as an extension.
+            // The modern era has tasks as an extension.
             capabilities.remove("tasks");
         }
-        // Of a legacy session the tools are a snapshot, unless a source is live, or one is missing that is added when it is there.
+        // The tools of a legacy session are a snapshot, unless a source is live, or one is missing that is added when
+        // it is there.
         let tracks = self.is_live() || self.is_partial();
         if let Value::Object(capabilities) = &mut merged
             && (tracks || era == Era::Legacy || !capabilities.contains_key("tools"))
@@ -42,7 +43,7 @@ impl Listing {
         }
     }
 
-    /// The only era that can be spoken with the only source, if there is one source and it speaks one.
+    /// Returns the only era that the only source speaks, if there is one source and it speaks one era.
     fn only_era(&self) -> Option<Era> {
         match self.answered.as_slice() {
             [(only, Ok(_))] => only.source.only_era(),
@@ -51,7 +52,7 @@ impl Listing {
     }
 }
 
-/// What either can do: objects are merged, and of two flags the one that is set wins.
+/// Merges capabilities: objects are merged, and of two flags the one that is set wins.
 fn merge(into: &mut Value, other: Value) {
     match (into, other) {
         (Value::Object(into), Value::Object(other)) => {

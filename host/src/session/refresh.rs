@@ -1,4 +1,4 @@
-//! What a session does when a source says that its tools have changed, or is there that was not.
+//! Refreshing the tools of a session when a source says that they have changed, or when an absent source comes back.
 //!
 //! A session keeps the tools that it began with, with three exceptions: of a source with `discovery = "live"` it takes them anew, a
 //! modern agent may ask to hear of every change, and a source that it had to begin without is added when it is there. Its agent
@@ -14,7 +14,7 @@ use tokio::time::timeout;
 
 use super::Session;
 use super::discovery::{self, Late, Told};
-use super::listing::{self, Listing};
+use super::listing::Listing;
 use super::lists::KINDS;
 use crate::config::DiscoveryMode;
 use crate::context::Upstream;
@@ -23,39 +23,40 @@ use crate::ledger;
 use crate::name::SourceName;
 use crate::sync::{Mutex, MutexGuard};
 
-/// After one refresh of a source the next begins no sooner: a list that changes all the time costs one discovery a second.
+/// The pause after one refresh of a source: a list that changes all the time costs one discovery a second.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// How long a refresh waits for its source: as long as it has to connect. Then the session keeps what it has of it.
+/// How long a refresh waits for its source: as long as a source may take to connect. After that the session keeps its
+/// tools.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Names of each sort that a log line shows; the ledger has all.
+/// How many names of each sort a log line shows; the ledger has all.
 const SHOWN: usize = 16;
 
-/// Which sources are being asked anew for their tools.
+/// The sources whose tools are being refreshed.
 #[derive(Default)]
 pub(super) struct Refresh {
     running: Mutex<HashMap<SourceName, Stage>>,
-    /// Held while a list is put in the place of another. Nobody is asked meanwhile.
+    /// Held while one list replaces another. No source is asked meanwhile.
     turn: tokio::sync::Mutex<()>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Running,
-    /// And once more after that: another change came meanwhile.
+    /// Another change came meanwhile, so one more refresh follows.
     Again,
 }
 
 impl Refresh {
-    /// Whether whoever asks is to begin.
+    /// Notes a wish to refresh. Returns true if the caller is to begin.
     fn begin(&self, source: &SourceName) -> bool {
         let mut running = self.lock();
         let stage = if running.contains_key(source) { Stage::Again } else { Stage::Running };
         running.insert(source.clone(), stage).is_none()
     }
 
-    /// Whether whoever has just refreshed is to do it again.
+    /// Ends a refresh. Returns true if the caller is to refresh once more.
     fn goes_on(&self, source: &SourceName) -> bool {
         let mut running = self.lock();
         let again = running.get(source) == Some(&Stage::Again);
@@ -73,18 +74,18 @@ impl Refresh {
 }
 
 impl Session {
-    /// Whether the session takes the tools of a source anew when that says that they have changed.
+    /// Reports whether the session takes the tools of a source anew when the source says that they have changed.
     pub(super) fn follows_tools(&self, upstream: &Upstream) -> bool {
         upstream.config.discovery == DiscoveryMode::Live || self.listeners.want_tools() || self.lacks(upstream)
     }
 
-    /// Whether the session has begun without a source, or with what that said to an earlier one.
+    /// Reports whether the session has begun without a source, or with what the source said to an earlier session.
     fn lacks(&self, upstream: &Upstream) -> bool {
         let cell = Arc::clone(&self.lock_tools());
         cell.get().is_some_and(|taken| taken.as_ref().is_ok_and(|tools| tools.lacks(&upstream.config.name)))
     }
 
-    /// Takes the tools of a source anew, soon, and however often it is asked meanwhile, once.
+    /// Refreshes the tools of a source soon, and once, however often it is called meanwhile.
     pub(super) fn refresh(&self, upstream: &Arc<Upstream>) {
         let source = &upstream.config.name;
         if !self.refresh.begin(source) {
@@ -95,7 +96,7 @@ impl Session {
             loop {
                 let Some(session) = me.upgrade().filter(|session| !session.ended()) else { return };
                 session.take_anew(&upstream).await;
-                // A session that ends meanwhile is held by nobody.
+                // Dropped before the pause, so that the task does not keep an ended session alive.
                 drop(session);
                 tokio::time::sleep(PAUSE).await;
                 if !me.upgrade().is_some_and(|session| session.refresh.goes_on(&upstream.config.name)) {
@@ -105,12 +106,12 @@ impl Session {
         });
     }
 
-    /// Waits for the sources that the session had to begin without: for those that are still being asked, and for those that have
-    /// come back since.
+    /// Waits for the sources that the session had to begin without: those that are still being asked, and those that
+    /// have come back since.
     pub(super) fn await_absent(&self, tools: &Listing, late: Vec<Late>) {
         let is_late = |upstream: &Upstream| late.iter().any(|late| late.upstream.config.name == upstream.config.name);
         for upstream in tools.absent().filter(|upstream| !is_late(upstream)) {
-            // One that comes from here on is told of.
+            // A source that connects from here on announces itself.
             if upstream.source.health().connected {
                 self.refresh(upstream);
             }
@@ -118,7 +119,7 @@ impl Session {
         self.wait_for(late);
     }
 
-    /// Takes in what sources say that are still being asked, when they say it.
+    /// Adds what sources say that are still being asked, when they say it.
     pub(super) fn wait_for(&self, late: Vec<Late>) {
         for Late { upstream, kind, told } in late {
             let me = self.me.clone();
@@ -143,7 +144,8 @@ impl Session {
                 let told = discovery::noted(&self.context, &self.caller, ItemKind::Tool, upstream, Ok(told));
                 if let Ok(told) = told {
                     let changed = self.take_in(upstream, told).await;
-                    // Whoever asked to hear of changes hears of each that a source tells, also if none of it is for its eyes.
+                    // An agent that subscribed to changes is told of each that a source announces, even if it changes
+                    // nothing that the agent sees.
                     if !changed && upstream.config.discovery == DiscoveryMode::Snapshot && self.listeners.want_tools() {
                         self.tell_change(ItemKind::Tool);
                     }
@@ -154,21 +156,21 @@ impl Session {
         }
     }
 
-    /// Puts what a source offers now in the place of what it offered, and tells the agent if that changes anything for it. Whether
-    /// it does.
+    /// Replaces what a source offered by what it offers now, and tells the agent if that changes anything for it.
+    /// Returns whether it does.
     async fn take_in(&self, upstream: &Arc<Upstream>, told: Told) -> bool {
         let _turn = self.refresh.turn.lock().await;
-        // What was not decided yet is taken anew anyway.
+        // A list that has not been taken yet will be up to date anyway.
         let Some(Ok(before)) = self.lock_tools().get().cloned() else { return false };
         let source = &upstream.config.name;
         let is_new = before.absence(source).is_some();
         let capabilities = told.met.as_ref().map(|met| met.capabilities.clone());
         let answered = before.answered_but(vec![(Arc::clone(upstream), Ok(told))]);
-        let built = listing::build(answered, false, &self.context, &self.caller, &self.profile, ItemKind::Tool).await;
+        let built = self.build_listing(answered, false, ItemKind::Tool).await;
         let after = match built {
             Ok(after) => Arc::new(after.after(&before)),
             Err(error) => {
-                tracing::warn!(error, "a session keeps the tools that it has");
+                tracing::warn!(%error, "a session keeps the tools that it has");
                 return false;
             }
         };
@@ -202,7 +204,7 @@ impl Session {
     }
 }
 
-/// What is different, by exposed name.
+/// The difference between two lists, by exposed name.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Change {
     added: BTreeSet<Arc<str>>,
@@ -231,7 +233,7 @@ impl Change {
     }
 }
 
-/// That the tool with this name was there, and is not any more.
+/// Returns the message that the tool of this name was removed by its source.
 pub(super) fn removed(kind: ItemKind, name: &str) -> String {
     format!(
         "{} `{name}` was removed by its source since it was listed; nothing was sent, and a new list shows what there is",

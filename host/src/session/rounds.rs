@@ -1,5 +1,5 @@
-//! Requests that the agent has to come back with (2026-07-28, "Multi Round-Trip Requests"): what is kept between two rounds,
-//! and the sealed handle that the agent carries.
+//! Requests that the agent has to come back with (2026-07-28, "Multi Round-Trip Requests"): the state between two
+//! rounds, and the sealed handle that the agent carries.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
 use super::in_flight::InFlightCall;
-use crate::call::SessionId;
+use crate::call::{Params, SessionId};
 use crate::digest::Digest;
 use crate::gate::{Permit, Ticket};
 use crate::protocol::{Answer, Json};
@@ -20,7 +20,7 @@ const MAX_ROUNDS: usize = 64;
 /// How long the agent has to come back. A person who has not answered by then has left.
 const ROUND_PATIENCE: Duration = Duration::from_secs(10 * 60);
 
-/// The rounds that wait for one agent.
+/// The rounds that wait for one caller.
 pub(super) struct Rounds {
     seal: Seal,
     open: Mutex<Open>,
@@ -34,16 +34,16 @@ struct Open {
 
 struct Kept {
     since: Instant,
-    /// In which it began.
+    /// The session in which it began.
     session: SessionId,
     round: Round,
 }
 
-/// What waits for the agent.
+/// A round that waits for the agent.
 pub(super) struct Round {
-    /// Of the request that the agent must repeat.
+    /// The digest of the request that the agent must repeat.
     pub(super) about: Digest,
-    /// What was asked.
+    /// The questions that were asked.
     pub(super) questions: Vec<Question>,
     /// How the call goes on.
     pub(super) then: Then,
@@ -62,16 +62,16 @@ pub(super) enum Then {
 
 /// One thing that the agent is asked, which has passed the gate.
 pub(super) struct Question {
-    /// Its name in `inputRequests`.
+    /// The name of the question in `inputRequests`.
     pub(super) key: String,
     pub(super) permit: Permit,
     pub(super) ticket: Ticket,
-    /// Where the answer goes, if the call is open.
+    /// The channel for the answer, if the call is open.
     pub(super) reply: Option<oneshot::Sender<Answer>>,
 }
 
 impl Round {
-    /// `inputRequests` as the agent gets them.
+    /// Returns `inputRequests` as the agent gets them.
     pub(super) fn asked(&self) -> Option<Json> {
         let requests = self.questions.iter().map(|question| (question.key.as_str(), question.as_request()));
         let requests: Vec<_> = requests.collect();
@@ -79,10 +79,10 @@ impl Round {
         (!edits.is_empty()).then(|| Json::empty_object().edited(&edits)).flatten()
     }
 
-    /// Whether a request brings answers to all of it along, unasked, as a source without state of its own would take them. They
-    /// pass the gate like any, each behind its question.
-    pub(super) fn is_answered_by(&self, params: &Json) -> bool {
-        let brought = params.get("inputResponses").filter(|_| !self.questions.is_empty());
+    /// Reports whether a request already brings answers to all questions, as a source without state of its own would
+    /// take them. They pass the gate like any answer, each behind its question.
+    pub(super) fn is_answered_by(&self, params: &Params) -> bool {
+        let brought = params.input_responses().filter(|_| !self.questions.is_empty());
         brought.is_some_and(|brought| self.questions.iter().all(|question| brought.get(&question.key).is_some()))
     }
 }
@@ -115,7 +115,7 @@ pub(super) enum Lost {
 }
 
 impl Rounds {
-    /// Keeps a round of a session and gives its handle. None if too many are open.
+    /// Keeps a round of a session and returns its handle. `None` if too many are open.
     pub(super) fn keep(&self, session: &SessionId, round: Round) -> Option<String> {
         let since = Instant::now();
         let mut open = self.lock();
@@ -129,12 +129,12 @@ impl Rounds {
         Some(self.seal.close(number.to_string().as_bytes()))
     }
 
-    /// What the request is about that a handle leads back to.
+    /// Returns the digest of the request that a handle leads back to.
     pub(super) fn about(&self, handle: &str) -> Option<Digest> {
         Some(self.lock().rounds.get(&self.number(handle)?)?.round.about)
     }
 
-    /// The round that a handle is for. Each handle counts once.
+    /// Takes the round that a handle is for. Each handle counts once.
     pub(super) fn take(&self, handle: &str) -> Result<Round, Lost> {
         let number = self.number(handle).ok_or(Lost::Foreign)?;
         let kept = self.lock().rounds.remove(&number).ok_or(Lost::Gone)?;
@@ -145,7 +145,8 @@ impl Rounds {
         self.seal.open(handle).and_then(|bytes| String::from_utf8(bytes).ok()?.parse().ok())
     }
 
-    /// A session has ended: nobody comes back to what began in it, and a call that is open is cancelled at its source.
+    /// Ends the rounds of a session: no agent comes back to what began in it, and a call that is open is cancelled at
+    /// its source.
     pub(super) fn end(&self, session: &SessionId) {
         let over: Vec<_> = self.lock().rounds.extract_if(|_, kept| kept.session == *session).collect();
         // Not under the lock, as a call that ends may be the last to hold its session.

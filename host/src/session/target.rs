@@ -1,4 +1,4 @@
-//! What a request is about: the item that its parameters name, of those that the session may use.
+//! The target of a request: the item that its parameters name, of those that the session may use.
 
 use std::sync::Arc;
 
@@ -6,9 +6,10 @@ use serde_json::json;
 
 use super::listing::{VisibleItem, may_see};
 use super::refresh::removed;
+use super::request::Request;
 use super::tasks::{has_tasks, lists_tasks};
 use super::{Session, shortened};
-use crate::call::Risk;
+use crate::call::{Params, Risk};
 use crate::catalog::{Filter, ResolvedUri, exposed_uri, resolve_uri};
 use crate::config::Naming;
 use crate::context::{DiscoveredSource, Upstream};
@@ -20,43 +21,81 @@ use crate::protocol::{Era, Json, Method, RpcError};
 /// `_meta` key by which a caller says which source a request is for that names no item.
 const META_SOURCE: &str = "portcullis/source";
 
-/// Whether a request says which source it is for.
-pub(super) fn names_source(params: &Json) -> bool {
-    params.get("_meta").is_some_and(|meta| meta.get(META_SOURCE).is_some())
+/// Reports whether a request names the source that it is for.
+pub(super) fn names_source(params: &Params) -> bool {
+    params.meta().is_some_and(|meta| meta.get(META_SOURCE).is_some())
 }
 
-impl Session {
-    /// The item that a request is about. What is hidden from this session and what does not exist look the same.
-    pub(super) async fn target(&self, method: &Method, params: &Json) -> Result<VisibleItem, RpcError> {
-        match method {
-            Method::ToolsCall => self.named(ItemKind::Tool, params.get("name"), "params.name").await,
-            Method::PromptsGet => self.named(ItemKind::Prompt, params.get("name"), "params.name").await,
+impl Request<'_> {
+    /// Returns the item that the request is about. An item that is hidden from the session and one that does not exist
+    /// look the same.
+    pub(super) async fn target(&self) -> Result<VisibleItem, RpcError> {
+        let Self { session, params, .. } = self;
+        match &self.method {
+            Method::ToolsCall => session.named(ItemKind::Tool, params.name(), "params.name").await,
+            Method::PromptsGet => session.named(ItemKind::Prompt, params.name(), "params.name").await,
             Method::ResourcesRead | Method::ResourcesSubscribe | Method::ResourcesUnsubscribe => {
-                self.resource(params.get("uri"), "params.uri").await
+                session.resource(params.uri(), "params.uri").await
             }
-            Method::CompletionComplete => {
-                let about = params.get("ref");
-                let part = |key| about.as_ref().and_then(|about| about.get(key));
-                match about.as_ref().and_then(|about| about.get_str("type")).as_deref() {
-                    Some("ref/prompt") => self.named(ItemKind::Prompt, part("name"), "params.ref.name").await,
-                    Some("ref/resource") => self.template(part("uri")).await,
-                    _ => Err(self.invalid("`params.ref.type` must be `ref/prompt` or `ref/resource`")),
-                }
-            }
-            Method::TasksGet | Method::TasksResult | Method::TasksCancel | Method::TasksUpdate => {
-                self.of_task(method, params).await
-            }
-            Method::TasksList => self.source_for(method, params).await,
-            // What is the protocol's is the protocol's exactly, or it is nothing: a source may be lenient.
+            Method::CompletionComplete => session.completed(params.as_json().get("ref")).await,
+            Method::TasksGet | Method::TasksResult | Method::TasksCancel | Method::TasksUpdate => self.task().await,
+            Method::TasksList => self.source().await,
+            // A reserved method counts only in the exact spelling of the protocol, as a source may be lenient.
             method if method.is_reserved() => {
                 let text = format!(
                     "no method {:?}: the protocol has none of that name, and keeps names that look like its own",
                     shortened(method)
                 );
-                let error = self.turned_away("unknown-method", ItemKind::Source, "", &text);
+                let error = session.turned_away("unknown-method", ItemKind::Source, "", &text);
                 Err(RpcError { code: RpcError::METHOD_NOT_FOUND, ..error })
             }
-            method => self.source_for(method, params).await,
+            _ => self.source().await,
+        }
+    }
+
+    /// Returns the source of a request that names no item: the one that the caller names, or the only one there is.
+    pub(super) async fn source(&self) -> Result<VisibleItem, RpcError> {
+        let Self { session, method, params, .. } = self;
+        let tools = session.listing(ItemKind::Tool).await?;
+        let serves = |met: &DiscoveredSource| match method {
+            Method::TasksList => lists_tasks(&met.capabilities),
+            _ => !method.starts_with("tasks/") || has_tasks(&met.capabilities),
+        };
+        let candidates = || tools.sources().filter(|(_, met)| serves(met)).map(|(upstream, _)| upstream);
+        let named = params.meta().and_then(|meta| meta.get_str(META_SOURCE));
+        let found = match &named {
+            Some(name) => candidates().find(|upstream| upstream.config.name.as_str() == name),
+            None => candidates().next().filter(|_| candidates().count() == 1),
+        };
+        let Some(upstream) = found.cloned() else {
+            let code = if named.is_some() { "unknown-source" } else { "unknown-method" };
+            let text = format!(
+                "method {:?} is not served here; if it is one of a source's own, name the source in `_meta` as {META_SOURCE:?}",
+                shortened(method)
+            );
+            let error = session.turned_away(code, ItemKind::Source, named.as_deref().unwrap_or_default(), &text);
+            return Err(RpcError { code: RpcError::METHOD_NOT_FOUND, ..error });
+        };
+        let item = Arc::new(upstream.whole_item());
+        // A task was begun by a call that had its permit; a caller that knows its id goes on with it.
+        let continues = method.starts_with("tasks/");
+        let risk = if continues {
+            Risk::Harmless
+        } else {
+            risk_of(&item, &upstream.config, upstream.is_sealed(), &Acceptance::Unknown)
+        };
+        Ok(VisibleItem { item, risk, acceptance: Acceptance::Unknown, upstream, group: None })
+    }
+}
+
+impl Session {
+    /// Returns the item that a `completion/complete` is about.
+    async fn completed(&self, about: Option<Json>) -> Result<VisibleItem, RpcError> {
+        let part = |key| about.as_ref().and_then(|about| about.get(key));
+        match about.as_ref().and_then(|about| about.get_str("type")).as_deref() {
+            Some("ref/prompt") => self.named(ItemKind::Prompt, part("name").as_ref(), "params.ref.name").await,
+            Some("ref/resource") => self.template(part("uri").as_ref()).await,
+            _ => Err(self.invalid("`params.ref.type` must be `ref/prompt` or `ref/resource`")),
         }
     }
 
@@ -64,7 +103,7 @@ impl Session {
         self.turned_away("invalid-params", ItemKind::Source, "", text)
     }
 
-    async fn named(&self, kind: ItemKind, name: Option<Json>, shown: &str) -> Result<VisibleItem, RpcError> {
+    async fn named(&self, kind: ItemKind, name: Option<&Json>, shown: &str) -> Result<VisibleItem, RpcError> {
         let Some(name) = name.and_then(|name| name.read::<String>().ok()) else {
             return Err(self.turned_away("invalid-params", kind, "", &format!("`{shown}` must be a string")));
         };
@@ -86,18 +125,19 @@ impl Session {
         Err(self.turned_away(&code, kind, &name, &format!("unknown {} {:?}", kind.as_str(), shortened(&name))))
     }
 
-    /// A template by its exposed form; and, as some clients complete the URI of a resource, that too.
-    async fn template(&self, uri: Option<Json>) -> Result<VisibleItem, RpcError> {
-        let text = uri.as_ref().and_then(|uri| uri.read::<String>().ok()).unwrap_or_default();
+    /// Returns a template by its exposed form; and, as some clients complete the URI of a resource, a resource by its
+    /// URI.
+    async fn template(&self, uri: Option<&Json>) -> Result<VisibleItem, RpcError> {
+        let text = uri.and_then(|uri| uri.read::<String>().ok()).unwrap_or_default();
         match self.listing(ItemKind::Template).await?.get(&text) {
             Some(found) => Ok(found.clone()),
             None => self.resource(uri, "params.ref.uri").await,
         }
     }
 
-    /// A resource that a source listed, or one of a source that it did not list: servers need not list what a template
-    /// describes.
-    async fn resource(&self, uri: Option<Json>, shown: &str) -> Result<VisibleItem, RpcError> {
+    /// Returns a resource that a source listed, or one of a source that did not list it: servers need not list what a
+    /// template describes.
+    async fn resource(&self, uri: Option<&Json>, shown: &str) -> Result<VisibleItem, RpcError> {
         let Some(uri) = uri.and_then(|uri| uri.read::<String>().ok()) else {
             return Err(self.turned_away(
                 "invalid-params",
@@ -137,8 +177,8 @@ impl Session {
         admitted.find(|(other, _)| other.config.name == upstream.config.name).map(|(_, filter)| filter)
     }
 
-    /// The source that an unlisted URI leads to, and the URI there. Among sources that keep their URIs as they are: the one
-    /// with the template that fits best, else the only one that has resources.
+    /// Returns the source that an unlisted URI leads to, and the URI there. Among sources that keep their URIs as they
+    /// are, it is the one with the template that fits best, else the only one that has resources.
     async fn resource_source(&self, uri: &str) -> Result<Option<(Arc<Upstream>, String)>, RpcError> {
         let tools = self.listing(ItemKind::Tool).await?;
         let with_resources =
@@ -157,38 +197,5 @@ impl Session {
         let of_template = templates.items().filter(fits).max_by_key(fixed).map(|entry| &entry.upstream);
         let only = || plain().next().filter(|_| plain().count() == 1);
         Ok(of_template.or_else(only).map(|upstream| (upstream.clone(), uri.to_owned())))
-    }
-
-    /// The source of a request that names no item: the one that the caller names, or the only one there is.
-    pub(super) async fn source_for(&self, method: &Method, params: &Json) -> Result<VisibleItem, RpcError> {
-        let tools = self.listing(ItemKind::Tool).await?;
-        let serves = |met: &DiscoveredSource| match method {
-            Method::TasksList => lists_tasks(&met.capabilities),
-            _ => !method.starts_with("tasks/") || has_tasks(&met.capabilities),
-        };
-        let candidates = || tools.sources().filter(|(_, met)| serves(met)).map(|(upstream, _)| upstream);
-        let named = params.get("_meta").and_then(|meta| meta.get_str(META_SOURCE));
-        let found = match &named {
-            Some(name) => candidates().find(|upstream| upstream.config.name.as_str() == name),
-            None => candidates().next().filter(|_| candidates().count() == 1),
-        };
-        let Some(upstream) = found.cloned() else {
-            let code = if named.is_some() { "unknown-source" } else { "unknown-method" };
-            let text = format!(
-                "method {:?} is not served here; if it is one of a source's own, name the source in `_meta` as {META_SOURCE:?}",
-                shortened(method)
-            );
-            let error = self.turned_away(code, ItemKind::Source, named.as_deref().unwrap_or_default(), &text);
-            return Err(RpcError { code: RpcError::METHOD_NOT_FOUND, ..error });
-        };
-        let item = Arc::new(upstream.whole_item());
-        // A task was begun by a call that had its permit; whoever knows its id goes on with it.
-        let continues = method.starts_with("tasks/");
-        let risk = if continues {
-            Risk::Harmless
-        } else {
-            risk_of(&item, &upstream.config, upstream.is_sealed(), &Acceptance::Unknown)
-        };
-        Ok(VisibleItem { item, risk, acceptance: Acceptance::Unknown, upstream, group: None })
     }
 }

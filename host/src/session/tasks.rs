@@ -7,7 +7,9 @@ use std::sync::Arc;
 use serde_json::json;
 
 use super::Session;
+use super::execution::Execution;
 use super::listing::VisibleItem;
+use super::request::Request;
 use super::rounds::Question;
 use super::target::names_source;
 use crate::agent::AgentPeer;
@@ -37,7 +39,7 @@ struct Task {
     asked: HashMap<String, Asked>,
 }
 
-/// A question that has passed the gate, and how its source put it.
+/// A question that has passed the gate, with the source's original wording.
 struct Asked {
     put: Json,
     question: Question,
@@ -60,7 +62,7 @@ impl Tasks {
         self.lock().get(id).map(|task| task.upstream.clone())
     }
 
-    /// A question as the agent was shown it, if its source has put it in the same words before.
+    /// Returns a question as the agent was shown it, if its source has put it in the same words before.
     fn shown(&self, id: &str, key: &str, put: &Json) -> Option<Json> {
         let tasks = self.lock();
         let asked = tasks.get(id)?.asked.get(key)?;
@@ -84,59 +86,56 @@ impl Tasks {
     }
 }
 
-/// The task that a result has begun, in either era's words.
+/// Returns the task that a result has begun, in either era's words.
 fn begun(result: &Json) -> Option<String> {
     let [task, id] = result.get_all(["task", "taskId"]);
     let id = task.and_then(|task| task.get("taskId")).or_else(|| id.filter(|_| is_handle(result)));
     id?.read().ok()
 }
 
-/// Whether a result is the handle of a task in the place of a result (2026-07-28).
+/// Reports whether a result is the handle of a task in the place of a result (2026-07-28).
 fn is_handle(result: &Json) -> bool {
     result.get_str("resultType").as_deref() == Some("task")
 }
 
-/// Whether a legacy source lists its tasks.
+/// Reports whether a legacy source lists its tasks.
 pub(super) fn lists_tasks(capabilities: &Json) -> bool {
     capabilities.get("tasks").is_some_and(|tasks| tasks.get("list").is_some())
 }
 
-/// Whether a source has tasks, in either era's words.
+/// Reports whether a source has tasks, in either era's words.
 pub(super) fn has_tasks(capabilities: &Json) -> bool {
     let extension = capabilities.get("extensions").and_then(|extensions| extensions.get(meta::TASKS_EXTENSION));
     capabilities.get("tasks").is_some() || extension.is_some()
 }
 
-impl Session {
-    /// A result with what there is to say of tasks. Where the source asks for something, that passes the gate.
-    pub(super) async fn with_tasks(
-        &self,
-        method: &Method,
-        upstream: &Arc<Upstream>,
-        result: Json,
-        contact: &Arc<dyn AgentPeer>,
-    ) -> Result<Json, Answer> {
-        if is_handle(&result) && !self.agent.extends(meta::TASKS_EXTENSION) {
+impl Execution<'_> {
+    /// Adds to a result what concerns tasks. Questions of the source pass the gate.
+    pub(super) async fn with_tasks(&self, result: Json) -> Result<Json, Answer> {
+        let Request { session, method, contact, .. } = &self.request;
+        let (known, upstream) = (&session.continuations.tasks, &self.target.upstream);
+        if is_handle(&result) && !session.agent.extends(meta::TASKS_EXTENSION) {
             let text = "the source began a task, which this agent did not say that it can follow";
             return Err(Answer::Error(Json::of(&RpcError::new(RpcError::INTERNAL, text))));
         }
-        self.continuations.tasks.note(upstream, &result);
+        known.note(upstream, &result);
         match method {
-            Method::TasksGet => self.with_task_questions(upstream, result, contact).await,
-            // Whom the source takes for one client may be several.
+            Method::TasksGet => session.with_task_questions(upstream, result, contact).await,
+            // The agents behind one connection may be several, of which each sees its own tasks.
             Method::TasksList => {
                 let tasks = result.get("tasks").and_then(|tasks| tasks.items()).unwrap_or_default();
-                let known = |task: &Json| {
-                    task.get_str("taskId").is_some_and(|id| self.continuations.tasks.source(&id).is_some())
-                };
-                let own: Vec<_> = tasks.into_iter().filter(known).collect();
+                let is_own = |task: &Json| task.get_str("taskId").is_some_and(|id| known.source(&id).is_some());
+                let own: Vec<_> = tasks.into_iter().filter(is_own).collect();
                 Ok(result.with("tasks", &Json::of(&own)).unwrap_or(result))
             }
             _ => Ok(result),
         }
     }
+}
 
-    /// The state of a task, with what it asks for as the agent may be asked. What was shown once is shown as it was.
+impl Session {
+    /// Returns the state of a task, with the questions that the agent may be asked. A question that was shown once is
+    /// shown as it was.
     pub(super) async fn with_task_questions(
         &self,
         upstream: &Upstream,
@@ -162,34 +161,39 @@ impl Session {
         }
         Ok(state.with("inputRequests", &shown).unwrap_or(state))
     }
+}
 
-    /// The parameters of `tasks/update`, with the answers as far as the source may have them. What was not asked is not
-    /// answered.
-    pub(super) async fn with_task_answers(&self, params: Json) -> Result<Json, Answer> {
-        let answers = params.get("inputResponses").and_then(|answers| answers.members());
-        let (Some(answers), Some(id)) = (answers, params.get_str("taskId")) else { return Ok(params) };
+impl Request<'_> {
+    /// Returns the parameters of `tasks/update`, with the answers that the source may have. An answer without a
+    /// question is left out.
+    pub(super) async fn with_task_answers(&self) -> Result<Json, Answer> {
+        let (session, params) = (self.session, self.params.as_json());
+        let answers = self.params.input_responses().and_then(|answers| answers.members());
+        let (Some(answers), Some(id)) = (answers, params.get_str("taskId")) else { return Ok(params.clone()) };
         let mut passed = Json::empty_object();
         for (key, answer) in answers {
-            let Some(question) = self.continuations.tasks.take(&id, &key) else { continue };
-            let answer = self.released(question.ticket, Answer::Result(answer)).await?;
+            let Some(question) = session.continuations.tasks.take(&id, &key) else { continue };
+            let answer = session.released(question.ticket, Answer::Result(answer)).await?;
             passed = passed.with(&key, &answer).unwrap_or(passed);
         }
-        Ok(params.with("inputResponses", &passed).unwrap_or(params))
+        Ok(params.with("inputResponses", &passed).unwrap_or_else(|| params.clone()))
     }
 
-    /// `tasks/list`: of the source that is named, or of all that list tasks, in the order of their names.
-    pub(super) async fn list_tasks(&self, params: Json, contact: &Arc<dyn AgentPeer>) -> Result<Answer, RpcError> {
-        let tools = self.listing(ItemKind::Tool).await?;
+    /// Answers `tasks/list`: with the tasks of the source that is named, or of all that list tasks, in the order of
+    /// their names.
+    pub(super) async fn list_tasks(self) -> Result<Answer, RpcError> {
+        let tools = self.session.listing(ItemKind::Tool).await?;
         let listing = tools.sources().filter(|(_, met)| lists_tasks(&met.capabilities));
         let several: Vec<_> = listing.map(|(upstream, _)| VisibleItem::whole_source(upstream)).collect();
-        if several.len() < 2 || names_source(&params) {
-            return self.call(&Method::TasksList, params, contact).await;
+        if several.len() < 2 || names_source(&self.params) {
+            return self.execute().await;
         }
+        let params = self.params.as_json();
         let mut all = Vec::new();
         for source in several {
             let mut page = params.without("cursor");
             for _ in 0..MAX_PAGES {
-                let result = match self.execute(&Method::TasksList, page, &source, contact).await? {
+                let result = match self.with_params(page).execute_at(&source).await? {
                     Answer::Result(result) => result,
                     refused @ Answer::Error(_) => return Ok(refused),
                 };
@@ -202,23 +206,25 @@ impl Session {
         Ok(Answer::Result(result.unwrap_or_else(Json::empty_object)))
     }
 
-    /// The source of a task that this session began. One of another session is as unknown as one that never was.
-    pub(super) async fn of_task(&self, method: &Method, params: &Json) -> Result<VisibleItem, RpcError> {
-        // Where no source has tasks, that is what there is to say.
-        let tools = self.listing(ItemKind::Tool).await?;
+    /// Returns the source of a task that this session began. A task of another session is as unknown as one that never
+    /// was.
+    pub(super) async fn task(&self) -> Result<VisibleItem, RpcError> {
+        let session = self.session;
+        // Where no source has tasks, the request is refused like any method that is not served.
+        let tools = session.listing(ItemKind::Tool).await?;
         if !tools.sources().any(|(_, met)| has_tasks(&met.capabilities)) {
-            return self.source_for(method, params).await;
+            return self.source().await;
         }
-        if self.agent.era == Era::Modern && !self.agent.extends(meta::TASKS_EXTENSION) {
+        if session.agent.era == Era::Modern && !session.agent.extends(meta::TASKS_EXTENSION) {
             let error =
-                self.turned_away("missing-capability", ItemKind::Source, "", "the request does not declare tasks");
+                session.turned_away("missing-capability", ItemKind::Source, "", "the request does not declare tasks");
             let needed = json!({ "requiredCapabilities": { "extensions": { meta::TASKS_EXTENSION: {} } } });
             return Err(RpcError { code: RpcError::MISSING_CAPABILITY, ..error }.with_data(needed));
         }
-        let id = params.get_str("taskId").unwrap_or_default();
-        let Some(upstream) = self.continuations.tasks.source(&id) else {
+        let id = self.params.as_json().get_str("taskId").unwrap_or_default();
+        let Some(upstream) = session.continuations.tasks.source(&id) else {
             let text = "no such task of this session";
-            return Err(self.turned_away("unknown-task", ItemKind::Source, "", text));
+            return Err(session.turned_away("unknown-task", ItemKind::Source, "", text));
         };
         let item = Arc::new(upstream.whole_item());
         // The call that began it had its permit.

@@ -1,14 +1,14 @@
-//! What the broker follows at modern sources on behalf of a legacy agent.
+//! The subscriptions of the broker at modern sources on behalf of a legacy agent.
 
 use crate::sync::{Mutex, MutexGuard};
 use std::collections::HashMap;
 
 use tokio::task::AbortHandle;
 
-/// Resources that one legacy session can follow at modern sources, each over a stream of its own.
+/// How many resources one legacy session can follow at modern sources, each over a stream of its own.
 const MAX_FOLLOWS: usize = 64;
 
-/// What the broker follows at modern sources on behalf of a legacy agent.
+/// The subscriptions of the broker at modern sources on behalf of a legacy agent.
 #[derive(Default)]
 pub(super) struct UpstreamSubscriptions(Mutex<HashMap<String, AbortHandle>>);
 
@@ -30,7 +30,7 @@ impl UpstreamSubscriptions {
         }
     }
 
-    /// Ends all.
+    /// Ends all subscriptions.
     pub(super) fn end(&self) {
         self.lock().drain().for_each(|(_, following)| following.abort());
     }

@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use tokio::time::{Instant, timeout_at};
 
 use super::{ConcurrencyLimit, Discovery, Health, Listed, Relay, Source, SourceClient, SourceError, Status};
-use crate::call::{Outcome, SessionId};
+use crate::call::{Cause, Outcome, SessionId};
 use crate::config::SourceConfig;
 use crate::gate::Permit;
 use crate::item::ItemKind;
@@ -80,7 +80,7 @@ impl ComponentSource {
     }
 
     async fn in_time<T>(&self, method: &Method, listed: impl Future<Output = T>) -> Result<T, SourceError> {
-        let late = |_| SourceError::Timeout { method: method.to_string(), seconds: self.timeout.as_secs() };
+        let late = |_| SourceError::Timeout { method: method.clone(), seconds: self.timeout.as_secs() };
         tokio::time::timeout(self.timeout, listed).await.map_err(late)
     }
 
@@ -90,11 +90,11 @@ impl ComponentSource {
     }
 
     /// Returns the outcome of a call that has no answer.
-    fn broken(&self, why: &str) -> Outcome {
+    fn broken(&self, why: Cause) -> Outcome {
         match self.sealed {
             // The component can reach nothing outside itself, so nothing has happened: the outcome is known.
-            true => failed(why),
-            false => Outcome::Unknown(format!("{why}; it may have acted or not")),
+            true => failed(&why.to_string()),
+            false => Outcome::Unknown(why.then("; it may have acted or not")),
         }
     }
 }
@@ -106,8 +106,8 @@ impl Source for ComponentSource {
             Callee::Tools(tools) => (tools.identity(), self.in_time(&Method::ToolsList, tools.definitions()).await?),
             Callee::Functions(functions) => (functions.identity(), Ok(functions.definitions())),
         };
-        let listed =
-            listed.map_err(|failure| SourceError::Protocol(format!("{} lists no tools: {failure}", identity.name)))?;
+        let listed = listed
+            .map_err(|failure| SourceError::Protocol(cause(format!("{} lists no tools: ", identity.name), failure)))?;
         let capabilities = match &self.tools {
             Callee::Tools(tools) if tools.offers_resources() => serde_json::json!({ "tools": {}, "resources": {} }),
             _ => serde_json::json!({ "tools": {} }),
@@ -123,7 +123,7 @@ impl Source for ComponentSource {
     }
 
     async fn list(&self, client: &Arc<dyn SourceClient>, kind: ItemKind) -> Result<Listed, SourceError> {
-        let failed = |failure| SourceError::Protocol(format!("it lists no resources: {failure}"));
+        let failed = |failure| SourceError::Protocol(cause("it lists no resources: ".to_owned(), failure));
         Ok(match (kind, &self.tools) {
             (ItemKind::Tool, _) => self.discover(client).await?.tools,
             (ItemKind::Resource, Callee::Tools(tools)) if tools.offers_resources() => {
@@ -135,7 +135,7 @@ impl Source for ComponentSource {
     }
 
     async fn notify(&self, permit: Permit, _: &Arc<dyn SourceClient>) -> Result<(), SourceError> {
-        Err(SourceError::Protocol(format!("a component takes no notification `{}`", permit.method())))
+        Err(SourceError::Protocol(Cause::own(format!("a component takes no notification `{}`", permit.method()))))
     }
 
     async fn call(&self, permit: Permit, _: &Arc<dyn SourceClient>, _: Relay) -> Outcome {
@@ -165,14 +165,16 @@ impl Source for ComponentSource {
         };
         // Dropping the call ends the guest.
         let Ok(called) = timeout_at(deadline, called).await else {
-            return self.broken(&self.late());
+            return self.broken(Cause::own(self.late()));
         };
         match called {
             Ok(Ok(result)) => Outcome::Answered(Answer::Result(result)),
             Ok(Err(ToolFailure::UnknownTool)) => error(RpcError::INVALID_PARAMS, format!("unknown tool: {tool}")),
             Ok(Err(ToolFailure::InvalidArguments(text))) => error(RpcError::INVALID_PARAMS, text),
             Ok(Err(ToolFailure::Failed(text))) => failed(&text),
-            Err(Failure { code, detail }) => self.broken(&format!("the component failed ({code}): {detail}")),
+            Err(Failure { code, detail }) => {
+                self.broken(Cause::own(format!("the component failed ({code})")).said(": ", detail, ""))
+            }
         }
     }
 
@@ -192,6 +194,11 @@ impl Source for ComponentSource {
             tools.end_all();
         }
     }
+}
+
+/// A failure of the component, in whose detail its own words may stand.
+fn cause(text: String, Failure { code, detail }: Failure) -> Cause {
+    Cause::own(format!("{text}{code}")).said(": ", detail, "")
 }
 
 fn error(code: i64, text: String) -> Outcome {

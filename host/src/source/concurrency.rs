@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout_at};
 
+use crate::call::Cause;
 use crate::config::Places;
 use crate::name::SourceName;
 use crate::protocol::Method;
@@ -37,7 +38,7 @@ impl ConcurrencyLimit {
     ///
     /// # Errors
     /// A text for people: too many calls wait already, or the deadline has passed.
-    pub(crate) async fn turn(&self, method: &Method, deadline: Instant) -> Result<Turn, String> {
+    pub(crate) async fn turn(&self, method: &Method, deadline: Instant) -> Result<Turn, Cause> {
         let Some((most, places)) = self.concurrency.as_ref().filter(|_| method.is_work()) else {
             return Ok(Turn(None));
         };
@@ -47,19 +48,19 @@ impl ConcurrencyLimit {
         }
         let waits = Waits::begin(&self.waiting);
         if waits.before >= self.queue {
-            return Err(format!(
+            return Err(Cause::own(format!(
                 "source `{source}` is busy: it has {most} calls (`concurrency`), and {} wait for it (`queue`); nothing was sent, \
                  send it again later",
                 self.queue
-            ));
+            )));
         }
         match timeout_at(deadline, Arc::clone(places).acquire_owned()).await {
             // The semaphore is never closed.
             Ok(place) => Ok(Turn(place.ok())),
-            Err(_) => Err(format!(
+            Err(_) => Err(Cause::own(format!(
                 "source `{source}` is busy: its {most} places (`concurrency`) were taken until the call's time was over; nothing \
                  was sent"
-            )),
+            ))),
         }
     }
 }

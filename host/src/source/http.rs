@@ -11,8 +11,9 @@ use secrecy::{ExposeSecret, SecretString};
 use super::link::{Deadlines, Link, Party};
 use super::supervised::{Dial, Supervised, SupervisionConfig};
 use super::{Discovery, SourceError};
+use crate::call::Cause;
 use crate::config::{Carrier, Endpoint, OWN_HEADERS, SourceConfig};
-use crate::egress::{Egress, Reach, shown};
+use crate::egress::{Egress, EgressError, Reach, shown};
 use crate::ledger::Recorder;
 use crate::name::SourceName;
 use crate::oauth::Bearer;
@@ -54,16 +55,16 @@ impl HttpSource {
         record: Recorder,
     ) -> Result<Self, SourceError> {
         let Endpoint::Url { url, dangerous_allow_private, carrier, .. } = &config.endpoint else {
-            return Err(SourceError::Start(format!("source `{}` has no `url`", config.name)));
+            return Err(SourceError::Start(Cause::own(format!("source `{}` has no `url`", config.name))));
         };
         let reach = if *dangerous_allow_private { Reach::Private } else { Reach::Public };
-        let client = Egress::new().client_for(url, reach).map_err(|error| SourceError::Start(error.to_string()))?;
+        let client = Egress::new().client_for(url, reach).map_err(|error| SourceError::Start(Cause::of(error)))?;
         let headers = secret_headers(&config.name, &headers)?;
         let bearer = match headers.contains_key(AUTHORIZATION) {
             true => None,
             false => Some(
                 Bearer::new(&config.name, url, reach, data_dir)
-                    .map_err(|error| SourceError::Start(error.to_string()))?,
+                    .map_err(|error| SourceError::Start(Cause::of(error)))?,
             ),
         };
         let way = Way { source: config.name.clone(), url: url.clone(), client, headers, bearer };
@@ -112,10 +113,10 @@ impl Server {
     fn explain(&self, error: SourceError) -> SourceError {
         let shown = shown(&self.way.url);
         match error {
-            SourceError::Timeout { method, seconds } => SourceError::Start(format!(
+            SourceError::Timeout { method, seconds } => SourceError::Start(Cause::own(format!(
                 "`{shown}` did not answer `{method}` within {seconds} s; is it an MCP endpoint?"
-            )),
-            SourceError::Protocol(why) => SourceError::Protocol(format!("`{shown}`: {why}")),
+            ))),
+            SourceError::Protocol(why) => SourceError::Protocol(why.under(format!("`{shown}`: "))),
             error => error,
         }
     }
@@ -132,7 +133,7 @@ impl std::fmt::Debug for Server {
 fn secret_headers(source: &SourceName, listed: &[(String, SecretString)]) -> Result<HeaderMap, SourceError> {
     let mut headers = HeaderMap::new();
     for (name, value) in listed {
-        let refuse = |why: &str| SourceError::Start(format!("header `{name}` of source `{source}` {why}"));
+        let refuse = |why: &str| SourceError::Start(Cause::own(format!("header `{name}` of source `{source}` {why}")));
         let key = HeaderName::from_bytes(name.as_bytes()).map_err(|_| refuse("is not a valid header name"))?;
         if OWN_HEADERS.contains(&key.as_str()) {
             return Err(refuse("is set by the broker; leave it out"));
@@ -144,6 +145,16 @@ fn secret_headers(source: &SourceName, listed: &[(String, SecretString)]) -> Res
         headers.append(key, value);
     }
     Ok(headers)
+}
+
+/// What the egress says of a request that got no answer. What stands in a redirect is the server's.
+fn egress_cause(error: EgressError) -> Cause {
+    match error {
+        EgressError::Redirect { url, what } => {
+            Cause::own(format!("`{url}` answered with a redirect that is not followed")).said(": ", what, "")
+        }
+        error => Cause::of(error),
+    }
 }
 
 #[cfg(test)]

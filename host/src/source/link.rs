@@ -14,7 +14,7 @@ use tokio::time::{Instant, timeout};
 
 use super::transport::Transport;
 use super::{Discovery, Listed, Relay, SourceClient, SourceError};
-use crate::call::Outcome;
+use crate::call::{Cause, Outcome};
 use crate::item::ItemKind;
 use crate::name::SourceName;
 use crate::protocol::meta::LOG_LEVEL;
@@ -59,8 +59,8 @@ pub(crate) struct Link {
 /// The reason why a connection has ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Ended {
-    /// A text for people.
-    pub(crate) why: String,
+    /// A text for people, whose cause alone goes into the ledger.
+    pub(crate) why: Cause,
     /// True if the source has forgotten the session, and would open another.
     pub(crate) expired: bool,
 }
@@ -192,10 +192,10 @@ impl Link {
         match self.shared.request(method, dress, Some(caller), left).await {
             Ok(answer) => Outcome::Answered(answer),
             Err(Lost::NotSent(why)) => Outcome::NotSent(why),
-            Err(Lost::Timeout) => Outcome::Unknown(format!(
+            Err(Lost::Timeout) => Outcome::Unknown(Cause::own(format!(
                 "no answer to `{method}` within {} s; the source may have acted or not",
                 time.whole.as_secs_f32()
-            )),
+            ))),
             Err(Lost::Broken(why)) => Outcome::Unknown(why),
         }
     }
@@ -240,7 +240,7 @@ impl Link {
         let sent = tokio::time::timeout(timeout, self.shared.transport.send(&message)).await;
         sent.map_err(|_| handshake::late(method, timeout))?.map_err(|error| {
             self.shared.broke(&error);
-            SourceError::Closed(error.to_string())
+            SourceError::Closed(error.into_cause())
         })
     }
 
@@ -342,7 +342,7 @@ impl Link {
     /// Closes the connection. The outcome of calls that still wait is unknown.
     pub(crate) async fn close(&self) {
         self.shared.transport.close().await;
-        self.shared.end("the connection to the source was closed");
+        self.shared.end(&"the connection to the source was closed".into());
     }
 }
 

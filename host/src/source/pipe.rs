@@ -14,7 +14,7 @@ use tokio::time::{Instant, timeout};
 
 use super::SourceError;
 use super::transport::{Received, Transport, TransportError};
-use crate::call::LAST_WORDS;
+use crate::call::Cause;
 use crate::protocol::{Message, MessageError};
 use crate::sync::Mutex;
 use lines::{Line, Lines};
@@ -111,7 +111,7 @@ struct Incoming {
     /// True once nothing more is read.
     over: bool,
     /// Why the source was given up.
-    verdict: Option<String>,
+    verdict: Option<Cause>,
 }
 
 impl Pipe {
@@ -138,25 +138,26 @@ impl Pipe {
         Self { label, body, limit, secrets, words, captured, outgoing: Mutex::new(Some(outgoing)), incoming, tasks }
     }
 
-    /// Returns what the source wrote that may explain its failure ("; its last words: …"), or an empty text.
-    fn remarks(&self) -> String {
+    /// Adds to a cause what the source wrote that may explain its failure ("; its last words: …"), or nothing.
+    fn remarked(&self, cause: Cause) -> Cause {
         let words = self.words.text();
         let garbage = self.incoming.try_lock().ok().and_then(|incoming| incoming.first.clone());
-        let [wrote, last_words, _] = LAST_WORDS;
-        let words = if words.is_empty() { String::new() } else { format!("{last_words}{words}") };
-        garbage.map_or(words.clone(), |first| format!("{wrote}\"{first}\" to standard output{words}"))
+        let cause = match garbage {
+            Some(first) => cause.said("; it wrote \"", first, "\" to standard output"),
+            None => cause,
+        };
+        if words.is_empty() { cause } else { cause.said("; its last words: ", words, "") }
     }
 
     /// Adds to an error which source failed, how, and what it wrote to standard error.
     pub(super) fn explain(&self, error: SourceError) -> SourceError {
         let label = &self.label;
         match error {
-            SourceError::Timeout { method, seconds } => SourceError::Start(format!(
+            SourceError::Timeout { method, seconds } => SourceError::Start(self.remarked(Cause::own(format!(
                 "{label} started but did not answer `{method}` within {seconds} s; is it an MCP server that speaks \
-                 over standard input and output?{}",
-                self.remarks()
-            )),
-            SourceError::Protocol(why) => SourceError::Protocol(format!("{label}: {why}")),
+                 over standard input and output?"
+            )))),
+            SourceError::Protocol(why) => SourceError::Protocol(why.under(format!("{label}: "))),
             // How the program ended says more than where that was noticed.
             SourceError::Closed(why) => SourceError::Closed(self.exit_reason().unwrap_or(why)),
             error => error,
@@ -191,7 +192,8 @@ impl Pipe {
                 return Some(Err(TransportError::Oversized { size, limit: self.limit }));
             }
             Line::Oversized { size, ended: false } => {
-                return Some(Err(self.give_up(incoming, format!("{label} sent {size} bytes without ending the line"))));
+                let why = Cause::own(format!("{label} sent {size} bytes without ending the line"));
+                return Some(Err(self.give_up(incoming, why)));
             }
         };
         match Message::parse(text.clone()) {
@@ -200,22 +202,25 @@ impl Pipe {
                 (incoming.garbage, incoming.first) = (0, None);
                 Some(Ok(message))
             }
-            Err(error @ MessageError::TooDeep) => Some(Err(self.give_up(incoming, format!("{label}: {error}")))),
+            Err(error @ MessageError::TooDeep) => {
+                let why = Cause::of(error).under(format!("{label}: "));
+                Some(Err(self.give_up(incoming, why)))
+            }
             Err(error) => {
                 tracing::debug!(command = %label, code = error.code(), "a line that is not a message was ignored");
                 incoming.garbage += 1;
                 let shown = || self.secrets.blotted(&text).chars().take(SHOWN_CHARS).collect::<String>();
                 let first = incoming.first.get_or_insert_with(shown).clone();
                 (incoming.garbage > MAX_GARBAGE_LINES).then(|| {
-                    let [.., first_line] = LAST_WORDS;
-                    let why = format!("{label} writes garbage to standard output, where only MCP messages are allowed{first_line}\"{first}\"");
+                    let why = "writes garbage to standard output, where only MCP messages are allowed";
+                    let why = Cause::own(format!("{label} {why}")).said(": first line \"", first, "\"");
                     Err(self.give_up(incoming, why))
                 })
             }
         }
     }
 
-    fn give_up(&self, incoming: &mut Incoming, why: String) -> TransportError {
+    fn give_up(&self, incoming: &mut Incoming, why: Cause) -> TransportError {
         incoming.over = true;
         incoming.verdict = Some(why.clone());
         self.body.kill();
@@ -230,15 +235,13 @@ impl Pipe {
 #[async_trait]
 impl Transport for Pipe {
     async fn send(&self, message: &Message) -> Result<(), TransportError> {
-        let gone =
-            || TransportError::Closed(self.exit_reason().unwrap_or_else(|| format!("{} takes no input", self.label)));
+        let takes_none = || Cause::own(format!("{} takes no input", self.label));
+        let gone = || TransportError::Closed(self.exit_reason().unwrap_or_else(takes_none));
         let queue = self.outgoing().clone().ok_or_else(gone)?;
         let mut line = Vec::from(message.to_line());
         if line.len() > self.limit {
             let (size, limit) = (line.len(), self.limit);
-            return Err(TransportError::NotSent(format!(
-                "message of {size} bytes is larger than the limit of {limit} bytes"
-            )));
+            return Err(TransportError::NotSent(Cause::of(MessageError::TooLarge { size, limit })));
         }
         line.push(b'\n');
         self.body.told();
@@ -278,13 +281,13 @@ impl Transport for Pipe {
         self.settle().await;
     }
 
-    fn exit_reason(&self) -> Option<String> {
+    fn exit_reason(&self) -> Option<Cause> {
         let (over, verdict) = self.incoming.try_lock().map_or((false, None), |i| (i.over, i.verdict.clone()));
         if verdict.is_some() {
             return verdict;
         }
         let fate = self.body.fate().or_else(|| over.then(|| "closed its standard output".to_owned()))?;
-        Some(format!("{} {fate}{}", self.label, self.remarks()))
+        Some(self.remarked(Cause::own(format!("{} {fate}", self.label))))
     }
 }
 
@@ -304,8 +307,8 @@ async fn write(mut input: Box<dyn AsyncWrite + Send + Unpin>, mut queue: mpsc::R
         let broken = loop {
             match input.write(left).await {
                 Ok(written) if written > 0 => left = left.get(written..).unwrap_or_default(),
-                Ok(_) => break Some("it takes no more input".to_owned()),
-                Err(error) => break Some(error.to_string()),
+                Ok(_) => break Some(Cause::own("it takes no more input")),
+                Err(error) => break Some(Cause::of(error)),
             }
             if left.is_empty() {
                 break None;
@@ -314,9 +317,7 @@ async fn write(mut input: Box<dyn AsyncWrite + Send + Unpin>, mut queue: mpsc::R
         let stop = broken.is_some();
         let untouched = left.len() == line.len();
         let sent = match broken {
-            Some(why) if untouched => {
-                Err(TransportError::Closed(format!("the source does not take the message: {why}")))
-            }
+            Some(why) if untouched => Err(TransportError::Closed(why.under("the source does not take the message: "))),
             // A part was written; what the source makes of it is not known.
             _ => Ok(()),
         };

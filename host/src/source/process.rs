@@ -13,6 +13,7 @@ use super::pipe::{Pipe, Secrets, Wire, escape};
 use super::supervised::{Dial, Supervised, SupervisionConfig};
 use super::transport::Transport;
 use super::{Discovery, SourceError, log_file};
+use crate::call::Cause;
 use crate::cell::{ProcessCell, StartError};
 use crate::config::{Endpoint, SourceConfig};
 use crate::secret::Value;
@@ -49,7 +50,7 @@ impl ProcessSource {
         env: Vec<(String, String)>,
     ) -> Result<Self, SourceError> {
         let Endpoint::Command { argv, env: listed, .. } = &config.endpoint else {
-            return Err(SourceError::Start(format!("source `{}` has no `command`", config.name)));
+            return Err(SourceError::Start(Cause::own(format!("source `{}` has no `command`", config.name))));
         };
         let is_secret = |name: &str| matches!(listed.get(name), Some(Value::Secret(_)));
         let secrets = Secrets::new(env.iter().filter(|(name, _)| is_secret(name)).map(|(_, value)| value.as_str()));
@@ -62,14 +63,14 @@ impl ProcessSource {
 #[async_trait]
 impl Dial for Program {
     async fn dial(&self, deadlines: Deadlines, party: Party) -> Result<(Link, Discovery), SourceError> {
-        let plan = self.process_cell.plan(&self.env).await.map_err(|error| SourceError::Start(error.to_string()))?;
+        let plan = self.process_cell.plan(&self.env).await.map_err(|error| SourceError::Start(Cause::of(error)))?;
         tracing::info!(source = %self.process_cell.source(), program = %plan.launch.program.display(), "program of the source");
         let cells = &self.process_cell.cells;
         let log = log_file(&cells.data_dir, self.process_cell.source());
         let wire = Wire { limit: self.limit, log, secrets: self.secrets.clone() };
         let started =
             Running::start(plan.launch, cells.launcher.clone(), |ready| self.process_cell.started(ready)).await;
-        let (running, streams) = started.map_err(|error| self.not_started(&error))?;
+        let (running, streams) = started.map_err(|error| self.not_started(error))?;
         let pipe = Arc::new(Pipe::with(Box::new(running), streams, self.label(), wire));
         let transport: Arc<dyn Transport> = Arc::<Pipe>::clone(&pipe);
         Link::open(transport, deadlines, party).await.map_err(|error| pipe.explain(error))
@@ -77,14 +78,15 @@ impl Dial for Program {
 }
 
 impl Program {
-    fn not_started(&self, error: &StartError) -> SourceError {
+    fn not_started(&self, error: StartError) -> SourceError {
         let label = self.label();
-        SourceError::Start(match error {
+        let text = match &error {
             StartError::System(error) => {
                 format!("{label} could not be started by {:?}: {error}", self.process_cell.cells.launcher)
             }
             StartError::Refused(refusal) => format!("{label} was not started: {refusal}"),
-        })
+        };
+        SourceError::Start(Cause::own(text).because_of(error))
     }
 
     fn label(&self) -> String {

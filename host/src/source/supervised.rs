@@ -143,7 +143,7 @@ impl<D: Dial> Source for Supervised<D> {
         if core.supervision.lifecycle == Lifecycle::PerCall {
             let single = match timeout_at(time.until, core.single(client)).await {
                 Ok(Ok((single, _))) => single,
-                Ok(Err(error)) => return Outcome::NotSent(error.to_string()),
+                Ok(Err(error)) => return Outcome::NotSent(error.into_cause()),
                 Err(_) => return Outcome::NotSent(time.is_over()),
             };
             return core.send_call(&single.connection, &permit, client, relay, time).await;
@@ -154,7 +154,7 @@ impl<D: Dial> Source for Supervised<D> {
         loop {
             let connection = match timeout_at(time.until, self.connect(client, patience)).await {
                 Ok(Ok((connection, _))) => connection,
-                Ok(Err(error)) => return Outcome::NotSent(error.to_string()),
+                Ok(Err(error)) => return Outcome::NotSent(error.into_cause()),
                 Err(_) => return Outcome::NotSent(time.is_over()),
             };
             let outcome = core.send_call(&connection, &permit, client, relay.clone(), time).await;
@@ -172,7 +172,8 @@ impl<D: Dial> Source for Supervised<D> {
 
     async fn notify(&self, permit: Permit, client: &Arc<dyn SourceClient>) -> Result<(), SourceError> {
         let core = &self.core;
-        let failed = |error: SourceError| SourceError::Start(error.to_string());
+        // Without a connection it was surely not sent.
+        let failed = |error: SourceError| SourceError::Start(error.into_cause());
         let (method, params) = (permit.method(), permit.source_params());
         if core.supervision.lifecycle == Lifecycle::PerCall {
             let (single, _) = core.single(client).await.map_err(failed)?;
@@ -227,7 +228,7 @@ impl<D: Dial> Source for Supervised<D> {
         let own = self.core.own().placed();
         let open = own.iter().chain(self.core.shared_lines()).filter_map(|line| Some((line, line.open()?)));
         let pings = open.map(async |(line, connection)| match drive::ping(&self.core, &connection).await {
-            None => line.noticed(machine::Event::Answered, "it answers again"),
+            None => line.noticed(machine::Event::Answered, &"it answers again".into()),
             Some(why) => line.noticed(machine::Event::Silent, &why),
         });
         join_all(pings).await;

@@ -9,12 +9,12 @@ use async_trait::async_trait;
 use tokio::sync::Notify;
 
 use super::{ConcurrencyLimit, NoClient, Relay, SourceClient, SupervisionConfig, nobody_to_ask};
-use crate::call::{Call, Outcome, SessionId};
+use crate::call::{Call, Outcome, Params, SessionId};
 use crate::config::Lifecycle;
 use crate::digest::Digest;
 use crate::gate::Permit;
 use crate::item::Item;
-use crate::protocol::{Answer, Era, Json, Notification, Request};
+use crate::protocol::{Answer, Era, Json, Method, Notification, Request};
 use portcullis_core::testing::view;
 
 pub(crate) fn nobody() -> Arc<dyn SourceClient> {
@@ -115,6 +115,7 @@ pub(crate) fn permit(definition: &serde_json::Value, arguments: serde_json::Valu
         ..Item::clone(&call.item)
     };
     let params = Json::of(&serde_json::json!({ "name": name, "arguments": arguments }));
+    let params = Params::parse(&Method::ToolsCall, params);
     Permit::unchecked(Call { params, arguments: Json::of(&arguments), item: tool.into(), ..call }.into())
 }
 

@@ -3,6 +3,7 @@
 
 use async_trait::async_trait;
 
+use crate::call::Cause;
 use crate::protocol::{Id, Json, Message};
 
 /// The member of an error's data by which a transport says that a person must log in before the source answers.
@@ -26,7 +27,7 @@ pub(crate) trait Transport: Send + Sync {
     /// Ends the connection within [`CLOSE_DEADLINE`](crate::limits::CLOSE_DEADLINE); idempotent.
     async fn close(&self);
     /// Returns why the connection ended, if that is known ("exited with status 1; its last words: …").
-    fn exit_reason(&self) -> Option<String>;
+    fn exit_reason(&self) -> Option<Cause>;
 }
 
 /// A message from the source.
@@ -45,10 +46,11 @@ impl From<Message> for Received {
 
 /// An error that concerns one message, or the whole connection.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub(crate) enum TransportError {
     /// The message was not sent.
-    #[error("{0}")]
-    NotSent(String),
+    #[error(transparent)]
+    NotSent(Cause),
     /// A message from the source was skipped because of its size. The connection stays open.
     #[error("the source sent a message of {size} bytes, over the limit of {limit} bytes")]
     Oversized {
@@ -64,7 +66,7 @@ pub(crate) enum TransportError {
         /// The request whose answer was lost.
         id: Id,
         /// What happened.
-        reason: String,
+        reason: Cause,
     },
     /// The source has forgotten the session, and did not act on the message that it refused for that. The connection
     /// ends.
@@ -73,12 +75,24 @@ pub(crate) enum TransportError {
         /// The request that was refused, or `None` if it was another kind of message.
         id: Option<Id>,
         /// What happened.
-        reason: String,
+        reason: Cause,
     },
     /// The source does not speak the protocol. The connection ends.
-    #[error("{0}")]
-    Garbage(String),
+    #[error(transparent)]
+    Garbage(Cause),
     /// The connection is gone.
-    #[error("{0}")]
-    Closed(String),
+    #[error(transparent)]
+    Closed(Cause),
+}
+
+impl TransportError {
+    /// What happened, apart from what it means for the connection.
+    pub(crate) fn into_cause(self) -> Cause {
+        match self {
+            Self::NotSent(cause) | Self::Garbage(cause) | Self::Closed(cause) => cause,
+            Self::Lost { reason, .. } | Self::Expired { reason, .. } => reason,
+            // All of it is the broker's own.
+            Self::Oversized { .. } => Cause::own(self.to_string()),
+        }
+    }
 }

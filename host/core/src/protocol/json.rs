@@ -170,12 +170,19 @@ impl Json {
     /// unchanged.
     #[must_use]
     pub fn without(&self, key: &str) -> Self {
+        self.without_all(&[key])
+    }
+
+    /// Like [`Json::without`] for several keys in one pass.
+    #[must_use]
+    pub fn without_all(&self, keys: &[&str]) -> Self {
         let Ok(members) = self.read::<Members<'_>>() else { return self.clone() };
-        if !members.0.iter().any(|(name, _)| name == key) {
+        let goes = |name: &str| keys.contains(&name);
+        if !members.0.iter().any(|(name, _)| goes(name)) {
             return self.clone();
         }
         let mut text = String::with_capacity(self.0.len());
-        for (name, raw) in members.0.iter().filter(|(name, _)| name != key) {
+        for (name, raw) in members.0.iter().filter(|(name, _)| !goes(name)) {
             text.push(if text.is_empty() { '{' } else { ',' });
             text.push_str(&serde_json::to_string(name).unwrap_or_default());
             text.push(':');

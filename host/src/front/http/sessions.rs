@@ -89,7 +89,7 @@ impl Sessions {
     /// Returns the session of a modern caller, as a cell that opens it once. A session whose run has ended is replaced.
     pub(crate) fn modern(&self, caller: &Admitted, agent: &Agent) -> Result<InUse<OnceCell<SessionHandle>>, Refusal> {
         let key = (caller.clone(), agent.name.clone(), agent.capabilities.clone());
-        self.modern.retire(&key, |cell| cell.get().is_some_and(SessionHandle::ended));
+        self.modern.retire(&key, |cell| cell.get().is_some_and(|handle| handle.ended()));
         let (session, leaving) = self.modern.entry(key, &caller.principal, OnceCell::new)?;
         close_soon(Vec::new(), leaving);
         Ok(session)
@@ -113,7 +113,7 @@ impl Sessions {
     /// Ends the streams that agents hold open, so that connections can end.
     pub(crate) fn end_streams(&self) {
         self.legacy.lock().values().for_each(|entry| entry.value.end_listening());
-        self.modern.lock().values().filter_map(|entry| entry.value.get()).for_each(SessionHandle::quiet);
+        self.modern.lock().values().filter_map(|entry| entry.value.get()).for_each(|handle| handle.quiet());
     }
 
     /// Answers the open calls of legacy sessions with an error that says that they were cut.

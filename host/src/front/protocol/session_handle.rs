@@ -1,5 +1,6 @@
 //! An open session as the protocol uses it: the methods that both eras have, and the limit on open calls.
 
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,8 +13,7 @@ use super::{Step, dialect, page};
 use crate::agent::AgentPeer;
 use crate::front::backend::Run;
 use crate::item::ItemKind;
-use crate::protocol::{Answer, Era, Id, Json, Method, Notification, Request, Response, RpcError};
-use crate::session::ServerInfo;
+use crate::protocol::{Answer, Era, Id, Json, Method, Request, Response, RpcError};
 
 /// How many calls one session may have open. An agent runs a handful at once; more is a runaway loop.
 pub(crate) const MAX_CALLS: u32 = 64;
@@ -25,6 +25,15 @@ pub(crate) struct SessionHandle {
     slots: Arc<Semaphore>,
 }
 
+/// What the session itself answers.
+impl Deref for SessionHandle {
+    type Target = dyn Run;
+
+    fn deref(&self) -> &Self::Target {
+        &*self.run
+    }
+}
+
 impl SessionHandle {
     pub(crate) fn new(run: Arc<dyn Run>) -> Self {
         Self { run, slots: Arc::new(Semaphore::new(MAX_CALLS as usize)) }
@@ -33,31 +42,6 @@ impl SessionHandle {
     /// Returns the tools of the session.
     pub(crate) async fn tools(&self) -> Result<Arc<[Json]>, RpcError> {
         Ok(self.run.list(ItemKind::Tool).await?.items)
-    }
-
-    /// Returns what the session's sources can do.
-    pub(crate) async fn offers(&self) -> ServerInfo {
-        self.run.offers().await
-    }
-
-    /// Passes on a notification of the agent that is not for the broker itself.
-    pub(crate) fn notified(&self, notification: &Notification) {
-        self.run.notified(notification);
-    }
-
-    /// Sets the peer that gets what belongs to no call from now on.
-    pub(crate) fn attach(&self, contact: Arc<dyn AgentPeer>) {
-        self.run.attach(contact);
-    }
-
-    /// Ends the requests that would go on for ever, such as `subscriptions/listen`.
-    pub(crate) fn quiet(&self) {
-        self.run.quiet();
-    }
-
-    /// Reports whether the run has ended, as it does when a source cannot be discovered.
-    pub(crate) fn ended(&self) -> bool {
-        self.run.ended()
     }
 
     /// Reports whether no request is open.

@@ -1,4 +1,4 @@
-//! Taking an answer: out of the map, into the ledger, to whoever waits; nothing in between is cut off.
+//! Taking an answer: out of the map, into the ledger, then to the waiting calls, without being interrupted in between.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use super::{Answered, InboxError, LATE_VALIDITY, Open, Pending, State, lock, wor
 use crate::ledger::{self, EventKind, Grant, Ledger, LedgerError};
 use crate::plugin::Scope;
 
-/// Takes a question out, records the answer, and tells whoever waits.
+/// Takes a question out, records the answer, and wakes the calls that wait for it.
 pub(super) async fn settle(
     open: Arc<Open>,
     ledger: Ledger,
@@ -20,7 +20,7 @@ pub(super) async fn settle(
     scope: Scope,
     by: String,
 ) -> Result<Answered, InboxError> {
-    // Whoever takes it out of the map is the one who answers.
+    // Only the one who removes it from the map answers it.
     if lock(&open).remove(&pending.id).is_none() {
         return Err(InboxError::Unknown(pending.id.clone()));
     }
@@ -53,7 +53,7 @@ async fn record(
 ) -> Result<(), LedgerError> {
     let body = json!({ "ask": pending.id, "approved": approve, "scope": word(scope), "by": by });
     let event = pending.event(EventKind::CallAnswered, body);
-    // An answer that nobody waits for is kept for the one call that comes back for it.
+    // An answer that no call waits for is kept for the one call that comes back for it.
     let remembered = match scope {
         Scope::Once if waited => None,
         Scope::Once | Scope::Arguments => Some(ledger::Scope::Arguments),

@@ -7,6 +7,7 @@ fn sent(value: &str, from: &str, restore_to: &[&str], arguments: &str) -> String
     let placeholder = vault.keeper(&from.parse().unwrap(), false).protect("p", value, restore_to);
     let call = Call::clone(&view(&arguments.replace("[[p]]", &placeholder)).call);
     let params = Json::of(&json!({ "name": "files__read", "arguments": call.arguments }));
+    let params = Params::parse(&Method::ToolsCall, params);
     let permit = Permit::new(Arc::new(Call { params, ..call }), &vault, false);
     permit.source_params().get("arguments").unwrap().as_str().replace(&placeholder, "[[p]]")
 }

@@ -92,7 +92,7 @@ async fn a_source_that_talks_without_pause_is_heard_until_its_call_ends_and_no_l
         }
         // Whoever is answered keeps no way to the source.
         listener.chatter.lock().unwrap().take();
-        Outcome::Unknown("its time is over".to_owned())
+        Outcome::Unknown("its time is over".into())
     });
     out.send(progress("notifications/progress")).await.unwrap();
     *ear.chatter.lock().unwrap() = Some(out);
@@ -108,7 +108,7 @@ async fn what_a_source_says_before_it_answers_is_told_before_the_answer_in_its_o
     let ear = Arc::new(Ear::default());
     let contact: Arc<dyn AgentPeer> = Arc::clone(&ear) as _;
     let words = ["notifications/a", "notifications/b", "notifications/c"];
-    let (mut in_flight, out) = in_flight(&upstream, async { Outcome::Unknown("at once".to_owned()) });
+    let (mut in_flight, out) = in_flight(&upstream, async { Outcome::Unknown("at once".into()) });
     for word in words {
         out.send(progress(word)).await.unwrap();
     }

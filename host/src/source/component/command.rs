@@ -6,6 +6,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use tokio::time::Instant;
 
+use crate::call::Cause;
 use crate::plugin::{Command, Running, Streams};
 use crate::source::link::{Deadlines, Link, Party};
 use crate::source::pipe::{self, Body, Pipe, Wire};
@@ -36,8 +37,9 @@ impl Dial for Program {
     async fn dial(&self, deadlines: Deadlines, party: Party) -> Result<(Link, Discovery), SourceError> {
         let label = format!("`{}`", pipe::escape(&self.command.identity().name));
         let started = self.command.start().await;
-        let (running, Streams { input, output, error }) =
-            started.map_err(|failure| SourceError::Start(format!("{label} could not be started: {failure}")))?;
+        let (running, Streams { input, output, error }) = started.map_err(|failure| {
+            SourceError::Start(Cause::of(failure).under(format!("{label} could not be started: ")))
+        })?;
         (self.started)();
         let streams = pipe::Streams { input: Box::new(input), output: Box::new(output), error: Box::new(error) };
         let pipe = Arc::new(Pipe::with(Box::new(running), streams, label, self.wire.clone()));

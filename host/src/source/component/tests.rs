@@ -6,7 +6,7 @@ use serde_json::json;
 use std::sync::Arc;
 
 use super::*;
-use crate::call::Call;
+use crate::call::{Call, Params};
 use crate::config::PluginRef;
 use crate::item::Item;
 use crate::plugin::Access;
@@ -31,7 +31,7 @@ async fn explorer(access: Access) -> ComponentSource {
 /// Returns a permit for this tool in the session of `call`.
 fn permit_in(call: &Call, tool: &str, arguments: serde_json::Value) -> Permit {
     let item = Arc::new(Item { name: tool.into(), ..Item::clone(&call.item) });
-    let params = Json::of(&json!({ "name": "exposed", "arguments": arguments }));
+    let params = Params::parse(&Method::ToolsCall, Json::of(&json!({ "name": "exposed", "arguments": arguments })));
     Permit::unchecked(Arc::new(Call { item, params, arguments: Json::of(&arguments), ..call.clone() }))
 }
 
@@ -327,7 +327,8 @@ async fn a_store_is_the_profiles_own_and_outlives_the_source() {
         let name = params["name"].as_str().or(params["uri"].as_str()).unwrap_or_default();
         let item = Arc::new(Item { name: name.into(), ..Item::clone(&call.item) });
         let arguments = params.get("arguments").map_or_else(|| Json::empty_object().clone(), Json::of);
-        let (caller, method, params) = (Arc::new(caller), method.into(), Json::of(&params));
+        let (caller, method) = (Arc::new(caller), Method::from(method));
+        let params = Params::parse(&method, Json::of(&params));
         Permit::unchecked(Arc::new(Call { caller, item, method, params, arguments, ..Call::clone(&call) }))
     };
     let say = async |source: &ComponentSource, profile: &str, tool: &str, arguments: serde_json::Value| {

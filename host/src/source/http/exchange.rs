@@ -8,12 +8,14 @@ use reqwest::header::CONTENT_TYPE;
 use reqwest::{Method, Response as HttpResponse, StatusCode};
 use tokio::sync::watch;
 
+use super::egress_cause;
 use super::headers;
 use super::sse::{Events, TooLarge};
-use super::status;
+use super::status::{self, Instead};
 use super::transport::Shared;
+use crate::call::Cause;
 use crate::egress::{EgressError, Outgoing};
-use crate::protocol::{self, Answer, Id, Message, Response, RpcError, make_room, revision};
+use crate::protocol::{self, Answer, Id, Message, Response, make_room, revision};
 use crate::source::transport::{Received, TransportError};
 
 /// The largest body of an error status that is read, in bytes: room for an error object, not for a web page.
@@ -49,7 +51,7 @@ impl Exchange {
     pub(super) async fn run(self, outgoing: Outgoing, left: watch::Sender<bool>) -> Result<(), EgressError> {
         match self.shared.send(outgoing).await {
             Ok(response) => self.read(response).await,
-            Err(error) if *left.borrow() => self.lose(&error.to_string()).await,
+            Err(error) if *left.borrow() => self.lose(egress_cause(error)).await,
             Err(error) => return Err(error),
         }
         Ok(())
@@ -78,10 +80,12 @@ impl Exchange {
             "application/json" => self.read_json(id, response).await,
             "text/event-stream" => self.read_stream(id, response).await,
             other => {
-                let what =
-                    if other.is_empty() { "no content".to_owned() } else { format!("`{}`", other.escape_debug()) };
-                let why = format!("`{}` answered with {what} instead of JSON or an event stream", self.shared.shown());
-                self.spoil(id, RpcError::new(RpcError::INTERNAL, why)).await;
+                let why = Cause::own(format!("`{}` answered", self.shared.shown()));
+                let why = match other {
+                    "" => why.then(" with no content"),
+                    other => why.said(" with `", other.escape_debug().to_string(), "`"),
+                };
+                self.spoil(id, Instead::of(why.then(" instead of JSON or an event stream"))).await;
             }
         }
     }
@@ -96,11 +100,12 @@ impl Exchange {
                     // The server could not read the id, but this POST carried only one request.
                     self.shared.deliver(Ok(Message::Response(Response { id: Some(id.clone()), answer }).into())).await;
                 }
-                Ok(_) => self.garbage(id, "a message that is not the answer to the request").await,
-                Err(error) => self.garbage(id, &error.to_string()).await,
+                Ok(_) => self.garbage(id, "a message that is not the answer to the request".into()).await,
+                // A parser may repeat what it did not expect.
+                Err(error) => self.garbage(id, Cause::own("").said("", error.to_string(), "")).await,
             },
             Err(BodyError::TooLarge(size)) => self.too_large(id, size).await,
-            Err(BodyError::Broken(why)) => self.lose(&why).await,
+            Err(BodyError::Broken(why)) => self.lose(why).await,
         }
     }
 
@@ -121,7 +126,7 @@ impl Exchange {
             // Resuming is not sending again: the server has said where the rest of the answer can be fetched.
             match self.resume(&mut events, &mut attempts).await {
                 Some(next) => response = next,
-                None => return self.lose(&why).await,
+                None => return self.lose(why).await,
             }
         }
     }
@@ -156,7 +161,7 @@ impl Exchange {
         let instead = status::error(&self.shared.source, &self.shared.url, &response, advice.as_deref());
         if advice.is_some() {
             // The advice to log in is more helpful than what the server says.
-            return self.answer(id, instead).await;
+            return self.answer(id, &instead).await;
         }
         let given = match body(response, MAX_ERROR_BYTES).await {
             Ok(text) => Message::parse(text).ok(),
@@ -166,16 +171,17 @@ impl Exchange {
             Some(Message::Response(Response { answer: answer @ Answer::Error(_), .. })) => {
                 self.shared.deliver(Ok(Message::Response(Response { id: Some(id.clone()), answer }).into())).await;
             }
-            _ if refused => self.answer(id, instead).await,
+            _ if refused => self.answer(id, &instead).await,
             _ => self.spoil(id, instead).await,
         }
     }
 
     async fn expire(&self) {
         let reason = format!("`{}` has ended the session (status 404): session expired", self.shared.shown());
+        let reason = Cause::own(reason);
         // The server refused the message, so it certainly did not act on it.
         self.shared.deliver(Err(TransportError::Expired { id: self.id.clone(), reason: reason.clone() })).await;
-        self.shared.end(&reason);
+        self.shared.end(reason);
     }
 
     async fn too_large(&self, id: &Id, size: usize) {
@@ -184,35 +190,36 @@ impl Exchange {
             "the answer of `{}` has {size} bytes or more, over the limit of {limit} bytes",
             self.shared.shown()
         );
-        self.spoil(id, RpcError::new(RpcError::INTERNAL, why)).await;
+        self.spoil(id, Instead::of(Cause::own(why))).await;
     }
 
-    async fn garbage(&self, id: &Id, what: &str) {
-        let why = format!("`{}` answered with something that is not a valid answer: {what}", self.shared.shown());
-        self.spoil(id, RpcError::new(RpcError::INTERNAL, why)).await;
+    async fn garbage(&self, id: &Id, what: Cause) {
+        let why = format!("`{}` answered with something that is not a valid answer: ", self.shared.shown());
+        self.spoil(id, Instead::of(what.under(why))).await;
     }
 
     /// Ends a request to which the server gave no valid answer. The outcome of a call is then unknown, because it was
     /// sent; a request that changes nothing fails with the error.
-    async fn spoil(&self, id: &Id, error: RpcError) {
+    async fn spoil(&self, id: &Id, instead: Instead) {
         match &self.method {
-            Some(method) if !changes_nothing(method) => self.lose(&error.message).await,
-            _ => self.answer(id, error).await,
+            Some(method) if !changes_nothing(method) => self.lose(instead.cause).await,
+            _ => self.answer(id, &instead).await,
         }
     }
 
-    async fn answer(&self, id: &Id, error: RpcError) {
+    async fn answer(&self, id: &Id, instead: &Instead) {
+        let error = instead.to_error();
         self.shared.deliver(Ok(Message::Response(Response::error(Some(id.clone()), &error)).into())).await;
     }
 
     /// Reports a message as lost: it was sent, and its answer will not come.
-    async fn lose(&self, reason: &str) {
+    async fn lose(&self, reason: Cause) {
         match &self.id {
             Some(id) => {
-                let lost = TransportError::Lost { id: id.clone(), reason: reason.to_owned() };
+                let lost = TransportError::Lost { id: id.clone(), reason };
                 self.shared.deliver(Err(lost)).await;
             }
-            None => tracing::debug!(source = %self.shared.source, reason, "a message may not have arrived"),
+            None => tracing::debug!(source = %self.shared.source, %reason, "a message may not have arrived"),
         }
     }
 }
@@ -265,7 +272,7 @@ pub(super) enum End {
     /// An event was over the limit; the number is its size in bytes, as far as it was read.
     TooLarge(usize),
     /// The stream ended before the answer, for this reason.
-    Closed(String),
+    Closed(Cause),
 }
 
 /// Delivers every message of a stream, in order.
@@ -278,8 +285,10 @@ pub(super) async fn pump(
     loop {
         let chunk = match response.chunk().await {
             Ok(Some(chunk)) => chunk,
-            Ok(None) => return End::Closed(format!("`{}` ended the stream before the answer", shared.shown())),
-            Err(error) => return End::Closed(EgressError::from_client(&shared.url, &error).to_string()),
+            Ok(None) => {
+                return End::Closed(Cause::own(format!("`{}` ended the stream before the answer", shared.shown())));
+            }
+            Err(error) => return End::Closed(egress_cause(EgressError::from_client(&shared.url, &error))),
         };
         let data = match events.feed(&chunk) {
             Ok(data) => data,
@@ -311,7 +320,7 @@ pub(super) async fn pump(
 /// The reason why a body could not be read.
 enum BodyError {
     TooLarge(usize),
-    Broken(String),
+    Broken(Cause),
 }
 
 async fn body(mut response: HttpResponse, limit: usize) -> Result<Bytes, BodyError> {
@@ -330,7 +339,9 @@ async fn body(mut response: HttpResponse, limit: usize) -> Result<Bytes, BodyErr
                 text.shrink_to_fit();
                 return Ok(text.into());
             }
-            Err(error) => return Err(BodyError::Broken(EgressError::from_client(response.url(), &error).to_string())),
+            Err(error) => {
+                return Err(BodyError::Broken(egress_cause(EgressError::from_client(response.url(), &error))));
+            }
         }
         if text.len() > limit {
             return Err(BodyError::TooLarge(text.len()));

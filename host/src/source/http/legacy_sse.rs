@@ -12,9 +12,11 @@ use reqwest::{Method, Response as HttpResponse};
 use tokio::sync::{mpsc, watch};
 use url::Url;
 
+use super::egress_cause;
 use super::exchange::{End, is_stream, pump};
 use super::sse::{Events, TooLarge};
 use super::transport::{Arrival, Shared};
+use crate::call::Cause;
 use crate::egress::shown;
 use crate::protocol::Message;
 use crate::source::SourceError;
@@ -36,7 +38,7 @@ impl LegacySse {
         let opened = tokio::time::timeout(ENDPOINT_DEADLINE, begin(&shared)).await;
         let (response, events, post_to) = opened.unwrap_or_else(|_| {
             let seconds = ENDPOINT_DEADLINE.as_secs();
-            Err(SourceError::Timeout { method: "GET".to_owned(), seconds })
+            Err(SourceError::Timeout { method: "GET".into(), seconds })
         })?;
         let reader = Arc::clone(&shared);
         // Fails only if the connection has ended already.
@@ -49,25 +51,26 @@ async fn begin(shared: &Shared) -> Result<(HttpResponse, Events, Url), SourceErr
     let mut headers = HeaderMap::new();
     headers.insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
     let response = shared.send(shared.outgoing(Method::GET, headers)).await;
-    let mut response = response.map_err(|error| SourceError::Start(error.to_string()))?;
+    let mut response = response.map_err(|error| SourceError::Start(egress_cause(error)))?;
     let at = || format!("`{}`", shown(&shared.url));
     if !is_stream(&response) {
         let status = response.status().as_u16();
-        return Err(SourceError::Protocol(format!("{} answered a GET with status {status} and no events", at())));
+        let why = format!("{} answered a GET with status {status} and no events", at());
+        return Err(SourceError::Protocol(Cause::own(why)));
     }
     let mut events = Events::new(shared.limit);
     loop {
-        let chunk = response.chunk().await.map_err(|error| SourceError::Closed(error.without_url().to_string()))?;
+        let chunk = response.chunk().await.map_err(|error| SourceError::Closed(Cause::of(error.without_url())))?;
         let Some(chunk) = chunk else {
-            return Err(SourceError::Closed(format!("{} ended its stream of events", at())));
+            return Err(SourceError::Closed(Cause::own(format!("{} ended its stream of events", at()))));
         };
         if let Err(TooLarge(size)) = events.feed(&chunk) {
-            return Err(SourceError::Protocol(format!("{} sent an event of {size} bytes", at())));
+            return Err(SourceError::Protocol(Cause::own(format!("{} sent an event of {size} bytes", at()))));
         }
         if let Some(endpoint) = events.endpoint() {
             let post_to = shared.url.join(&endpoint).ok().filter(|url| url.origin() == shared.url.origin());
             let elsewhere = || format!("{} asks for messages to be posted to another origin, which is refused", at());
-            return Ok((response, events, post_to.ok_or_else(|| SourceError::Protocol(elsewhere()))?));
+            return Ok((response, events, post_to.ok_or_else(|| SourceError::Protocol(Cause::own(elsewhere())))?));
         }
     }
 }
@@ -76,14 +79,14 @@ async fn read(shared: &Arc<Shared>, mut response: HttpResponse, mut events: Even
     let why = match pump(shared, &mut response, &mut events, None).await {
         End::TooLarge(size) => {
             shared.deliver(Err(TransportError::Oversized { size, limit: shared.limit })).await;
-            format!("`{}` sent an event of {size} bytes, over the limit", shared.shown())
+            Cause::own(format!("`{}` sent an event of {size} bytes, over the limit", shared.shown()))
         }
         End::Closed(why) => why,
         End::Answered => return,
     };
     // What the server did with open requests is not known; the stream cannot be resumed.
     shared.deliver(Err(TransportError::Closed(why.clone()))).await;
-    shared.end(&why);
+    shared.end(why);
 }
 
 #[async_trait]
@@ -92,9 +95,9 @@ impl Transport for LegacySse {
         let body = message.to_line();
         if body.len() > self.shared.limit {
             let (size, limit) = (body.len(), self.shared.limit);
-            return Err(TransportError::NotSent(format!(
+            return Err(TransportError::NotSent(Cause::own(format!(
                 "a message of {size} bytes is over the limit of {limit} bytes"
-            )));
+            ))));
         }
         let mut headers = HeaderMap::new();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -108,19 +111,20 @@ impl Transport for LegacySse {
                 match message {
                     // An error on the server's side does not say what it had done before.
                     Message::Request(request) if !status.is_client_error() => {
-                        let reason = format!("`{at}` answered with status {}", status.as_u16());
+                        let reason = Cause::own(format!("`{at}` answered with status {}", status.as_u16()));
                         self.shared.deliver(Err(TransportError::Lost { id: request.id.clone(), reason })).await;
                         Ok(())
                     }
                     _ => {
                         let status = status.as_u16();
-                        Err(TransportError::NotSent(format!("`{at}` refused the message with status {status}")))
+                        let why = format!("`{at}` refused the message with status {status}");
+                        Err(TransportError::NotSent(Cause::own(why)))
                     }
                 }
             }
             // The message may have arrived: the answer comes on the stream, or the caller's deadline passes.
             Err(_) if *leaving.borrow() => Ok(()),
-            Err(error) => Err(TransportError::NotSent(error.to_string())),
+            Err(error) => Err(TransportError::NotSent(egress_cause(error))),
         }
     }
 
@@ -129,16 +133,16 @@ impl Transport for LegacySse {
     }
 
     async fn close(&self) {
-        self.shared.end("the connection was closed");
+        self.shared.end("the connection was closed".into());
     }
 
-    fn exit_reason(&self) -> Option<String> {
+    fn exit_reason(&self) -> Option<Cause> {
         self.shared.exit_reason()
     }
 }
 
 impl Drop for LegacySse {
     fn drop(&mut self) {
-        self.shared.end("the connection was dropped");
+        self.shared.end("the connection was dropped".into());
     }
 }

@@ -4,14 +4,35 @@ use reqwest::header::RETRY_AFTER;
 use reqwest::{Response as HttpResponse, StatusCode};
 use url::Url;
 
+use crate::call::Cause;
 use crate::egress::shown;
 use crate::name::SourceName;
 use crate::protocol::RpcError;
 use crate::source::transport::LOGIN;
 
+/// The answer that a request gets in place of one from the server.
+pub(super) struct Instead {
+    pub(super) cause: Cause,
+    data: Option<serde_json::Value>,
+}
+
+impl Instead {
+    pub(super) fn of(cause: Cause) -> Self {
+        Self { cause, data: None }
+    }
+
+    pub(super) fn to_error(&self) -> RpcError {
+        let error = RpcError::new(RpcError::INTERNAL, self.cause.to_string());
+        match &self.data {
+            Some(data) => error.with_data(data.clone()),
+            None => error,
+        }
+    }
+}
+
 /// Returns the error for a status that is not a success, if the server gave none of its own. `advice` says what helps,
 /// if that is known.
-pub(super) fn error(source: &SourceName, asked: &Url, response: &HttpResponse, advice: Option<&str>) -> RpcError {
+pub(super) fn error(source: &SourceName, asked: &Url, response: &HttpResponse, advice: Option<&str>) -> Instead {
     let status = response.status();
     let reason = status.canonical_reason().unwrap_or("without a name");
     let hint = match status {
@@ -25,18 +46,20 @@ pub(super) fn error(source: &SourceName, asked: &Url, response: &HttpResponse, a
         StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => retry_after(response),
         _ => String::new(),
     };
-    let redirect = if response.url().origin() == asked.origin() {
-        String::new()
-    } else {
-        format!(" after a redirect to `{}`, where the source's headers are not sent", shown(response.url()))
+    let cause = Cause::own(format!("`{}` answered with status {} {reason}", shown(asked), status.as_u16()));
+    let cause = match response.url().origin() == asked.origin() {
+        true => cause,
+        false => {
+            cause.said(" after a redirect to `", shown(response.url()), "`, where the source's headers are not sent")
+        }
     };
-    let message = format!("`{}` answered with status {} {reason}{redirect}{hint}", shown(asked), status.as_u16());
+    let cause = cause.then(hint);
     let status = status.as_u16();
     let data = match advice {
         Some(_) => serde_json::json!({ "httpStatus": status, LOGIN: true }),
         None => serde_json::json!({ "httpStatus": status }),
     };
-    RpcError::new(RpcError::INTERNAL, message).with_data(data)
+    Instead { cause, data: Some(data) }
 }
 
 fn retry_after(response: &HttpResponse) -> String {

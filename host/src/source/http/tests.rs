@@ -106,7 +106,7 @@ async fn next(transport: &HttpTransport) -> String {
 async fn error_of(transport: &HttpTransport) -> String {
     let message = match transport.receive().await.unwrap() {
         Ok(received) => received.message,
-        Err(TransportError::Lost { reason, .. }) => return reason,
+        Err(TransportError::Lost { reason, .. }) => return reason.to_string(),
         Err(other) => panic!("{other:?}"),
     };
     match message {

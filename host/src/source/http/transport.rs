@@ -18,8 +18,10 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
 use url::Url;
 
+use super::egress_cause;
 use super::exchange::{self, Exchange};
 use super::headers;
+use crate::call::Cause;
 use crate::egress::{EgressError, HttpClient, Outgoing, shown};
 use crate::limits::CLOSE_DEADLINE;
 use crate::name::SourceName;
@@ -84,7 +86,7 @@ struct State {
     listening: bool,
     tasks: HashMap<u64, (Option<Id>, AbortHandle)>,
     last_task: u64,
-    exit_reason: Option<String>,
+    exit_reason: Option<Cause>,
 }
 
 impl HttpTransport {
@@ -147,7 +149,7 @@ impl Transport for HttpTransport {
     }
 
     async fn close(&self) {
-        let session = self.shared.end("the connection was closed");
+        let session = self.shared.end("the connection was closed".into());
         let Some(session) = session else { return };
         let headers = headers::for_ending(self.shared.protocol().as_deref());
         let mut request = self.shared.outgoing(Method::DELETE, headers);
@@ -156,7 +158,7 @@ impl Transport for HttpTransport {
         let _ = tokio::time::timeout(CLOSE_DEADLINE, self.shared.send(request)).await;
     }
 
-    fn exit_reason(&self) -> Option<String> {
+    fn exit_reason(&self) -> Option<Cause> {
         self.shared.exit_reason()
     }
 }
@@ -168,9 +170,9 @@ impl HttpTransport {
         let body = message.to_line();
         if body.len() > self.shared.limit {
             let (size, limit) = (body.len(), self.shared.limit);
-            return Err(TransportError::NotSent(format!(
+            return Err(TransportError::NotSent(Cause::own(format!(
                 "a message of {size} bytes is over the limit of {limit} bytes"
-            )));
+            ))));
         }
         let (left, mut leaving) = watch::channel(false);
         let (refuse, refused) = oneshot::channel();
@@ -200,9 +202,9 @@ impl HttpTransport {
             }
             Err(_) => Err(match refused.await {
                 // The server cannot be reached: whatever was agreed with it before is void.
-                Ok(error @ EgressError::Connect { .. }) => TransportError::Closed(error.to_string()),
-                Ok(error) => TransportError::NotSent(error.to_string()),
-                Err(_) => TransportError::NotSent("the connection was closed".to_owned()),
+                Ok(error @ EgressError::Connect { .. }) => TransportError::Closed(egress_cause(error)),
+                Ok(error) => TransportError::NotSent(egress_cause(error)),
+                Err(_) => TransportError::NotSent("the connection was closed".into()),
             }),
         }
     }
@@ -221,7 +223,7 @@ impl HttpTransport {
 
 impl Drop for HttpTransport {
     fn drop(&mut self) {
-        self.shared.end("the connection was dropped");
+        self.shared.end("the connection was dropped".into());
     }
 }
 
@@ -235,7 +237,7 @@ impl Shared {
     }
 
     /// Returns why the connection ended, if it has.
-    pub(super) fn exit_reason(&self) -> Option<String> {
+    pub(super) fn exit_reason(&self) -> Option<Cause> {
         self.state().exit_reason.clone()
     }
 
@@ -293,10 +295,10 @@ impl Shared {
     }
 
     /// Ends the connection and its tasks, and returns the session that it had. Only the first reason counts.
-    pub(super) fn end(&self, why: &str) -> Option<HeaderValue> {
+    pub(super) fn end(&self, why: Cause) -> Option<HeaderValue> {
         let mut state = self.state();
         if state.inbox.take().is_some() {
-            state.exit_reason = Some(why.to_owned());
+            state.exit_reason = Some(why);
         }
         for (_, (_, task)) in state.tasks.drain() {
             task.abort();
@@ -312,7 +314,7 @@ impl Shared {
     ) -> Result<AbortHandle, TransportError> {
         let mut state = self.state();
         if state.inbox.is_none() {
-            return Err(TransportError::Closed(state.exit_reason.clone().unwrap_or_default()));
+            return Err(TransportError::Closed(state.exit_reason.clone().unwrap_or("".into())));
         }
         state.last_task += 1;
         let number = state.last_task;

@@ -9,6 +9,7 @@ use serde_json::json;
 
 use super::meta::{Hop, client_info, dress};
 use super::pending::{Lost, Shared};
+use crate::call::Cause;
 use crate::item::ItemKind;
 use crate::limits::{MAX_ITEMS_PER_SOURCE, MAX_TOOLS_PER_SOURCE};
 use crate::protocol::meta::SERVER_INFO;
@@ -19,6 +20,9 @@ use crate::source::{Listed, SourceError};
 
 /// The most pages of one list. A source may list one tool a page, up to this.
 const MAX_PAGES: usize = 500;
+
+/// What the ledger records of a source that requires a login.
+const LOGIN_WANTED: &str = "a person must log in to the source first";
 
 /// The deadlines for the steps of opening a connection.
 #[derive(Debug, Clone)]
@@ -151,7 +155,7 @@ async fn discover(shared: &Shared, deadline: Duration) -> Result<Agreed, SourceE
             let why = format!(
                 "the source's answer to `server/discover` does not name {MODERN} among its `supportedVersions`"
             );
-            Err(SourceError::Protocol(why))
+            Err(SourceError::Protocol(Cause::own(why)))
         }
         Ok(Answer::Error(error)) => Err(refused(&Method::ServerDiscover, &error)),
         Err(lost) => Err(explain(&Method::ServerDiscover, deadline, lost)),
@@ -196,11 +200,9 @@ async fn initialize(shared: &Shared, deadline: Duration) -> Result<Agreed, Sourc
     };
     let protocol = result.get_str("protocolVersion").unwrap_or_default();
     if !LEGACY.contains(&protocol.as_str()) {
-        return Err(SourceError::Protocol(format!(
-            "the source speaks protocol revision \"{}\", and this broker speaks {} and {MODERN}",
-            cut(&protocol),
-            LEGACY.join(", ")
-        )));
+        let ours = format!(", and this broker speaks {} and {MODERN}", LEGACY.join(", "));
+        let theirs = Cause::own("the source speaks protocol revision").said(" \"", cut(&protocol), "\"");
+        return Err(SourceError::Protocol(theirs.then(ours)));
     }
     let capabilities = capabilities(&result);
     // Before the source may send requests: some do as soon as they receive `notifications/initialized`.
@@ -211,7 +213,7 @@ async fn initialize(shared: &Shared, deadline: Duration) -> Result<Agreed, Sourc
     let ready = Message::Notification(Notification { method, params: None });
     let sent = tokio::time::timeout(deadline, shared.transport.send(&ready)).await;
     sent.map_err(|_| Lost::Timeout)
-        .and_then(|sent| sent.map_err(|error| Lost::Broken(error.to_string())))
+        .and_then(|sent| sent.map_err(|error| Lost::Broken(error.into_cause())))
         .map_err(|lost| explain(&Method::NotificationsInitialized, deadline, lost))?;
     Ok(Agreed {
         era: Era::Legacy,
@@ -275,7 +277,8 @@ pub(super) async fn list(
         public &= page.get_str("cacheScope").as_deref() == Some("public");
         ttl_ms = ttl_ms.min(page.get("ttlMs").and_then(|ttl| ttl.read().ok()).unwrap_or(0));
         if items.len() > limit {
-            return Err(SourceError::Protocol(format!("the source lists more than {limit} {}", kind.member())));
+            let why = format!("the source lists more than {limit} {}", kind.member());
+            return Err(SourceError::Protocol(Cause::own(why)));
         }
         let Some(cursor) = page.get("nextCursor").filter(|cursor| *cursor != Json::null()) else {
             return Ok(Listed { items, ttl_ms, public, around });
@@ -284,28 +287,34 @@ pub(super) async fn list(
         if !cursors.insert(cursor) {
             let what = kind.member();
             let why = format!("the source's list of {what} never ends: it gave the same `nextCursor` twice");
-            return Err(SourceError::Protocol(why));
+            return Err(SourceError::Protocol(Cause::own(why)));
         }
     }
-    Err(SourceError::Protocol(format!("the source's list of {} has more than {MAX_PAGES} pages", kind.member())))
+    let why = format!("the source's list of {} has more than {MAX_PAGES} pages", kind.member());
+    Err(SourceError::Protocol(Cause::own(why)))
 }
 
 fn items_of(kind: ItemKind, page: &Json) -> Result<Vec<Json>, SourceError> {
     let items = page.get(kind.member()).and_then(|list| list.items());
     items.ok_or_else(|| {
         let (method, member) = (kind.list_method(), kind.member());
-        SourceError::Protocol(format!("the source's answer to `{method}` holds no list `{member}`"))
+        SourceError::Protocol(Cause::own(format!("the source's answer to `{method}` holds no list `{member}`")))
     })
 }
 
 fn refused(method: &Method, error: &Json) -> SourceError {
     let message = error.get_str("message").unwrap_or_default();
     if wants_login(error) {
-        // The transport's own message, which says what to do.
-        return SourceError::Start(crate::visible::visible(&message).into_owned());
+        // Most often the transport's own message, which says what to do; but a source may send the same code.
+        let said = crate::visible::visible(&message).into_owned();
+        return SourceError::Start(Cause::own(LOGIN_WANTED).instead_said(said));
     }
-    let code = error.get("code").map_or_else(|| "none".to_owned(), |code| cut(code.as_str()));
-    SourceError::Protocol(format!("the source refused `{method}`: \"{}\" (code {code})", cut(&message)))
+    let cause = Cause::own(format!("the source refused `{method}`")).said(": \"", cut(&message), "\"");
+    SourceError::Protocol(match error.get("code") {
+        Some(code) if code.read::<i64>().is_ok() => cause.then(format!(" (code {})", cut(code.as_str()))),
+        Some(code) => cause.said(" (code ", cut(code.as_str()), ")"),
+        None => cause.then(" (code none)"),
+    })
 }
 
 /// Reports whether an error asks for a login ([`LOGIN`]).
@@ -323,7 +332,7 @@ pub(super) fn explain(method: &Method, deadline: Duration, lost: Lost) -> Source
 
 /// Returns the error for a request that was not answered by its deadline.
 pub(super) fn late(method: &Method, deadline: Duration) -> SourceError {
-    SourceError::Timeout { method: method.to_string(), seconds: deadline.as_secs() }
+    SourceError::Timeout { method: method.clone(), seconds: deadline.as_secs() }
 }
 
 /// Returns a source's text escaped for printing and cut to 200 characters.

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::Party;
 use super::control_queue::ControlMessage;
 use super::pages::Pages;
-use crate::call::SessionId;
+use crate::call::{Cause, SessionId};
 use crate::protocol::{Answer, Id, Json, Message, Method, Notification, Request};
 use crate::source::transport::{Transport, TransportError};
 use crate::source::{Relay, SourceClient};
@@ -57,11 +57,11 @@ pub(super) struct Pending {
     /// True once somebody waits for the last answer.
     pub(super) draining: bool,
     /// The reason why nothing more can be sent; answers may still arrive.
-    pub(super) broken: Option<String>,
+    pub(super) broken: Option<Cause>,
     /// True if the source has forgotten the session, and would open another.
     pub(super) expired: bool,
     /// The reason why no more answers will come.
-    pub(super) ended: Option<String>,
+    pub(super) ended: Option<Cause>,
 }
 
 impl Pending {
@@ -107,11 +107,11 @@ pub(super) struct Caller {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Lost {
     /// The source certainly did not see the request.
-    NotSent(String),
+    NotSent(Cause),
     /// No answer came in time.
     Timeout,
     /// The connection, or the answer, was lost.
-    Broken(String),
+    Broken(Cause),
 }
 
 impl Shared {
@@ -143,12 +143,12 @@ impl Shared {
         if let Err(error) = sent {
             waiting.sent = false;
             self.broke(&error);
-            return Err(Lost::NotSent(error.to_string()));
+            return Err(Lost::NotSent(error.into_cause()));
         }
         loop {
             match tokio::time::timeout_at(deadline, &mut reply).await {
                 Ok(Ok(answer)) => return answer,
-                Ok(Err(_)) => return Err(Lost::Broken("the connection to the source was dropped".to_owned())),
+                Ok(Err(_)) => return Err(Lost::Broken("the connection to the source was dropped".into())),
                 // The agent that is asked has its own deadline.
                 Err(_) if self.pending().slots.get(&waiting.id).is_some_and(|slot| slot.has_time(timeout)) => {
                     deadline = Instant::now() + timeout;
@@ -172,7 +172,7 @@ impl Shared {
             return Err(Lost::NotSent(why.clone()));
         }
         if pending.slots.len() >= MAX_PENDING {
-            return Err(Lost::NotSent(format!("{MAX_PENDING} requests already wait for this source")));
+            return Err(Lost::NotSent(Cause::own(format!("{MAX_PENDING} requests already wait for this source"))));
         }
         pending.last += 1;
         let id = pending.last;
@@ -215,16 +215,16 @@ impl Shared {
     }
 
     /// Fails all requests that wait, and all later ones.
-    pub(super) fn end(&self, why: &str) {
+    pub(super) fn end(&self, why: &Cause) {
         let slots = {
             let mut pending = self.pending();
-            pending.ended.get_or_insert_with(|| why.to_owned());
+            pending.ended.get_or_insert_with(|| why.clone());
             std::mem::take(&mut pending.slots)
         };
         self.news.send_replace(());
         for slot in slots.into_values() {
             // A caller that gave up has dropped the receiver.
-            let _ = slot.reply.send(Err(Lost::Broken(why.to_owned())));
+            let _ = slot.reply.send(Err(Lost::Broken(why.clone())));
         }
     }
 

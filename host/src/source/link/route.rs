@@ -9,6 +9,7 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio::time::Instant;
 
 use super::pending::{Caller, Lost, Shared};
+use crate::call::Cause;
 use crate::protocol::{Answer, Id, Json, Message, Method, Notification, Request, Response, RpcError, meta};
 use crate::source::transport::{Received, TransportError};
 use crate::source::{Asked, CallEvent, Relay, SourceClient, nobody_to_ask};
@@ -39,12 +40,12 @@ pub(super) async fn read(shared: Arc<Shared>) {
                 expire(&shared, id.as_ref(), &reason);
                 last_error = Some(reason);
             }
-            Err(error @ TransportError::Oversized { .. }) => fail_pending(&shared, &error.to_string()),
-            Err(error) => last_error = Some(error.to_string()),
+            Err(error @ TransportError::Oversized { .. }) => fail_pending(&shared, &error.into_cause()),
+            Err(error) => last_error = Some(error.into_cause()),
         }
     }
     let why = last_error.or_else(|| shared.transport.exit_reason());
-    shared.end(&why.unwrap_or_else(|| "the source closed the connection".to_owned()));
+    shared.end(&why.unwrap_or_else(|| "the source closed the connection".into()));
 }
 
 fn answer(shared: &Shared, response: Response) {
@@ -63,7 +64,7 @@ fn answer(shared: &Shared, response: Response) {
     }
 }
 
-fn lose(shared: &Shared, id: &Id, reason: String) {
+fn lose(shared: &Shared, id: &Id, reason: Cause) {
     let slot = id.as_number().and_then(|id| shared.pending().slots.remove(&id));
     if let Some(slot) = slot {
         // A caller that gave up has dropped the receiver.
@@ -73,27 +74,27 @@ fn lose(shared: &Shared, id: &Id, reason: String) {
 
 /// Marks the connection as expired: the source refused a message because it has forgotten the session, and will refuse
 /// all later ones.
-fn expire(shared: &Shared, id: Option<&Id>, reason: &str) {
+fn expire(shared: &Shared, id: Option<&Id>, reason: &Cause) {
     let slot = {
         let mut pending = shared.pending();
         pending.expired = true;
-        pending.broken.get_or_insert_with(|| reason.to_owned());
+        pending.broken.get_or_insert_with(|| reason.clone());
         shared.news.send_replace(());
         id.and_then(Id::as_number).and_then(|id| pending.slots.remove(&id))
     };
     if let Some(slot) = slot {
         // A caller that gave up has dropped the receiver.
-        let _ = slot.reply.send(Err(Lost::NotSent(reason.to_owned())));
+        let _ = slot.reply.send(Err(Lost::NotSent(reason.clone())));
     }
 }
 
 /// Fails all requests that wait: an answer whose id could not be read was lost, and any of them may be the one that it
 /// was for.
-fn fail_pending(shared: &Shared, why: &str) {
+fn fail_pending(shared: &Shared, why: &Cause) {
     let slots = std::mem::take(&mut shared.pending().slots);
     for slot in slots.into_values() {
         // A caller that gave up has dropped the receiver.
-        let _ = slot.reply.send(Err(Lost::Broken(why.to_owned())));
+        let _ = slot.reply.send(Err(Lost::Broken(why.clone())));
     }
 }
 
@@ -116,7 +117,7 @@ async fn notify(shared: &Shared, notification: Notification, within: Option<&Id>
             match (withdrawn, id.and_then(|id| id.as_number())) {
                 (Some(question), _) => question.abort(),
                 // The source ends a subscription (2026-07-28).
-                (None, Some(id)) => lose(shared, &Id::number(id), "the source ended it".to_owned()),
+                (None, Some(id)) => lose(shared, &Id::number(id), "the source ended it".into()),
                 (None, None) => {}
             }
         }

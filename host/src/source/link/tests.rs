@@ -23,14 +23,14 @@ struct Wire {
 impl Transport for Wire {
     async fn send(&self, message: &Message) -> Result<(), TransportError> {
         let value = serde_json::from_slice(&message.to_line()).unwrap();
-        self.out.send(value).await.map_err(|_| TransportError::Closed("gone".to_owned()))
+        self.out.send(value).await.map_err(|_| TransportError::Closed("gone".into()))
     }
     async fn receive(&self) -> Option<Result<Received, TransportError>> {
         self.source.lock().await.recv().await.map(|received| received.map(Received::from))
     }
     async fn close(&self) {}
-    fn exit_reason(&self) -> Option<String> {
-        Some("it died".to_owned())
+    fn exit_reason(&self) -> Option<Cause> {
+        Some("it died".into())
     }
 }
 
@@ -206,9 +206,9 @@ async fn the_end_of_the_connection_makes_every_call_unknown() {
     let waiting = call(&link, r#"{"name":"a"}"#);
     far.hear("tools/call").await;
     drop(far.say);
-    assert!(matches!(waiting.await.unwrap(), Outcome::Unknown(why) if why == "it died"));
+    assert!(matches!(waiting.await.unwrap(), Outcome::Unknown(why) if why == "it died".into()));
     assert!(!link.is_open());
-    assert!(matches!(call(&link, "{}").await.unwrap(), Outcome::NotSent(why) if why == "it died"));
+    assert!(matches!(call(&link, "{}").await.unwrap(), Outcome::NotSent(why) if why == "it died".into()));
 }
 
 #[test]
@@ -308,6 +308,6 @@ async fn a_notification_carries_the_same_meta_as_a_request() {
     assert_eq!(far.hear("vendor/notice").await["params"], json!({ "x": 1, "_meta": { "vendor/y": 2 } }));
     drop(far.heard);
     let refused = link.notify(&"vendor/notice".into(), &params, &nobody(), Duration::from_secs(60)).await.unwrap_err();
-    assert!(matches!(refused, SourceError::Closed(why) if why == "gone"));
+    assert!(matches!(refused, SourceError::Closed(why) if why == "gone".into()));
     assert!(!link.is_open());
 }

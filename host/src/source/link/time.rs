@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::call::Cause;
+
 /// The time limit of one call, including everything that happens before it is sent.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CallTime {
@@ -24,7 +26,8 @@ impl CallTime {
     }
 
     /// Returns the message for a call that could not be sent in time.
-    pub(crate) fn is_over(&self) -> String {
-        format!("the source was not ready for the call within {} s; nothing was sent", self.whole.as_secs_f32())
+    pub(crate) fn is_over(&self) -> Cause {
+        let seconds = self.whole.as_secs_f32();
+        Cause::own(format!("the source was not ready for the call within {seconds} s; nothing was sent"))
     }
 }

@@ -210,7 +210,7 @@ async fn a_missing_program_is_named() {
     let bench = Bench::with(tempfile::tempdir().unwrap(), vec!["no-such-server".to_owned()], BTreeMap::new());
     let why = bench.refusal().await;
     assert!(why.contains("`no-such-server`") && why.contains("install it"), "{why}");
-    assert!(matches!(bench.call("echo", json!({})).await, Outcome::NotSent(text) if text == why));
+    assert!(matches!(bench.call("echo", json!({})).await, Outcome::NotSent(text) if text.to_string() == why));
 }
 
 #[tokio::test]

@@ -18,7 +18,7 @@ use super::machine::Event;
 use super::own::{CROWD, Full, MAX_OF_ONE, MAX_OWN, Own};
 use super::slot::{ConnectionSlot, HealthCounters, Owner, Patience};
 use super::{Dial, SupervisionConfig};
-use crate::call::Outcome;
+use crate::call::{Cause, Outcome};
 use crate::gate::Permit;
 use crate::limits::CLOSE_DEADLINE;
 use crate::protocol::{Era, Json};
@@ -138,8 +138,8 @@ impl<D: Dial> Core<D> {
         self: &Arc<Self>,
         client: &Arc<dyn SourceClient>,
     ) -> Result<(Single<D>, Discovery), SourceError> {
-        let full = || SourceError::Start(format!("{MAX_OWN} calls have a connection to this source already"));
-        let room = Arc::clone(&self.single).try_acquire_owned().map_err(|_| full())?;
+        let full = || Cause::own(format!("{MAX_OWN} calls have a connection to this source already"));
+        let room = Arc::clone(&self.single).try_acquire_owned().map_err(|_| SourceError::Start(full()))?;
         let opening = self.eras.opening_for(&**client);
         let dialled = self.dial(client, opening, &self.shared.subscribers, false).await;
         let (link, discovery) = dialled.inspect_err(|_| self.counters.failed())?;
@@ -171,7 +171,7 @@ impl<D: Dial> Core<D> {
         match self.dial.dial(self.deadlines.clone(), party.clone()).await {
             // Older SDKs end the connection if the first message is not `initialize`.
             Err(SourceError::Closed(why)) if opening == Opening::Newest => {
-                tracing::debug!(why, "a source ended when probed; connecting again without the probe");
+                tracing::debug!(%why, "a source ended when probed; connecting again without the probe");
                 self.dial.dial(unprobed, party).await
             }
             opened => opened,
@@ -227,10 +227,10 @@ impl<D: Dial> Core<D> {
                 Full::Share => (MAX_OF_ONE, "the sessions of one caller"),
                 Full::All => (MAX_OWN, "several callers' sessions"),
             };
-            SourceError::Start(format!(
+            SourceError::Start(Cause::own(format!(
                 "{count} connections to this source are in use by {whose}, which is the limit; wait until one of \
                  their calls has ended"
-            ))
+            )))
         })?;
         if let Some(owner) = line.owner().filter(|_| new) {
             // The session is notified of changes over its own connection.
@@ -253,7 +253,7 @@ impl<D: Dial> Core<D> {
         again: bool,
     ) {
         line.take_over(|before, connection| {
-            let end = End { before, connection, event, cause: cause.to_owned(), patience, again };
+            let end = End { before, connection, event, cause: Cause::own(cause.to_owned()), patience, again };
             tokio::spawn(drive(Arc::clone(self), Arc::clone(line), Begin::End(end)))
         });
     }

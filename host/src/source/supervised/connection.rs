@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use crate::call::Call;
+use crate::call::{Call, Cause};
 use crate::digest::Digest;
 use crate::item::ItemKind;
 use crate::protocol::Json;
@@ -58,7 +58,7 @@ impl Connection {
 
     /// Returns the reason why this call must not be sent over this connection, if there is one. Only tools and prompts
     /// have to be what the caller was shown: the description of a resource may change with its content.
-    pub(super) async fn objection(&self, call: &Call) -> Option<String> {
+    pub(super) async fn objection(&self, call: &Call) -> Option<Cause> {
         let item = &call.item;
         if !matches!(item.kind, ItemKind::Tool | ItemKind::Prompt) {
             return None;
@@ -68,7 +68,7 @@ impl Connection {
             Some(listed) => listed,
             None => match self.list(item.kind).await {
                 Ok(_) => look().flatten(),
-                Err(error) => return Some(error.to_string()),
+                Err(error) => return Some(error.into_cause()),
             },
         };
         let changed = match listed {
@@ -76,13 +76,13 @@ impl Connection {
             Some(_) => "has changed its definition",
             None => "no longer offers it",
         };
-        Some(format!(
+        Some(Cause::own(format!(
             "{} `{}` is not the one that this session was shown: source `{}` {changed} since; nothing was sent, and a new \
              session sees the source as it is now",
             item.kind.as_str(),
             item.name,
             call.source(),
-        ))
+        )))
     }
 
     /// Waits at most `patience` for the awaited answers, and closes the connection.

@@ -12,6 +12,7 @@ use super::connection::Connection;
 use super::machine::Event;
 use super::slot::ConnectionSlot;
 use super::{Core, Dial};
+use crate::call::Cause;
 use crate::item::ItemKind;
 use crate::protocol::Notification;
 use crate::source::link::{Ended, Link, Opening};
@@ -46,7 +47,7 @@ pub(super) struct End {
     pub(super) before: Option<JoinHandle<()>>,
     pub(super) connection: Option<Arc<Connection>>,
     pub(super) event: Event,
-    pub(super) cause: String,
+    pub(super) cause: Cause,
     /// How long awaited answers may still take.
     pub(super) patience: Duration,
     /// True if another connection is made afterwards.
@@ -226,30 +227,32 @@ async fn keep<D: Dial>(core: &Core<D>, line: &ConnectionSlot, connection: Arc<Co
             }
             requests = connection.link.timed_out(late) => {
                 late = requests;
-                line.noticed(Event::TimedOut(requests), &format!("{requests} requests in a row had no answer in time"));
+                let why = Cause::own(format!("{requests} requests in a row had no answer in time"));
+                line.noticed(Event::TimedOut(requests), &why);
                 if line.is_doubted() {
                     match ping(core, &connection).await {
                         None => {
                             late = 0;
-                            line.noticed(Event::Answered, "it answered a ping: it is slow");
+                            line.noticed(Event::Answered, &"it answered a ping: it is slow".into());
                         }
-                        Some(why) => {
+                        Some(silence) => {
                             dead = true;
-                            break (Event::Lost, format!("{requests} requests in a row had no answer in time; {why}"));
+                            break (Event::Lost, silence.under("; ").under(why.to_string()));
                         }
                     }
                 }
             }
             () = sleep_until(idle_from + core.supervision.idle), if rests => {
                 if !line.must_stay() && connection.link.used().elapsed() >= core.supervision.idle {
-                    break (Event::Rested, format!("not used for {} s", core.supervision.idle.as_secs_f32()));
+                    let why = format!("not used for {} s", core.supervision.idle.as_secs_f32());
+                    break (Event::Rested, Cause::own(why));
                 }
             }
             () = sleep_until(next_ping), if core.supervision.remote => {
                 match ping(core, &connection).await {
                     None => {
                         silences = 0;
-                        line.noticed(Event::Answered, "it answers again");
+                        line.noticed(Event::Answered, &"it answers again".into());
                     }
                     Some(why) => {
                         silences += 1;
@@ -283,7 +286,7 @@ async fn keep<D: Dial>(core: &Core<D>, line: &ConnectionSlot, connection: Arc<Co
 }
 
 /// Sends a ping to a source. Returns the error if it is not answered.
-pub(super) async fn ping<D>(core: &Core<D>, connection: &Connection) -> Option<String> {
+pub(super) async fn ping<D>(core: &Core<D>, connection: &Connection) -> Option<Cause> {
     match connection.link.ping(PING_DEADLINE).await {
         Ok(()) => {
             core.counters.lives();
@@ -291,7 +294,7 @@ pub(super) async fn ping<D>(core: &Core<D>, connection: &Connection) -> Option<S
         }
         Err(error) => {
             core.counters.failed();
-            Some(error.to_string())
+            Some(error.into_cause())
         }
     }
 }

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use super::connection::{Connection, Digests};
 use super::held::Held;
 use super::machine::{ATTEMPTS, Event, Machine, TIMEOUTS};
-use crate::call::{SessionId, now_millis, without_last_words};
+use crate::call::{Cause, SessionId, now_millis};
 use crate::ledger::{self, Recorder};
 use crate::name::SourceName;
 use crate::source::link::{Opening, Subscribers};
@@ -201,18 +201,18 @@ impl ConnectionSlot {
     pub(super) fn want(&self, patience: Patience, seen: u64, start: impl FnOnce() -> JoinHandle<()>) -> Wanted {
         let mut kept = self.kept();
         if patience == Patience::Look && kept.machine.is_doubted() {
-            return Wanted::Refused(SourceError::Closed(format!(
+            return Wanted::Refused(SourceError::Closed(Cause::own(format!(
                 "it has left {TIMEOUTS} requests in a row unanswered, and is restarted unless it answers a `ping`"
-            )));
+            ))));
         }
         if let Some(connection) = kept.connection.as_ref().filter(|connection| connection.link.is_open()) {
             let connection = Arc::clone(connection);
             return Wanted::Open(connection, kept.discovery.take());
         }
-        let error = || kept.error.clone().unwrap_or_else(|| SourceError::Closed("it did not start".to_owned()));
+        let error = || kept.error.clone().unwrap_or_else(|| SourceError::Closed("it did not start".into()));
         match kept.machine.status() {
             Status::Stopped => {
-                return Wanted::Refused(SourceError::Closed("the source was stopped".to_owned()));
+                return Wanted::Refused(SourceError::Closed("the source was stopped".into()));
             }
             // The circuit breaker is open, and the next attempt is not due.
             Status::Failed if kept.machine.not_before().is_some_and(|at| Instant::now() < at) => {
@@ -250,8 +250,8 @@ impl ConnectionSlot {
     }
 
     /// Notes that a connection is being made. Returns false if none may be made now.
-    pub(super) fn begin(&self, cause: &str) -> bool {
-        self.note(&mut self.kept(), Event::Begun, cause)
+    pub(super) fn begin(&self, cause: &'static str) -> bool {
+        self.note(&mut self.kept(), Event::Begun, &cause.into())
     }
 
     /// Notes that a connection is open. Reports whether the sessions that use this slot should be notified that the
@@ -265,13 +265,13 @@ impl ConnectionSlot {
         let again = kept.machine.met() || kept.failures > 0;
         let other = kept.believed.as_ref() != Some(&tools);
         kept.believed = Some(tools);
-        self.note(&mut kept, Event::Opened, "connected") && again && other
+        self.note(&mut kept, Event::Opened, &"connected".into()) && again && other
     }
 
     /// Notes that an attempt has failed.
     pub(super) fn refused(&self, error: SourceError) {
         self.counters.failed();
-        let cause = error.to_string();
+        let cause = error.clone().into_cause();
         let mut kept = self.kept();
         kept.error = Some(error);
         kept.failures += 1;
@@ -280,14 +280,14 @@ impl ConnectionSlot {
     }
 
     /// Notes that the connection was made, but belongs to another slot.
-    pub(super) fn handed_over(&self, cause: &str) {
+    pub(super) fn handed_over(&self, cause: &'static str) {
         let mut kept = self.kept();
         kept.error = None;
-        self.note(&mut kept, Event::HandedOver, cause);
+        self.note(&mut kept, Event::HandedOver, &cause.into());
     }
 
     /// Notes that the connection has ended.
-    pub(super) fn ended(&self, event: Event, cause: &str) {
+    pub(super) fn ended(&self, event: Event, cause: &Cause) {
         let mut kept = self.kept();
         (kept.connection, kept.discovery) = (None, None);
         kept.held.end();
@@ -295,12 +295,12 @@ impl ConnectionSlot {
         // A connection that is made again at once does not count as failed.
         if matches!(kept.machine.status(), Status::BackingOff | Status::Failed) {
             self.counters.failed();
-            kept.error = Some(SourceError::Closed(cause.to_owned()));
+            kept.error = Some(SourceError::Closed(cause.clone()));
         }
     }
 
     /// Notes an event that does not replace the connection.
-    pub(super) fn noticed(&self, event: Event, cause: &str) {
+    pub(super) fn noticed(&self, event: Event, cause: &Cause) {
         self.note(&mut self.kept(), event, cause);
     }
 
@@ -350,18 +350,18 @@ impl ConnectionSlot {
         }
     }
 
-    fn cut(&self, cause: &str) -> (Option<JoinHandle<()>>, Option<Arc<Connection>>) {
+    fn cut(&self, cause: &'static str) -> (Option<JoinHandle<()>>, Option<Arc<Connection>>) {
         let mut kept = self.kept();
-        self.note(&mut kept, Event::Stopped, cause);
+        self.note(&mut kept, Event::Stopped, &cause.into());
         (kept.driver.take(), kept.connection.take())
     }
 
     /// Passes an event to the machine, and records a change of state. Happens under the lock, so that the records are
     /// in order.
-    fn note(&self, kept: &mut Kept, event: Event, cause: &str) -> bool {
+    fn note(&self, kept: &mut Kept, event: Event, cause: &Cause) -> bool {
         let Some(from) = kept.machine.on(event, Instant::now(), chance()) else { return false };
         let to = kept.machine.status();
-        let cause = without_last_words(cause);
+        let cause = cause.recorded();
         tracing::debug!(source = %self.counters.name, from = from.as_str(), to = to.as_str(), cause, "a source");
         let body = json!({ "source": self.counters.name, "from": from.as_str(), "to": to.as_str(), "cause": cause });
         let event = ledger::Event::new(ledger::EventKind::SourceState, body);

@@ -76,7 +76,7 @@ impl Bench {
     async fn broken(&self, tool: &str) -> String {
         let Outcome::Unknown(why) = self.call(tool, json!({})).await else { panic!("{tool} was answered") };
         assert_eq!(self.text("echo", json!({ "n": 1 })).await, r#"{"n":1}"#, "after {tool}");
-        why
+        why.to_string()
     }
 
     async fn refusal(&self) -> String {

@@ -4,7 +4,8 @@
 use serde_json::{Value as Data, json};
 
 use super::*;
-use crate::protocol::{Answer, Json, Notification, Request};
+use crate::call::Params;
+use crate::protocol::{Answer, Json, Method, Notification, Request};
 use crate::source::supervised::own::{CROWD, MAX_OF_ONE, MAX_OWN};
 
 /// A session of a principal, which declares capabilities.
@@ -59,7 +60,9 @@ fn open(bench: &Bench) -> u64 {
 async fn ask(bench: &Bench, client: &Arc<dyn SourceClient>, method: &str, params: Data) -> Outcome {
     let call = Call::clone(shown("a tool").call());
     let item = crate::item::Item { kind: ItemKind::Source, ..crate::item::Item::clone(&call.item) };
-    let call = Call { method: method.into(), params: Json::of(&params), item: item.into(), ..call };
+    let method = Method::from(method);
+    let params = Params::parse(&method, Json::of(&params));
+    let call = Call { method, params, item: item.into(), ..call };
     bench.source.call(Permit::unchecked(call.into()), client, silent()).await
 }
 

@@ -109,7 +109,7 @@ impl Dial for Fake {
             if moods.len() > 1 { moods.pop_front().unwrap() } else { moods[0] }
         };
         if mood == Mood::Absent {
-            return Err(SourceError::Start("nobody is there".to_owned()));
+            return Err(SourceError::Start("nobody is there".into()));
         }
         if mood == Mood::Late {
             tokio::time::sleep(Duration::from_secs(4)).await;
@@ -146,19 +146,19 @@ impl Wire {
 impl Transport for Wire {
     async fn send(&self, message: &Message) -> Result<(), TransportError> {
         let Some(say) = self.say.lock().unwrap().clone() else {
-            return Err(TransportError::Closed("it has ended".to_owned()));
+            return Err(TransportError::Closed("it has ended".into()));
         };
         let opened = self.opened.load(Ordering::SeqCst);
         let Message::Request(Request { id, method, .. }) = message else {
             if opened && self.mood == Mood::Deaf {
                 self.end();
-                return Err(TransportError::Closed("it has ended".to_owned()));
+                return Err(TransportError::Closed("it has ended".into()));
             }
             self.world.told.fetch_add(u64::from(opened), Ordering::SeqCst);
             return Ok(());
         };
         if opened && self.mood == Mood::Forgets {
-            let expired = TransportError::Expired { id: Some(id.clone()), reason: "session expired".to_owned() };
+            let expired = TransportError::Expired { id: Some(id.clone()), reason: "session expired".into() };
             say.send(Err(expired)).await.unwrap();
             self.end();
             return Ok(());
@@ -227,7 +227,7 @@ impl Transport for Wire {
         self.end();
     }
 
-    fn exit_reason(&self) -> Option<String> {
+    fn exit_reason(&self) -> Option<crate::call::Cause> {
         None
     }
 }

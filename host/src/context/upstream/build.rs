@@ -1,0 +1,186 @@
+//! Making a configured source: a program in its cell, a server behind a URL, or a component.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use secrecy::{ExposeSecret as _, SecretString};
+use serde_json::json;
+
+use crate::call::Cause;
+use crate::cell::CellHost;
+#[cfg(feature = "process")]
+use crate::cell::ProcessCell;
+use crate::config::{Endpoint, SourceConfig};
+use crate::context::BuildError;
+use crate::key_value::KeyValue;
+use crate::limits;
+use crate::plugin::{self, Access, Command, Component, ComponentCell, ComponentKind, Plugins};
+use crate::secret::{Secrets, Value};
+#[cfg(feature = "process")]
+use crate::source::ProcessSource;
+use crate::source::{
+    CommandSource, ComponentSource, HttpSource, Program, Secrets as BlottedOut, Source, SourceError, SupervisionConfig,
+    Wire, log_file,
+};
+
+/// What is needed to make one configured source.
+pub(crate) struct SourceBuilder<'a> {
+    pub(crate) config: &'a SourceConfig,
+    pub(crate) secrets: &'a Secrets,
+    pub(crate) plugins: &'a Plugins,
+    pub(crate) cells: &'a Arc<CellHost>,
+    pub(crate) data_dir: &'a Path,
+}
+
+/// A source that has been made.
+pub(super) struct Built {
+    pub(super) source: Box<dyn Source>,
+    /// The value whose digest identifies the source.
+    pub(super) identity: serde_json::Value,
+    #[cfg(feature = "process")]
+    pub(super) process_cell: Option<Arc<ProcessCell>>,
+    pub(super) component_cell: Option<Arc<ComponentCell>>,
+}
+
+impl Built {
+    fn new(source: Box<dyn Source>, identity: serde_json::Value) -> Self {
+        Self {
+            source,
+            identity,
+            #[cfg(feature = "process")]
+            process_cell: None,
+            component_cell: None,
+        }
+    }
+}
+
+impl SourceBuilder<'_> {
+    /// Makes the source, and starts nothing.
+    pub(super) async fn build(&self) -> Result<Built, BuildError> {
+        match &self.config.endpoint {
+            #[cfg(not(feature = "process"))]
+            Endpoint::Command { .. } => {
+                let why = "it has a `command`, and this program starts none; use a `component` or a `url`";
+                Err(self.failed(SourceError::Start(why.into())))
+            }
+            #[cfg(feature = "process")]
+            Endpoint::Command { argv, cwd, env } => {
+                let cell = Arc::new(ProcessCell::new(Arc::clone(self.cells), self.config));
+                let source = ProcessSource::new(self.config, Arc::clone(&cell), self.variables(env)?);
+                let source = source.map_err(|error| self.failed(error))?;
+                let identity = json!({ "command": argv, "cwd": cwd, "env": pairs(env) });
+                Ok(Built { process_cell: Some(cell), ..Built::new(Box::new(source), identity) })
+            }
+            Endpoint::Url { url, headers, .. } => {
+                let resolved = headers.iter().map(|(name, value)| Ok((name.clone(), self.resolve(value)?)));
+                let resolved = resolved.collect::<Result<_, BuildError>>()?;
+                let source = HttpSource::new(self.config, resolved, self.data_dir, self.cells.recorder());
+                let source = source.map_err(|error| self.failed(error))?;
+                Ok(Built::new(Box::new(source), json!({ "url": url.as_str(), "headers": pairs(headers) })))
+            }
+            Endpoint::Component { component, settings, grant, env } => {
+                let access = self.access(grant, self.variables(env)?)?;
+                let confinement = access.clone();
+                let loaded = self.plugins.component(component, settings, grant, access).await?;
+                let identity = json!({
+                    "component": loaded.kind.identity().digest, "settings": settings, "grant": grant, "env": pairs(env),
+                });
+                Ok(self.component(loaded, confinement, env, identity))
+            }
+        }
+    }
+
+    /// Returns what a component may reach. `env` holds all variables that it sees.
+    fn access(&self, grant: &[String], env: Vec<(String, String)>) -> Result<Access, BuildError> {
+        let Self { config, cells, data_dir, .. } = self;
+        let cell = cells.grant(config).map_err(|error| self.failed(SourceError::Start(Cause::of(error))))?;
+        let keeps = grant.iter().any(|word| word == plugin::KEY_VALUE);
+        Ok(Access {
+            env,
+            grant: cell,
+            timeout: config.timeout,
+            egress: cells.egress(&config.name, &config.cell),
+            key_value: keeps.then(|| Arc::new(KeyValue::new(data_dir, &config.name))),
+            instances: config.cell.instances.unwrap_or(limits::SOURCE_INSTANCES),
+            output: config.cell.output.map_or(limits::PAYLOAD_OUTPUT_BYTES, bytes),
+        })
+    }
+
+    /// Makes the source of a component that was loaded with this access.
+    fn component(
+        &self,
+        loaded: Component,
+        access: Access,
+        listed: &BTreeMap<String, Value>,
+        identity: serde_json::Value,
+    ) -> Built {
+        let id = loaded.kind.identity();
+        let cell = Arc::new(ComponentCell {
+            component: id.name.clone(),
+            digest: id.digest,
+            kind: loaded.kind.as_str(),
+            imports: loaded.imports,
+            processor_time: access.processor_time(),
+            instances: access.instances,
+            output: access.output,
+            grant: access.grant,
+            keeps: loaded.keeps,
+        });
+        let source: Box<dyn Source> = match loaded.kind {
+            ComponentKind::Tools(tools) => Box::new(ComponentSource::new(tools, self.config)),
+            ComponentKind::Functions(functions) => Box::new(ComponentSource::of_functions(functions, self.config)),
+            ComponentKind::Command(command) => {
+                let is_secret = |name: &String| matches!(listed.get(name), Some(Value::Secret(_)));
+                let secrets = access.env.iter().filter(|(name, _)| is_secret(name));
+                let secrets = BlottedOut::new(secrets.map(|(_, value)| value.as_str()));
+                Box::new(self.program(command, secrets, Arc::clone(&cell)))
+            }
+        };
+        Built { component_cell: Some(cell), ..Built::new(source, identity) }
+    }
+
+    /// Makes the source of a component that is a program and is spoken to like a process.
+    fn program(&self, command: Command, secrets: BlottedOut, cell: Arc<ComponentCell>) -> CommandSource {
+        let Self { config, cells, .. } = self;
+        let (cells, name) = (Arc::clone(cells), config.name.clone());
+        let wire = Wire {
+            limit: config.cell.output.map_or(config.max_message, bytes),
+            log: log_file(&cells.data_dir, &name),
+            secrets,
+        };
+        let supervision = SupervisionConfig::of(config, cells.recorder());
+        let started = Box::new(move || cells.note_start(&name, cell.to_json()));
+        CommandSource::new(supervision, Program { command, wire, started })
+    }
+
+    fn variables(&self, env: &BTreeMap<String, Value>) -> Result<Vec<(String, String)>, BuildError> {
+        env.iter().map(|(name, value)| Ok((name.clone(), self.resolve(value)?.expose_secret().to_owned()))).collect()
+    }
+
+    fn resolve(&self, value: &Value) -> Result<SecretString, BuildError> {
+        let source_name = || self.config.name.clone();
+        self.secrets.resolve(value).map_err(|error| BuildError::Secret { source_name: source_name(), error })
+    }
+
+    fn failed(&self, error: SourceError) -> BuildError {
+        BuildError::Source { source_name: self.config.name.clone(), error }
+    }
+}
+
+fn bytes(bytes: u64) -> usize {
+    usize::try_from(bytes).unwrap_or(usize::MAX)
+}
+
+/// Returns names with their values as they are written.
+fn pairs(values: &BTreeMap<String, Value>) -> Vec<serde_json::Value> {
+    values.iter().map(|(name, value)| json!([name, written(value)])).collect()
+}
+
+/// Returns a value as it is written in the configuration: secrets by name, so that a rotated secret is the same source.
+fn written(value: &Value) -> serde_json::Value {
+    match value {
+        Value::Plain(text) => json!(text),
+        Value::Secret(name) => json!({ "secret": name }),
+    }
+}

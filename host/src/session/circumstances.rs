@@ -1,0 +1,39 @@
+//! The circumstances that a session gives the gate with a call or a question.
+
+use std::sync::Arc;
+
+use super::Session;
+use super::listing::VisibleItem;
+use crate::agent::AgentPeer;
+use crate::config::Approve;
+use crate::context::Upstream;
+use crate::gate::Circumstances;
+use crate::lockfile::Acceptance;
+
+impl<'a> Circumstances<'a> {
+    /// Makes the circumstances of a call of the session's agent that comes for the first time.
+    pub(super) fn of_call(session: &'a Session, target: &'a VisibleItem, contact: &'a Arc<dyn AgentPeer>) -> Self {
+        Self {
+            budget: session.context.budget(&session.caller.profile),
+            approve: session.profile.approve,
+            acceptance: &target.acceptance,
+            ..Self::of_question(session, &target.upstream, contact)
+        }
+    }
+
+    /// Makes the circumstances of a question that a source has for the session's agent.
+    pub(super) fn of_question(session: &'a Session, upstream: &'a Upstream, contact: &'a Arc<dyn AgentPeer>) -> Self {
+        Self {
+            vault: &session.continuations.vault,
+            // The person who is asked decides by answering.
+            approve: Approve::Never,
+            record: session.profile.record,
+            acceptance: &Acceptance::Unknown,
+            identity: upstream.identity,
+            budget: None,
+            traffic: &upstream.traffic,
+            contact,
+            resumed: false,
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! One request at one target: gate, source, gate; and again with the agent's answers, where the source asks for some.
+
+use std::ops::ControlFlow;
+
+use super::expose;
+use super::in_flight::{InFlightCall, Pause};
+use super::listing::VisibleItem;
+use super::request::Request;
+use super::rounds::{Round, Then};
+use crate::call::{Attempt, Outcome};
+use crate::gate::{Admitted, Permit, Ticket, asks_for_input};
+use crate::protocol::{Answer, Json, Method, RpcError};
+
+/// How often one request may be sent again with answers. A source that asks more often goes round in circles.
+const MAX_ROUNDS: usize = 16;
+
+/// A request at a target, and the state that it has reached.
+pub(super) struct Execution<'a> {
+    pub(super) request: Request<'a>,
+    pub(super) target: &'a VisibleItem,
+    attempt: Option<Attempt>,
+    /// True if it was let through before, and comes with answers to what the source asked.
+    pub(super) resumed: bool,
+}
+
+/// The result of an attempt.
+pub(super) struct Attempted {
+    pub(super) answer: Answer,
+    pub(super) reached: Reached,
+}
+
+/// Whether a call reached its source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reached {
+    /// It was answered, by the source or, because it was refused, by the broker.
+    Answered,
+    /// It was surely not sent.
+    NotSent,
+    /// It may or may not have reached the source.
+    Unknown,
+}
+
+impl Attempted {
+    /// Makes the result of a request that ends with this answer.
+    pub(super) fn answered(answer: Answer) -> Self {
+        Self { answer, reached: Reached::Answered }
+    }
+}
+
+impl Reached {
+    fn of(outcome: &Outcome) -> Self {
+        match outcome {
+            Outcome::Answered(_) => Self::Answered,
+            Outcome::NotSent(_) => Self::NotSent,
+            Outcome::Unknown(_) => Self::Unknown,
+        }
+    }
+}
+
+impl<'a> Execution<'a> {
+    /// Makes an execution. `attempt` is the number of the attempt, if the tool is one of a group.
+    pub(super) fn new(request: Request<'a>, target: &'a VisibleItem, attempt: Option<Attempt>) -> Self {
+        Self { request, target, attempt, resumed: false }
+    }
+
+    /// Sends the request, round by round, until there is an answer for the agent.
+    pub(super) async fn attempt(mut self) -> Result<Attempted, RpcError> {
+        self.request.check(self.target)?;
+        let mut open = match self.take_answers().await? {
+            Ok(open) => open,
+            Err(answer) => return Ok(Attempted::answered(answer)),
+        };
+        for _ in 0..MAX_ROUNDS {
+            match self.round(open).await {
+                ControlFlow::Continue(still_open) => open = still_open,
+                ControlFlow::Break(attempted) => return Ok(attempted),
+            }
+        }
+        let text = format!("the source asked {MAX_ROUNDS} times for more; it goes round in circles");
+        Err(RpcError::new(RpcError::INTERNAL, text))
+    }
+
+    /// Takes the request through the gate, to the source and back. Continues if the source asked, and the agent's
+    /// answers are in the request now. `open` is the call, if the source has it already.
+    async fn round(&mut self, open: Option<InFlightCall>) -> ControlFlow<Attempted, Option<InFlightCall>> {
+        let admitted = self.request.admit(self.target, self.attempt, self.resumed).await;
+        let Admitted { permit, ticket } = match admitted {
+            Ok(admitted) => admitted,
+            Err(refusal) => return ControlFlow::Break(Attempted::answered(refusal)),
+        };
+        let (session, contact, upstream) = (self.request.session, &self.request.contact, &self.target.upstream);
+        // A source that has the call already gets the answers alone.
+        let mut in_flight = open.unwrap_or_else(|| self.start(permit));
+        let outcome = loop {
+            match session.drive(&mut in_flight, contact).await {
+                Pause::Ended(outcome) => break outcome,
+                Pause::Asked(asked) => {
+                    let questions = session.questions(upstream, asked, contact).await;
+                    // If all were refused, the source has been told, and goes on.
+                    if !questions.is_empty() {
+                        let round = Round { about: self.about(), questions, then: Then::Open(in_flight) };
+                        let answer = session.ask_by_result(ticket, None, round).await;
+                        return ControlFlow::Break(Attempted::answered(answer));
+                    }
+                }
+            }
+        };
+        match outcome {
+            Outcome::Answered(Answer::Result(result)) if asks_for_input(&result) => {
+                match self.ask_for_input(ticket, result).await {
+                    Ok(open) => ControlFlow::Continue(open),
+                    Err(answer) => ControlFlow::Break(Attempted::answered(answer)),
+                }
+            }
+            outcome => ControlFlow::Break(self.conclude(ticket, outcome).await),
+        }
+    }
+
+    fn start(&self, permit: Permit) -> InFlightCall {
+        let (session, token) = (self.request.session, self.request.params.progress_token());
+        let telemetry = session.context.telemetry.as_ref();
+        InFlightCall::start(&self.target.upstream, permit, session.client(), token, telemetry)
+    }
+
+    /// Takes an outcome that ends the request back through the gate.
+    async fn conclude(&self, ticket: Ticket, outcome: Outcome) -> Attempted {
+        let (session, method) = (self.request.session, &self.request.method);
+        let reached = Reached::of(&outcome);
+        let answer = match session.context.gate.release(ticket, outcome).await {
+            Answer::Error(error) => self.ask_for_pages(error).await,
+            Answer::Result(result) => match self.with_tasks(result).await {
+                Ok(result) => Answer::Result(self.scoped(result)),
+                Err(refusal) => refusal,
+            },
+        };
+        Attempted { answer: expose::answer(method, &self.target.upstream.config, answer), reached }
+    }
+
+    /// Marks a result as private that the source shares with everybody, unless every caller gets the same here.
+    fn scoped(&self, result: Json) -> Json {
+        let Request { session, method, .. } = &self.request;
+        let public = *method == Method::ResourcesRead && result.get_str("cacheScope").as_deref() == Some("public");
+        if !public || session.context.serves_all_alike() {
+            return result;
+        }
+        result.with("cacheScope", &Json::of(&"private")).unwrap_or(result)
+    }
+}
+
+impl Request<'_> {
+    /// Refuses a request that must not reach the gate: one with invalid arguments, or of a session that has ended.
+    pub(super) fn check(&self, target: &VisibleItem) -> Result<(), RpcError> {
+        let (kind, name) = (target.item.kind, &target.item.exposed);
+        let turned_away = |code, text| Err(self.session.turned_away(code, kind, name, text));
+        if !self.params.arguments().as_bytes().starts_with(b"{") {
+            return turned_away("invalid-params", "`params.arguments` must be an object");
+        }
+        if self.session.ended() {
+            return turned_away("session-ended", "this session has ended");
+        }
+        Ok(())
+    }
+}

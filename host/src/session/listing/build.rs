@@ -1,0 +1,167 @@
+//! Building a list: what sources offer is merged, and each item of it is shown or hidden.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use serde_json::json;
+use tokio::sync::OnceCell;
+
+use super::{Listing, VisibleItem, may_see};
+use crate::call::Cause;
+use crate::catalog::{Catalog, Filter};
+use crate::config::Exposure;
+use crate::context::{OfferedItems, Upstream};
+use crate::gate::risk_of;
+use crate::item::{Item, ItemKind};
+use crate::ledger::EventKind;
+use crate::lockfile::{Acceptance, Lock};
+use crate::name::SourceName;
+use crate::session::discovery::{Answered, Told};
+use crate::session::group::Group;
+use crate::session::{Session, deferred, health};
+
+/// The lists of one kind that the sources of a session offer.
+struct Offered<'a> {
+    usable: Vec<(Arc<Upstream>, &'a Filter, &'a OfferedItems)>,
+    /// The index of each source in `usable`.
+    places: HashMap<SourceName, usize>,
+    /// The sources that failed, none of them required, and why.
+    absent: Vec<(Arc<Upstream>, Cause)>,
+}
+
+impl Offered<'_> {
+    fn lists(&self) -> impl Iterator<Item = &OfferedItems> {
+        self.usable.iter().map(|(_, _, list)| *list).filter(|list| !list.items.is_empty())
+    }
+
+    fn of(&self, item: &Item) -> Option<(&Arc<Upstream>, &Filter)> {
+        let (upstream, filter, _) = self.usable.get(*self.places.get(&item.source)?)?;
+        Some((upstream, filter))
+    }
+}
+
+impl Session {
+    /// Builds the list that the session may see from what its sources have said. `first` is true if the session has
+    /// seen no earlier list.
+    ///
+    /// # Errors
+    /// The cause of the first required source that failed, or names that collide: nothing is served on a partial set.
+    pub(in crate::session) async fn build_listing(
+        &self,
+        answered: Vec<Answered>,
+        first: bool,
+        kind: ItemKind,
+    ) -> Result<Listing, Cause> {
+        // Boxed, as the compiler limits the nesting of futures.
+        Box::pin(self.sift(answered, first, kind)).await
+    }
+
+    async fn sift(&self, answered: Vec<Answered>, first: bool, kind: ItemKind) -> Result<Listing, Cause> {
+        let lock = Lock::load(&self.context.config.data_dir).map_err(Cause::of)?;
+        let offered = self.offered(&answered)?;
+        let catalog = self.merged(&offered, kind)?;
+        let mut members: HashMap<_, Vec<_>> = HashMap::new();
+        for item in offered.lists().flat_map(|list| list.items.iter()).filter(|item| item.group.is_some()) {
+            members.entry(&item.exposed).or_default().push(item);
+        }
+        let (mut shown, mut hidden, mut listing) = (HashMap::new(), HashSet::new(), Vec::new());
+        for item in catalog.items() {
+            let mut seen = Vec::new();
+            for item in members.get(&item.exposed).map_or_else(|| vec![item], Vec::clone) {
+                seen.extend(self.seen(item, &offered, &lock).await);
+            }
+            let entry = match &item.group {
+                Some(name) => Group::of(name, seen, &offered.absent),
+                None => seen.pop(),
+            };
+            let Some(entry) = entry else {
+                hidden.insert(item.exposed.clone());
+                continue;
+            };
+            if first {
+                self.note_differences(&entry);
+            }
+            listing.push(entry.item.exposed_definition());
+            shown.insert(item.exposed.clone(), entry);
+        }
+        self.note_hidden(&hidden, kind);
+        let serves_all_alike = self.context.serves_all_alike();
+        Ok(Listing {
+            shown,
+            hidden,
+            listing: listing.into(),
+            ttl_ms: offered.lists().map(|list| list.ttl_ms).min().unwrap_or(0),
+            public: serves_all_alike && offered.lists().count() > 0 && offered.lists().all(|list| list.public),
+            // With several sources, no one could tell whose members these are.
+            around: match offered.usable.as_slice() {
+                [(_, _, only)] if offered.absent.is_empty() => only.around.clone(),
+                _ => None,
+            },
+            answered,
+            removed: HashSet::new(),
+            index: OnceCell::new(),
+        })
+    }
+
+    /// Separates the sources that can be used from those that failed.
+    fn offered<'a>(&'a self, answered: &'a [Answered]) -> Result<Offered<'a>, Cause> {
+        let (mut usable, mut absent) = (Vec::new(), Vec::new());
+        for (upstream, filter) in self.context.admitted(&self.caller.profile) {
+            let of_it = answered.iter().find(|(other, _)| other.config.name == upstream.config.name);
+            match of_it.map(|(_, told)| told) {
+                Some(Ok(Told { offer, .. })) => usable.push((upstream, filter, offer)),
+                Some(Err(error)) if upstream.config.required => return Err(error.clone()),
+                Some(Err(error)) => absent.push((upstream, error.clone())),
+                None => {}
+            }
+        }
+        // Members of a group stand together, in their order.
+        usable.sort_by(|(a, ..), (b, ..)| {
+            (a.config.offered_as(), a.config.turn()).cmp(&(b.config.offered_as(), b.config.turn()))
+        });
+        let places = usable.iter().enumerate().map(|(place, (upstream, ..))| (upstream.config.name.clone(), place));
+        Ok(Offered { places: places.collect(), usable, absent })
+    }
+
+    /// Merges all lists under exposed names. An error if names collide with each other or with the broker's own.
+    fn merged(&self, offered: &Offered<'_>, kind: ItemKind) -> Result<Catalog, Cause> {
+        let lists = offered.usable.iter().map(|(_, _, list)| list.items.to_vec());
+        let catalog = Catalog::merge(lists).map_err(Cause::of)?;
+        if kind == ItemKind::Tool && self.profile.tools == Exposure::Deferred {
+            deferred::check(&catalog).map_err(Cause::own)?;
+        }
+        if kind == ItemKind::Resource && self.profile.status {
+            health::check(&catalog).map_err(Cause::own)?;
+        }
+        Ok(catalog)
+    }
+
+    /// Returns an item as the session uses it. `None` if the session may not see it.
+    async fn seen(&self, item: &Arc<Item>, offered: &Offered<'_>, lock: &Lock) -> Option<VisibleItem> {
+        let (upstream, filter) = offered.of(item)?;
+        let is_tool = item.kind == ItemKind::Tool;
+        let acceptance = if is_tool { lock.of(item, upstream.identity) } else { Acceptance::Unknown };
+        let risk = risk_of(item, &upstream.config, upstream.is_sealed(), &acceptance);
+        let entry = VisibleItem { item: item.clone(), risk, acceptance, upstream: Arc::clone(upstream), group: None };
+        may_see(&self.context, &self.caller, filter, &entry).await.then_some(entry)
+    }
+
+    fn note_hidden(&self, hidden: &HashSet<Arc<str>>, kind: ItemKind) {
+        if !hidden.is_empty() {
+            let hidden: Vec<&str> = hidden.iter().map(|name| &**name).collect();
+            let body = json!({ "trust": self.profile.trust.as_str(), "kind": kind.as_str(), "hidden": hidden });
+            self.record(EventKind::ListFiltered, body);
+        }
+    }
+
+    /// Records that a member of a group offers another tool under the same name.
+    fn note_differences(&self, entry: &VisibleItem) {
+        let Some(group) = &entry.group else { return };
+        for source in &group.unlike {
+            let (tool, shown) = (&*entry.item.exposed, &entry.item.source);
+            tracing::warn!(group = %group.name, %source, tool, "a member of a group takes other arguments, and is not called");
+            let body = json!({ "group": group.name, "tool": tool, "shown": shown, "source": source });
+            self.record(EventKind::GroupDiffers, body);
+        }
+    }
+}

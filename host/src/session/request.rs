@@ -1,0 +1,123 @@
+//! One request: `handle`, `dispatch`, `execute`; then an [`Execution`] sends it to the source.
+
+use std::sync::Arc;
+
+use super::execution::{Attempted, Execution};
+use super::listing::VisibleItem;
+use super::{Session, shortened};
+use crate::agent::AgentPeer;
+use crate::call::{Attempt, Call, Params};
+use crate::digest::Digest;
+use crate::gate::{Admitted, Circumstances};
+use crate::item::ItemKind;
+use crate::protocol::{Answer, Json, Method, RpcError};
+use crate::telemetry::Span;
+
+/// One request of the agent, or of the broker on its behalf. Its parameters are parsed once, when it is made.
+#[derive(Clone)]
+pub(super) struct Request<'a> {
+    pub(super) session: &'a Session,
+    pub(super) method: Method,
+    pub(super) params: Params,
+    /// The channel to the agent.
+    pub(super) contact: Arc<dyn AgentPeer>,
+}
+
+impl<'a> Request<'a> {
+    pub(super) fn new(session: &'a Session, method: Method, params: Json, contact: Arc<dyn AgentPeer>) -> Self {
+        let params = Params::parse(&method, params);
+        Self { session, method, params, contact }
+    }
+
+    /// Returns the span of the request for the log.
+    pub(super) fn log(&self) -> tracing::Span {
+        let name = || self.params.name().and_then(|name| name.read::<String>().ok());
+        let tool = || name().filter(|_| self.method == Method::ToolsCall).map(|name| shortened(&name));
+        tracing::info_span!(
+            "request",
+            mcp.session.id = self.session.caller.session.as_str(),
+            mcp.method.name = shortened(&self.method),
+            gen_ai.tool.name = tool(),
+            jsonrpc.request.id = self.contact.request_id().map(|id| id.as_str().to_owned()),
+        )
+    }
+
+    /// Answers the request, under a span for the collector if telemetry is configured.
+    pub(super) async fn handle(mut self) -> Answer {
+        let span = self.trace();
+        let answer = self.dispatch().await.unwrap_or_else(|error| Answer::Error(Json::of(&error)));
+        if let Some(span) = span {
+            span.answered(&answer);
+        }
+        answer
+    }
+
+    /// Begins the span for the collector, and puts its place into the parameters.
+    fn trace(&mut self) -> Option<Span> {
+        let Session { context, caller, agent, .. } = self.session;
+        let telemetry = context.telemetry.as_ref()?;
+        let id = self.contact.request_id();
+        let (span, params) = telemetry.serving(&self.method, &self.params, (caller, agent), id)?;
+        self.set_params(params);
+        Some(span)
+    }
+
+    /// Answers the request in the session itself, or sends it to a source.
+    async fn dispatch(self) -> Result<Answer, RpcError> {
+        match self.method {
+            Method::LoggingSetLevel => self.set_level().await,
+            Method::ResourcesRead if self.reads_status() => self.session.read_status().await,
+            Method::ResourcesSubscribe | Method::ResourcesUnsubscribe => self.subscribe().await,
+            Method::SubscriptionsListen => self.listen().await,
+            Method::ToolsCall if self.session.deferred(ItemKind::Tool).is_some() => self.call_deferred().await,
+            Method::TasksList => self.list_tasks().await,
+            _ => self.execute().await,
+        }
+    }
+
+    /// Finds the item that the request is about, and sends the request to its source.
+    pub(super) async fn execute(self) -> Result<Answer, RpcError> {
+        let target = self.target().await?;
+        match &target.group {
+            Some(group) => self.execute_in(group).await,
+            None => self.execute_at(&target).await,
+        }
+    }
+
+    /// Sends the request to the source of an item that is known.
+    pub(super) async fn execute_at(self, target: &VisibleItem) -> Result<Answer, RpcError> {
+        let Attempted { answer, .. } = Execution::new(self, target, None).attempt().await?;
+        Ok(answer)
+    }
+
+    /// Takes the request through the gate, as a call of `target`.
+    pub(super) async fn admit(
+        &self,
+        target: &VisibleItem,
+        attempt: Option<Attempt>,
+        resumed: bool,
+    ) -> Result<Admitted, Answer> {
+        let Self { session, method, params, contact } = self;
+        let call = Call::new(method, params.clone(), &session.caller, target.item.clone(), target.risk);
+        let around = Circumstances { resumed, ..Circumstances::of_call(session, target, contact) };
+        let admitted = session.context.gate.admit(Call { attempt, ..call }, &around).await;
+        admitted.map_err(|refusal| refusal.to_answer())
+    }
+
+    /// Replaces the parameters.
+    pub(super) fn set_params(&mut self, params: Json) {
+        self.params = Params::parse(&self.method, params);
+    }
+
+    /// Returns the same request with other parameters.
+    pub(super) fn with_params(&self, params: Json) -> Self {
+        Self::new(self.session, self.method.clone(), params, Arc::clone(&self.contact))
+    }
+
+    /// Returns the digest that a retry must have in common with the first request.
+    pub(super) fn about(&self, target: &VisibleItem) -> Digest {
+        let (method, arguments, item) = (&self.method, self.params.arguments(), &target.item);
+        let arguments = Digest::of_json(arguments).unwrap_or_else(|_| Digest::of(arguments.as_bytes()));
+        Digest::of(format!("{method}\0{}\0{}\0{arguments}", item.source, item.exposed).as_bytes())
+    }
+}

@@ -1,0 +1,213 @@
+//! Questions of a source before it answers, and how its request goes on with the agent's answers (2026-07-28, "Multi
+//! Round-Trip Requests"). A modern agent is asked by the result of its request and comes back; a legacy one is asked by
+//! requests.
+
+use super::Session;
+use super::execution::Execution;
+use super::in_flight::InFlightCall;
+use super::listing::VisibleItem;
+use super::request::Request;
+use super::rounds::{Lost, Question, Round, Then};
+use crate::call::{Outcome, Params};
+use crate::digest::Digest;
+use crate::gate::Ticket;
+use crate::protocol::{Answer, Era, Json, Method, RpcError};
+use crate::source::pages_needed;
+
+impl Execution<'_> {
+    /// Returns the digest that a retry must have in common with the first request.
+    pub(super) fn about(&self) -> Digest {
+        self.request.about(self.target)
+    }
+
+    /// Takes the answers that a request brings: to a task's questions, or to those of an earlier round. Returns the
+    /// call, if the source has it since that round; the inner error is the answer where that ends the request.
+    pub(super) async fn take_answers(&mut self) -> Result<Result<Option<InFlightCall>, Answer>, RpcError> {
+        if self.request.method == Method::TasksUpdate {
+            match self.request.with_task_answers().await {
+                Ok(params) => self.request.set_params(params),
+                Err(refusal) => return Ok(Err(refusal)),
+            }
+        }
+        match self.begun()? {
+            Some(round) => Ok(self.go_on(round).await),
+            None => Ok(Ok(None)),
+        }
+    }
+
+    /// Returns the round that a retry goes on with. `None` for a first request, and for one that answers the broker's
+    /// own question, which the gate reads.
+    fn begun(&self) -> Result<Option<Round>, RpcError> {
+        let Request { session, params, .. } = &self.request;
+        let Some(handle) = params.request_state() else { return Ok(None) };
+        let refused = |why: &str| {
+            let item = &self.target.item;
+            Err(session.turned_away("request-state", item.kind, &item.exposed, &format!("`requestState` {why}")))
+        };
+        match session.continuations.rounds.take(&handle) {
+            Ok(round) if round.about == self.about() => Ok(Some(round)),
+            Ok(_) => refused("belongs to another request than this"),
+            Err(Lost::Gone) => refused("was used or is too old; send the request without it"),
+            Err(Lost::Foreign) => Ok(None),
+        }
+    }
+
+    /// Asks the agent what a result of `input_required` asks for. Returns `Ok` if its answers are in the request, which
+    /// is to be sent again then, and the answer for the agent otherwise.
+    pub(super) async fn ask_for_input(&mut self, ticket: Ticket, result: Json) -> Result<Option<InFlightCall>, Answer> {
+        let Request { session, params, contact, .. } = &self.request;
+        let (session, gate) = (*session, &session.context.gate);
+        let (questions, state) = match session.questions_in(&self.target.upstream, &result, contact).await {
+            Ok(asked) => asked,
+            Err(refusal) => {
+                let _ = gate.release(ticket, Outcome::Answered(Answer::Result(result))).await;
+                return Err(refusal);
+            }
+        };
+        let round = Round { about: self.about(), questions, then: Then::Again(state) };
+        let modern = session.agent.era == Era::Modern;
+        if modern && (self.resumed || !round.is_answered_by(params)) {
+            return Err(session.ask_by_result(ticket, Some(result), round).await);
+        }
+        session.released(ticket, Answer::Result(result)).await?;
+        if modern { self.go_on(round).await } else { self.ask_by_request(round).await }
+    }
+
+    /// Asks a modern agent to have a person open pages and to come back, where a legacy source refuses a request until
+    /// then. Other agents get the error as it is.
+    pub(super) async fn ask_for_pages(&self, error: Json) -> Answer {
+        let Request { session, method, contact, .. } = &self.request;
+        let agent = &session.agent;
+        let modern = agent.era == Era::Modern && agent.opens_pages() && method.may_be_retried();
+        let mut questions = Vec::new();
+        for (number, page) in pages_needed(&error).into_iter().enumerate().filter(|_| modern) {
+            let (upstream, key) = (&self.target.upstream, format!("page-{number}"));
+            match session.question(upstream, key, &Method::ElicitationCreate, Some(page), contact).await {
+                Ok(question) => questions.push(question),
+                Err(refusal) => return refusal,
+            }
+        }
+        if questions.is_empty() {
+            return Answer::Error(error);
+        }
+        session.ask_again(Round { about: self.about(), questions, then: Then::Afresh(error) })
+    }
+
+    /// Takes the answers that a retry brings into the request. Each has to pass the gate. Returns the call, if the
+    /// source has it.
+    async fn go_on(&mut self, round: Round) -> Result<Option<InFlightCall>, Answer> {
+        let session = self.request.session;
+        let responses = self.request.params.input_responses().cloned().unwrap_or_else(Json::empty_object);
+        let all = round.questions.iter().all(|question| responses.get(&question.key).is_some());
+        if !all && !matches!(round.then, Then::Again(_)) {
+            return Err(session.ask_again(round));
+        }
+        let response = |question: &Question| responses.get(&question.key).unwrap_or_else(Json::null);
+        match round.then {
+            Then::Again(state) => {
+                let mut passed = Vec::new();
+                for question in round.questions {
+                    let Some(response) = responses.get(&question.key) else { continue };
+                    passed.push((question.key, session.released(question.ticket, Answer::Result(response)).await?));
+                }
+                self.resume(state, Some(passed));
+                Ok(None)
+            }
+            Then::Open(in_flight) => {
+                for question in round.questions {
+                    let response = Outcome::Answered(Answer::Result(response(&question)));
+                    let answer = session.context.gate.release(question.ticket, response).await;
+                    if let Some(reply) = question.reply {
+                        // A source that gave up has dropped the other side.
+                        let _ = reply.send(answer);
+                    }
+                }
+                self.resume(None, None);
+                Ok(Some(in_flight))
+            }
+            Then::Afresh(error) => {
+                for question in round.questions {
+                    let response = response(&question);
+                    let response = session.released(question.ticket, Answer::Result(response)).await?;
+                    if response.get_str("action").as_deref() != Some("accept") {
+                        return Err(Answer::Error(error));
+                    }
+                }
+                self.resume(None, None);
+                Ok(None)
+            }
+        }
+    }
+
+    /// Asks a legacy agent, and takes its answers into the request.
+    async fn ask_by_request(&mut self, round: Round) -> Result<Option<InFlightCall>, Answer> {
+        let Request { session, contact, .. } = &self.request;
+        let asked = round.questions.into_iter().map(async |question| {
+            let answer = question.put(contact).await;
+            Ok((question.key, session.released(question.ticket, answer).await?))
+        });
+        let answered: Result<Vec<_>, Answer> = futures_util::future::join_all(asked).await.into_iter().collect();
+        let state = if let Then::Again(state) = round.then { state } else { None };
+        self.resume(state, Some(answered?));
+        Ok(None)
+    }
+
+    /// Replaces what the agent sent of an earlier round by its answers and the source's own state.
+    fn resume(&mut self, state: Option<Json>, answers: Option<Vec<(String, Json)>>) {
+        let answers = answers.map(|answers| {
+            let all = answers.into_iter();
+            all.fold(Json::empty_object(), |object, (key, answer)| object.with(&key, &answer).unwrap_or(object))
+        });
+        let [state_key, answers_key] = Params::OF_RETRIES;
+        let plain = self.request.params.as_json().without_all(&Params::OF_RETRIES);
+        let mut edits = Vec::new();
+        edits.extend(state.as_ref().map(|state| (state_key, Some(state))));
+        edits.extend(answers.as_ref().map(|answers| (answers_key, Some(answers))));
+        self.request.set_params(plain.edited(&edits).unwrap_or(plain));
+        self.resumed = true;
+    }
+}
+
+impl Request<'_> {
+    /// Returns the member of a group at which a request was begun that the agent comes back to.
+    pub(super) fn begun_at<'b>(&self, members: &'b [VisibleItem]) -> Option<&'b VisibleItem> {
+        let begun = self.session.continuations.rounds.about(&self.params.request_state()?)?;
+        members.iter().find(|member| self.about(member) == begun)
+    }
+}
+
+impl Session {
+    /// Takes an answer through the gate, and returns the part that the other side may have.
+    pub(super) async fn released(&self, ticket: Ticket, answer: Answer) -> Result<Json, Answer> {
+        match self.context.gate.release(ticket, Outcome::Answered(answer)).await {
+            Answer::Result(result) => Ok(result),
+            error @ Answer::Error(_) => Err(error),
+        }
+    }
+
+    /// Asks a modern agent by the result of its request.
+    pub(super) async fn ask_by_result(&self, ticket: Ticket, result: Option<Json>, round: Round) -> Answer {
+        let result = result.unwrap_or_else(|| Json::of(&serde_json::json!({ "resultType": "input_required" })));
+        let asked = round.asked();
+        match self.released(ticket, Answer::Result(result)).await {
+            Ok(result) => self.handed_out(result, asked, round),
+            Err(error) => error,
+        }
+    }
+
+    /// Asks again by a result that says nothing else, as where not all questions were answered.
+    fn ask_again(&self, round: Round) -> Answer {
+        let asked = round.asked();
+        self.handed_out(Json::of(&serde_json::json!({ "resultType": "input_required" })), asked, round)
+    }
+
+    fn handed_out(&self, result: Json, asked: Option<Json>, round: Round) -> Answer {
+        let Some(handle) = self.continuations.rounds.keep(&self.caller.session, round) else {
+            let why = "too many requests of this session wait for the agent to come back already";
+            return Answer::Error(Json::of(&RpcError::new(RpcError::INTERNAL, why)));
+        };
+        let handle = Json::of(&handle);
+        let edits = [("inputRequests", asked.as_ref()), ("requestState", Some(&handle))];
+        Answer::Result(result.edited(&edits).unwrap_or(result))
+    }
+}
