@@ -24,6 +24,8 @@ use stderr::{LastWords, capture};
 
 mod lines;
 mod stderr;
+#[cfg(test)]
+mod tests;
 
 /// The number of consecutive lines that are not messages after which the source is given up. Servers print a banner,
 /// and no more.
@@ -85,6 +87,7 @@ pub(super) struct Pipe {
     /// `None` once the input is closed.
     outgoing: Mutex<Option<mpsc::Sender<Outgoing>>>,
     incoming: AsyncMutex<Incoming>,
+    findings: Mutex<Findings>,
     tasks: [JoinHandle<()>; 2],
 }
 
@@ -106,7 +109,12 @@ struct Incoming {
     lines: Lines<Box<dyn AsyncRead + Send + Unpin>>,
     /// The number of consecutive lines that are not messages.
     garbage: usize,
-    /// The first of these lines.
+}
+
+/// What the output has shown so far. It is apart from [`Incoming`], which a reader holds while it waits for the next line.
+#[derive(Default)]
+struct Findings {
+    /// The first of the latest lines that are not messages.
     first: Option<String>,
     /// True once nothing more is read.
     over: bool,
@@ -134,14 +142,24 @@ impl Pipe {
                 drop(done);
             }),
         ];
-        let incoming = AsyncMutex::new(Incoming { lines, garbage: 0, first: None, over: false, verdict: None });
-        Self { label, body, limit, secrets, words, captured, outgoing: Mutex::new(Some(outgoing)), incoming, tasks }
+        Self {
+            label,
+            body,
+            limit,
+            secrets,
+            words,
+            captured,
+            outgoing: Mutex::new(Some(outgoing)),
+            incoming: AsyncMutex::new(Incoming { lines, garbage: 0 }),
+            findings: Mutex::default(),
+            tasks,
+        }
     }
 
     /// Adds to a cause what the source wrote that may explain its failure ("; its last words: …"), or nothing.
     fn remarked(&self, cause: Cause) -> Cause {
         let words = self.words.text();
-        let garbage = self.incoming.try_lock().ok().and_then(|incoming| incoming.first.clone());
+        let garbage = self.findings.lock().first.clone();
         let cause = match garbage {
             Some(first) => cause.said("; it wrote \"", first, "\" to standard output"),
             None => cause,
@@ -193,36 +211,39 @@ impl Pipe {
             }
             Line::Oversized { size, ended: false } => {
                 let why = Cause::own(format!("{label} sent {size} bytes without ending the line"));
-                return Some(Err(self.give_up(incoming, why)));
+                return Some(Err(self.give_up(why)));
             }
         };
         match Message::parse(text.clone()) {
             Ok(message) => {
                 self.body.heard();
-                (incoming.garbage, incoming.first) = (0, None);
+                incoming.garbage = 0;
+                self.findings.lock().first = None;
                 Some(Ok(message))
             }
             Err(error @ MessageError::TooDeep) => {
                 let why = Cause::of(error).under(format!("{label}: "));
-                Some(Err(self.give_up(incoming, why)))
+                Some(Err(self.give_up(why)))
             }
             Err(error) => {
                 tracing::debug!(command = %label, code = error.code(), "a line that is not a message was ignored");
                 incoming.garbage += 1;
                 let shown = || self.secrets.blotted(&text).chars().take(SHOWN_CHARS).collect::<String>();
-                let first = incoming.first.get_or_insert_with(shown).clone();
+                let first = self.findings.lock().first.get_or_insert_with(shown).clone();
                 (incoming.garbage > MAX_GARBAGE_LINES).then(|| {
                     let why = "writes garbage to standard output, where only MCP messages are allowed";
                     let why = Cause::own(format!("{label} {why}")).said(": first line \"", first, "\"");
-                    Err(self.give_up(incoming, why))
+                    Err(self.give_up(why))
                 })
             }
         }
     }
 
-    fn give_up(&self, incoming: &mut Incoming, why: Cause) -> TransportError {
-        incoming.over = true;
-        incoming.verdict = Some(why.clone());
+    fn give_up(&self, why: Cause) -> TransportError {
+        let mut findings = self.findings.lock();
+        findings.over = true;
+        findings.verdict = Some(why.clone());
+        drop(findings);
         self.body.kill();
         TransportError::Garbage(why)
     }
@@ -252,7 +273,7 @@ impl Transport for Pipe {
 
     async fn receive(&self) -> Option<Result<Received, TransportError>> {
         let mut incoming = self.incoming.lock().await;
-        while !incoming.over {
+        while !self.findings.lock().over {
             let line = tokio::select! {
                 biased;
                 () = self.outlived() => None,
@@ -260,7 +281,7 @@ impl Transport for Pipe {
                 line = incoming.lines.next() => line.unwrap_or_default(),
             };
             match line {
-                None => incoming.over = true,
+                None => self.findings.lock().over = true,
                 Some(line) => {
                     if let Some(received) = self.judge(&mut incoming, line) {
                         return Some(received.map(Received::from));
@@ -282,10 +303,12 @@ impl Transport for Pipe {
     }
 
     fn exit_reason(&self) -> Option<Cause> {
-        let (over, verdict) = self.incoming.try_lock().map_or((false, None), |i| (i.over, i.verdict.clone()));
-        if verdict.is_some() {
-            return verdict;
+        let findings = self.findings.lock();
+        if findings.verdict.is_some() {
+            return findings.verdict.clone();
         }
+        let over = findings.over;
+        drop(findings);
         let fate = self.body.fate().or_else(|| over.then(|| "closed its standard output".to_owned()))?;
         Some(self.remarked(Cause::own(format!("{} {fate}", self.label))))
     }
