@@ -163,8 +163,19 @@ fn check_file(conn: &Connection, walk: &mut Walk) -> rusqlite::Result<Option<Str
     if let Some(problem) = check_schema(conn)? {
         return Ok(Some(problem));
     }
+    if ends_within_a_page(conn)? {
+        return Ok(Some("the file ends within a page: its end is missing".into()));
+    }
     let integrity: String = conn.query_row("PRAGMA integrity_check(1)", [], |row| row.get(0))?;
     Ok((integrity != "ok").then_some(integrity))
+}
+
+/// Reports whether the file is cut in the middle of a page. SQLite reads the missing bytes as zeros, so a cut through bytes that
+/// were zero would not show. SQLite writes whole pages, also while this reads.
+fn ends_within_a_page(conn: &Connection) -> rusqlite::Result<bool> {
+    let page: i64 = conn.query_row("PRAGMA page_size", [], |row| row.get(0))?;
+    let length = conn.path().and_then(|path| std::fs::metadata(path).ok()).map_or(0, |file| file.len());
+    Ok(!length.is_multiple_of(page.cast_unsigned()))
 }
 
 /// Compares the schema with the broker's own: an added or changed view or trigger could show or do something other than
