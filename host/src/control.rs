@@ -61,8 +61,18 @@ pub enum Request {
     },
 }
 
-/// The answer, or a message that says why there is none.
-pub type Reply = Result<serde_json::Value, String>;
+/// The answer, or why there is none.
+pub type Reply = Result<serde_json::Value, Refusal>;
+
+/// Why a broker does not do what it was asked for, as a message to people.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Refusal {
+    /// The request is about a source or a question that this broker does not have. Another one may.
+    Absent(String),
+    /// The request was understood and refused.
+    Error(String),
+}
 
 /// The function by which a broker answers a request.
 pub type Handler = Arc<dyn Fn(Request) -> BoxFuture<'static, Reply> + Send + Sync>;
@@ -96,6 +106,9 @@ pub enum ControlError {
     /// The other end closed the connection, or sent something that cannot be understood.
     #[error("{0}")]
     Broken(String),
+    /// The request is about a source or a question that the broker does not have.
+    #[error("{0}")]
+    Absent(String),
     /// The broker understood the request and refused it.
     #[error("{0}")]
     Refused(String),
@@ -192,9 +205,9 @@ async fn exchange(mut stream: UnixStream, handler: Handler) -> Result<(), Contro
     let reply = match wire::receive(&mut stream).await {
         Ok(line) => match serde_json::from_slice(&line) {
             Ok(request) => handler(request).await,
-            Err(error) => Err(format!("not a request that this broker knows: {error}")),
+            Err(error) => Err(Refusal::Error(format!("not a request that this broker knows: {error}"))),
         },
-        Err(ControlError::TooLong) => Err(ControlError::TooLong.to_string()),
+        Err(ControlError::TooLong) => Err(Refusal::Error(ControlError::TooLong.to_string())),
         Err(error) => return Err(error),
     };
     wire::send(&mut stream, &wire::Envelope::from(reply)).await

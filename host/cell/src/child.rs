@@ -40,7 +40,8 @@ pub enum StartError {
 /// How and when a process ended.
 #[derive(Clone, Copy)]
 struct End {
-    status: ExitStatus,
+    /// `None` if something else has reaped the process.
+    status: Option<ExitStatus>,
     at: Instant,
 }
 
@@ -81,7 +82,7 @@ impl Child {
 
     /// Reports whether the source has ended with exit status 0.
     pub fn succeeded(&self) -> bool {
-        (*self.ended.borrow()).is_some_and(|end| end.status.success())
+        (*self.ended.borrow()).is_some_and(|end| end.status.is_some_and(|status| status.success()))
     }
 
     /// Waits for a cell that was just started, on a thread of its own.
@@ -95,8 +96,7 @@ impl Child {
         let watch = move || {
             // The receiver may be gone.
             let _ = tell_ready.send(line.ready());
-            // The only possible error is that something else has reaped the process; its status is unknown then.
-            let status = process.wait().unwrap_or_else(|_| ExitStatus::from_raw(0));
+            let status = process.wait().ok();
             let _ = tell.send(Some(End { status, at: Instant::now() }));
         };
         std::thread::Builder::new().name("portcullis-warden".to_owned()).spawn(watch)?;
@@ -137,10 +137,10 @@ fn spawner() -> Option<&'static std::sync::mpsc::Sender<Order>> {
     SPAWNER.get_or_init(start).as_ref()
 }
 
-fn describe(status: ExitStatus) -> String {
-    match (status.code(), status.signal()) {
+fn describe(status: Option<ExitStatus>) -> String {
+    match (status.and_then(|status| status.code()), status.and_then(|status| status.signal())) {
         (Some(code), _) => format!("exited with status {code}"),
         (None, Some(signal)) => format!("was killed by signal {signal}"),
-        (None, None) => "ended".to_owned(),
+        (None, None) => "ended with an unknown status".to_owned(),
     }
 }

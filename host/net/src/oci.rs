@@ -125,8 +125,7 @@ pub async fn fetch(store: &Store, reference: &Reference, digest: Digest) -> Resu
 /// # Errors
 /// See [`OciError`].
 pub async fn resolve(store: &Store, reference: &Reference) -> Result<Digest, OciError> {
-    let registry = Registry::of(reference)?;
-    let mut registry = registry;
+    let mut registry = Registry::of(reference)?;
     let bytes = within(registry.manifest(None)).await?;
     let digest = Digest::of(&bytes);
     layer(store, reference, Some(registry), &bytes).await?;

@@ -7,7 +7,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::Inner;
-use crate::control::{Control, ControlError, Request};
+use crate::control::{Control, ControlError, Refusal, Reply, Request};
+use crate::gate::InboxError;
 use crate::ledger::Trouble;
 
 /// How long a source may take to come back before the operator is told that it is not connected yet: less than
@@ -21,35 +22,38 @@ pub(super) fn listen(inner: &Arc<Inner>) -> Result<Control, ControlError> {
     let handler = move |request: Request| {
         let inner = weak.upgrade();
         Box::pin(async move {
-            let inner = inner.ok_or_else(|| "the broker is going away".to_owned())?;
+            let inner = inner.ok_or_else(|| Refusal::Error("the broker is going away".to_owned()))?;
             answer(&inner, request).await
-        }) as futures_util::future::BoxFuture<'static, Result<Value, String>>
+        }) as futures_util::future::BoxFuture<'static, Reply>
     };
     Control::serve(&inner.config.data_dir, inner.ledger.chain(), Arc::new(handler))
 }
 
-async fn answer(inner: &Inner, request: Request) -> Result<Value, String> {
+async fn answer(inner: &Inner, request: Request) -> Reply {
     match request {
         Request::Status => Ok(status(inner)),
         Request::Asks => Ok(json!(inner.inbox.list())),
         Request::Answer { ask, approve, scope, by } => {
             let answered = inner.inbox.answer(&ask, approve, scope.as_deref(), &by, false).await;
-            answered.map(|answered| json!(answered)).map_err(|error| error.to_string())
+            answered.map(|answered| json!(answered)).map_err(|error| match error {
+                InboxError::Unknown(_) => Refusal::Absent(error.to_string()),
+                _ => Refusal::Error(error.to_string()),
+            })
         }
         Request::Restart { source, by } => restart(inner, &source, &by).await,
     }
 }
 
 /// Ends a source and starts it again. Returns its state then.
-async fn restart(inner: &Inner, source: &str, by: &str) -> Result<Value, String> {
+async fn restart(inner: &Inner, source: &str, by: &str) -> Reply {
     let upstream = inner.upstreams.values().find(|upstream| upstream.config.name.as_str() == source);
     let upstream = upstream.ok_or_else(|| {
         let known: Vec<_> = inner.upstreams.keys().map(|name| format!("`{name}`")).collect();
-        format!("no source {source:?} is configured in this broker; there is {}", known.join(", "))
+        Refusal::Absent(format!("no source {source:?} is configured in this broker; there is {}", known.join(", ")))
     })?;
     tracing::warn!(source, by, "a source is restarted");
     let restarted = upstream.restart(&format!("restarted by {by}"), RESTART_PATIENCE).await;
-    let status = restarted.map_err(|error| format!("source `{source}`: {error}"))?;
+    let status = restarted.map_err(|error| Refusal::Error(format!("source `{source}`: {error}")))?;
     Ok(json!({ "source": source, "state": status.as_str() }))
 }
 

@@ -4,13 +4,11 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use super::wire::{self, Envelope};
+use super::{ControlError, DEADLINE, Refusal, Request, folder};
+use crate::ledger::is_live;
 use futures_util::future::join_all;
 use serde_json::Value;
-use tokio::net::UnixStream;
-
-use super::wire::{self, Envelope};
-use super::{ControlError, DEADLINE, Request, folder};
-use crate::ledger::is_live;
 
 /// Sends a request to every live broker of a data folder at the same time, and returns each broker's chain and answer,
 /// oldest broker first. Sockets that dead brokers left behind are removed.
@@ -54,16 +52,14 @@ fn sockets(data_dir: &Path) -> Result<Vec<(String, PathBuf)>, ControlError> {
 
 async fn ask(path: &Path, request: &Request) -> Result<Value, ControlError> {
     let failed = |error: io::Error| ControlError::file("connect to", path, &error);
-    // Connecting to a Unix socket does not wait for the broker to accept the connection.
-    let stream = wire::with_short_path(path, |short| std::os::unix::net::UnixStream::connect(short)).map_err(failed)?;
-    stream.set_nonblocking(true).map_err(failed)?;
-    let mut stream = UnixStream::from_std(stream).map_err(failed)?;
+    let mut stream = wire::connect(path).map_err(failed)?;
     wire::check_peer(&stream)?;
     wire::send(&mut stream, request).await?;
     let line = wire::receive(&mut stream).await?;
     match serde_json::from_slice(&line) {
         Ok(Envelope::Ok(value)) => Ok(value),
-        Ok(Envelope::Error(text)) => Err(ControlError::Refused(text)),
+        Ok(Envelope::Refused(Refusal::Absent(text))) => Err(ControlError::Absent(text)),
+        Ok(Envelope::Refused(Refusal::Error(text))) => Err(ControlError::Refused(text)),
         Err(error) => Err(ControlError::Broken(format!("not an answer that this version knows: {error}"))),
     }
 }

@@ -15,7 +15,8 @@ fn echo(name: &'static str) -> Handler {
     Arc::new(move |request| {
         Box::pin(async move {
             match request {
-                Request::Answer { ask, .. } => Err(format!("no ask {ask}")),
+                Request::Answer { ask, .. } => Err(Refusal::Error(format!("no ask {ask}"))),
+                Request::Restart { source, .. } => Err(Refusal::Absent(format!("no source {source}"))),
                 other => Ok(json!({"broker": name, "request": other})),
             }
         })
@@ -71,6 +72,10 @@ async fn every_live_broker_answers_and_dead_sockets_go() {
     let refused = Err(ControlError::Refused("no ask 7".into()));
     assert!(all(dir.path(), &answer).await.unwrap().iter().all(|(_, reply)| *reply == refused));
 
+    let restart = Request::Restart { source: "web".into(), by: "me".into() };
+    let absent = Err(ControlError::Absent("no source web".into()));
+    assert!(all(dir.path(), &restart).await.unwrap().iter().all(|(_, reply)| *reply == absent));
+
     let dead = folder(dir.path()).join("01DEAD.sock");
     drop(std::os::unix::net::UnixListener::bind(&dead).unwrap());
     first.close();
@@ -112,4 +117,19 @@ async fn an_answer_over_the_limit_is_an_error() {
     let _control = Control::serve(dir.path(), ledger.chain(), handler).unwrap();
     let answers = all(dir.path(), &Request::Status).await.unwrap();
     assert!(matches!(answers[0].1, Err(ControlError::Broken(_))), "{answers:?}");
+}
+
+#[tokio::test]
+async fn a_broker_that_accepts_no_connection_is_an_error_and_not_a_hang() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("stopped.sock");
+    let _stopped = std::os::unix::net::UnixListener::bind(&path).unwrap();
+    let mut waiting = Vec::new();
+    let full = loop {
+        match wire::connect(&path) {
+            Ok(stream) => waiting.push(stream),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(full.kind(), io::ErrorKind::WouldBlock);
 }

@@ -6,10 +6,11 @@ use std::os::fd::AsRawFd as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::UnixStream;
 
-use super::{ControlError, MAX_LINE_BYTES, Reply};
+use super::{ControlError, MAX_LINE_BYTES, Refusal, Reply};
 
 /// The longest path that fits into a socket address on Linux, in bytes, without the final zero.
 const MAX_ADDRESS_BYTES: usize = 107;
@@ -19,14 +20,15 @@ const MAX_ADDRESS_BYTES: usize = 107;
 #[serde(rename_all = "lowercase")]
 pub(super) enum Envelope {
     Ok(serde_json::Value),
-    Error(String),
+    #[serde(untagged)]
+    Refused(Refusal),
 }
 
 impl From<Reply> for Envelope {
     fn from(reply: Reply) -> Self {
         match reply {
             Ok(value) => Self::Ok(value),
-            Err(text) => Self::Error(text),
+            Err(refusal) => Self::Refused(refusal),
         }
     }
 }
@@ -40,6 +42,14 @@ pub(super) fn with_short_path<T>(path: &Path, work: impl FnOnce(&Path) -> io::Re
     // Stays open until `work` is done: the short path begins with this descriptor.
     let folder = File::open(folder)?;
     work(&Path::new("/proc/self/fd").join(folder.as_raw_fd().to_string()).join(name))
+}
+
+/// Connects to a socket. It does not wait: a listener that does not accept connections and has a full backlog is an error.
+pub(super) fn connect(path: &Path) -> io::Result<UnixStream> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    with_short_path(path, |short| Ok(rustix::net::connect(&socket, &SocketAddrUnix::new(short)?)?))?;
+    UnixStream::from_std(socket.into())
 }
 
 /// Returns an error unless the process at the other end belongs to the same user.

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 use clap::Subcommand;
-use portcullis::control::{self, Request};
+use portcullis::control::{self, ControlError, Request};
 use serde_json::{Value, json};
 
 use crate::cli::Global;
@@ -151,10 +151,9 @@ async fn answer(
                     return Ok(ExitCode::SUCCESS);
                 }
                 Err(error) => {
-                    let text = error.to_string();
                     // The other brokers do not know the question; the answer of the broker that holds it counts.
-                    if !text.contains("no open question") || refusal.is_none() {
-                        refusal = Some(text);
+                    if !matches!(error, ControlError::Absent(_)) || refusal.is_none() {
+                        refusal = Some(error.to_string());
                     }
                 }
             }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::bail;
-use portcullis::control::{self, Request};
+use portcullis::control::{self, ControlError, Request};
 use serde_json::{Value, json};
 
 use crate::cli::Global;
@@ -49,7 +49,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> anyhow::Result<ExitCode> {
         match answer {
             Ok(restarted) => told.push(json!({ "chain": chain, "source": args.source, "state": restarted["state"] })),
             // Another broker may have the source.
-            Err(error) if error.to_string().starts_with("no source ") => unknown = Some(error.to_string()),
+            Err(ControlError::Absent(why)) => unknown = Some(why.clone()),
             Err(error) => {
                 good = false;
                 told.push(json!({ "chain": chain, "source": args.source, "error": error.to_string() }));
