@@ -1,7 +1,7 @@
-//! The broker: what an embedder builds, and the single entry point.
+//! The broker, which an embedder builds: the single entry point of the library.
 //!
-//! Building one reads plugins and opens the ledger; it starts no source and binds no address. Sources start with the first
-//! session that may see them.
+//! Building one loads plugins and opens the ledger; it starts no source and binds no address. Sources start with the
+//! first session that may see them.
 
 mod cells;
 mod components;
@@ -51,7 +51,7 @@ pub use components::AcceptedComponent;
 pub use connect::NoneConnected;
 use rejected::Rejections;
 
-/// A running broker. Cheap to clone; all clones are one.
+/// A running broker. Cheap to clone; all clones share one broker.
 #[derive(Debug, Clone)]
 pub struct Broker {
     inner: Arc<Inner>,
@@ -69,7 +69,7 @@ struct Inner {
     started: Instant,
 }
 
-/// What runs beside the sessions.
+/// The tasks that run besides the sessions.
 #[derive(Debug)]
 struct Background {
     feeds: tokio::sync::Mutex<Option<feed::Feeds>>,
@@ -77,8 +77,8 @@ struct Background {
 }
 
 impl Broker {
-    /// Builds a broker: loads and configures the plugins, opens the ledger, prepares the sources. `launcher` is what becomes
-    /// each process source.
+    /// Builds a broker: loads and configures the plugins, opens the ledger, prepares the sources. `launcher` is the
+    /// program that becomes each process source.
     ///
     /// # Errors
     /// [`BuildError`]: the first thing that cannot be used. Nothing keeps running then.
@@ -167,7 +167,7 @@ impl Broker {
     /// Opens a session for a program that calls by itself, and records it. Opens no source.
     ///
     /// # Errors
-    /// As for [`Broker::open_session_of`].
+    /// The errors of [`Broker::open_session_of`].
     pub async fn open_session(
         &self,
         profile: &ProfileName,
@@ -180,7 +180,7 @@ impl Broker {
     /// Opens a session for an agent that a front has identified, and records it. Opens no source.
     ///
     /// # Errors
-    /// An unknown profile, or a ledger that cannot record the session.
+    /// [`RpcError`] if the profile is unknown, or the ledger cannot record the session.
     pub async fn open_session_of(
         &self,
         profile: &ProfileName,
@@ -218,13 +218,13 @@ impl Broker {
         Ok(session)
     }
 
-    /// Records that a front turned a request away: the first of a reason and a peer at once, the others as a number, every
-    /// minute and at the end.
+    /// Records that a front turned a request away: the first of a reason and a peer at once, the others as a number,
+    /// after a minute, then after longer pauses of up to an hour, and at the end.
     pub fn rejected(&self, reason: &'static str, peer: IpAddr) {
         self.inner.rejections.add(reason, peer);
     }
 
-    /// Discovers every configured source in parallel, each with its own outcome; `check`, `tools` and `lock` use it.
+    /// Discovers every configured source in parallel, and returns each result; `check`, `tools` and `lock` use it.
     pub async fn discover(&self) -> BTreeMap<SourceName, Result<Arc<[Arc<Item>]>, SourceError>> {
         let nobody: Arc<dyn SourceClient> = Arc::new(NoClient);
         let found = join_all(self.inner.upstreams.values().map(|upstream| upstream.discover(&nobody))).await;
@@ -232,8 +232,8 @@ impl Broker {
         self.inner.upstreams.keys().cloned().zip(found).collect()
     }
 
-    /// Returns the remarks about a source's last list of tools: which are offered under another name than their own, or
-    /// left out.
+    /// Returns the remarks about a source's last list of tools: those that are offered under another name than their
+    /// own, or left out.
     #[must_use]
     pub fn remarks(&self, source: &SourceName) -> Vec<Remark> {
         self.inner.upstreams.get(source).map_or_else(Vec::new, |upstream| upstream.remarks().to_vec())
@@ -248,7 +248,7 @@ impl Broker {
     /// Accepts definitions into the lock of the data folder, and records each.
     ///
     /// # Errors
-    /// If the lock cannot be read or written; then nothing is accepted.
+    /// [`BuildError`] if the lock or the ledger cannot be read or written; then nothing is accepted.
     pub async fn accept(&self, tools: &[Arc<Item>], by: &str) -> Result<(), BuildError> {
         Lock::load(&self.inner.config.data_dir)?;
         for tool in tools {
@@ -268,16 +268,16 @@ impl Broker {
     /// Returns what the lock file says of a tool.
     ///
     /// # Errors
-    /// A damaged lock.
+    /// [`BuildError::Lock`] if the lock is damaged.
     pub fn acceptance(&self, tool: &Item) -> Result<Acceptance, BuildError> {
         let lock = Lock::load(&self.inner.config.data_dir)?;
         Ok(self.identity(&tool.source).map_or(Acceptance::Unknown, |identity| lock.of(tool, identity)))
     }
 
-    /// Shuts the broker down: sessions are closed in the ledger, sources ended (after answers that are almost there,
-    /// within [`DRAIN_DEADLINE`](crate::source::DRAIN_DEADLINE), a process within
-    /// [`CLOSE_DEADLINE`](crate::limits::CLOSE_DEADLINE)), sinks fed to the last record, and the chain closed.
-    /// Idempotent.
+    /// Shuts the broker down: closes the sessions in the ledger, ends the sources (pending answers have
+    /// [`DRAIN_DEADLINE`](crate::source::DRAIN_DEADLINE) to arrive, then a process has
+    /// [`CLOSE_DEADLINE`](crate::limits::CLOSE_DEADLINE) to end), feeds the sinks to the last record, and closes the
+    /// chain. Idempotent.
     pub async fn shutdown(&self) {
         drop(self.background.control.lock().await.take());
         let sessions: Vec<_> = {
@@ -327,7 +327,7 @@ impl Inner {
     }
 }
 
-/// Warns of profiles under which no person is asked.
+/// Logs and records the profiles under which no person is asked.
 fn note_unguarded(profiles: &BTreeMap<ProfileName, Profile>, ledger: &Ledger) {
     for (name, profile) in profiles.iter().filter(|(_, profile)| profile.config.approve == Approve::Never) {
         tracing::warn!(profile = %name, "`approve = \"never\"`: risky calls run without asking");

@@ -52,7 +52,7 @@ impl Context {
         admitted.filter_map(|(name, filter)| Some((self.upstreams.get(name)?.clone(), filter)))
     }
 
-    /// Returns what all callers of a profile may spend together, if that is limited.
+    /// Returns the budget that all callers of a profile share, if it has one.
     pub(crate) fn budget(&self, profile: &ProfileName) -> Option<&Arc<Budget>> {
         self.profiles.get(profile)?.budget.as_ref()
     }

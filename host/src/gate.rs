@@ -1,8 +1,8 @@
-//! The gate: filter, policies, transforms, policies again, approval, intent. What comes out is a [`Permit`], and nothing
-//! else makes one.
+//! The gate: filter, policies, transforms, policies again, approval, intent. What comes out is a [`Permit`], and
+//! nothing else makes one.
 //!
-//! Invariants kept here (ARCHITECTURE.md): a plugin that fails denies (2); any deny denies, else any ask asks (3); no intent
-//! in the ledger, no permit (4); after a rewrite whatever was derived from the old value is derived again (8).
+//! Invariants kept here (ARCHITECTURE.md): a plugin that fails denies (2); any deny denies, else any ask asks (3); no
+//! intent in the ledger, no permit (4); after a rewrite whatever was derived from the old value is derived again (8).
 
 mod approval;
 mod budget;
@@ -41,8 +41,8 @@ pub(crate) use release::asks_for_input;
 pub use risk::risk_of;
 pub use vault::SessionVault;
 
-/// The largest payload, in bytes, whose body is recorded where a profile says so. Of a larger one the shape is: as a tree it
-/// takes many times its size, and a record has its own limit.
+/// The largest payload, in bytes, whose body is recorded where a profile says so. Of a larger payload only the shape is
+/// recorded: as a tree a body takes many times its size, and a record has its own limit.
 const MAX_BODY_BYTES: usize = 1024 * 1024;
 
 /// How many dropped members of `params` a record names, and how many characters of each name: an agent chooses them.
@@ -59,7 +59,7 @@ pub struct Gate {
     policies_digest: Digest,
 }
 
-/// What the gate needs to know about a call beside the call itself.
+/// The facts that the gate needs about a call besides the call itself.
 pub struct Circumstances<'a> {
     /// The session's placeholders.
     pub vault: &'a Arc<SessionVault>,
@@ -67,7 +67,7 @@ pub struct Circumstances<'a> {
     pub approve: Approve,
     /// How much the ledger keeps of payloads.
     pub record: Detail,
-    /// What the lock file says of the item.
+    /// The acceptance of the item by the lock file.
     pub acceptance: &'a Acceptance,
     /// The digest of what the source is.
     pub identity: Digest,
@@ -93,7 +93,7 @@ pub struct Admitted {
 }
 
 impl Gate {
-    /// Assembles a gate. `ask_timeout` is how long a question waits for a person.
+    /// Assembles a gate from its plugins, which are asked in this order.
     #[must_use]
     pub fn new(
         policies: Vec<Policy>,
@@ -113,13 +113,13 @@ impl Gate {
         Self { policies, transforms, approvals, ledger, policies_digest }
     }
 
-    /// Takes a call the whole way to its permit, and records the intent or the refusal durably.
+    /// Takes a call through all checks to its permit, and records the intent or the refusal durably.
     ///
-    /// Cancellation: an open question loses this waiter, and the call is recorded as denied; an intent that was recorded
-    /// gets the outcome `not-sent`.
+    /// Cancellation: an open question loses this waiter, and the call is recorded as denied; an intent that was
+    /// recorded gets the outcome `not-sent`.
     ///
     /// # Errors
-    /// [`Refusal`]: denied, waiting for a person, or not recordable.
+    /// [`Refusal`] if the call is denied, waits for a person, or cannot be recorded.
     pub async fn admit(&self, call: Call, around: &Circumstances<'_>) -> Result<Admitted, Refusal> {
         let mut trail = Trail::new(around.record);
         let series = call.series(around.traffic);
@@ -144,7 +144,8 @@ impl Gate {
         };
         let queued = match self.ledger.intent(event, approved.consume).await {
             Ok((intent, slot)) => {
-                // Made while the intent waits for the disk, so that one whose caller goes away meanwhile gets an outcome too.
+                // Made while the intent waits for the disk, so that one whose caller goes away meanwhile gets an
+                // outcome too.
                 undecided.decided = true;
                 let mut ticket = Ticket::new(call.clone(), series.clone(), around, slot);
                 match intent.durable().await {
@@ -305,7 +306,7 @@ impl Gate {
         self.ledger.append(event).await.map(drop).map_err(Refusal::from_ledger)
     }
 
-    /// Returns what every record of a call says of it.
+    /// Returns the members that every record of a call has.
     fn describe(&self, call: &Call, around: &Circumstances<'_>, trail: Trail) -> serde_json::Value {
         let mut body = json!({
             "method": &*call.method,
@@ -324,7 +325,7 @@ impl Gate {
             "arguments": self.payload(&call.arguments, around.record),
         });
         if !call.dropped.is_empty() {
-            // Their values are payload, and go nowhere.
+            // Their values are payload, and are neither sent nor recorded.
             let shown = call.dropped.iter().take(MAX_DROPPED_SHOWN);
             let names: Vec<String> = shown.map(|name| name.chars().take(MAX_DROPPED_CHARS).collect()).collect();
             put(&mut body, "dropped", json!({ "count": call.dropped.len(), "members": names }));
@@ -341,7 +342,7 @@ impl Gate {
     }
 }
 
-/// A call that the gate has taken and not decided. If it is dropped in this state, its caller went away.
+/// A call that the gate has taken and not yet decided. If it is dropped in this state, its caller went away.
 struct Undecided<'a> {
     call: Arc<Call>,
     series: &'a Series,

@@ -137,7 +137,7 @@ impl<'a> Target<'a> {
         Ok(Self { source, url, oauth, web: Web::new(url, reach)? })
     }
 
-    /// Makes a request to the source, so that it sends its challenge. Returns true if the source asked for no login.
+    /// Discovers the source, so that it sends its challenge. Returns true if that works without a login.
     async fn meet(&self, config: &Config) -> Result<bool, OAuthError> {
         let secrets = Secrets::open(&config.data_dir)?;
         let Endpoint::Url { headers, .. } = &self.source.endpoint else { return Ok(false) };
@@ -179,9 +179,9 @@ impl<'a> Target<'a> {
     }
 }
 
-/// Selects scopes by MCP's "Scope Selection Strategy": those that the source asked for, or else those that it lists;
-/// those that were granted before, so that a further scope does not cost one of them; and the one that makes a login
-/// last.
+/// Returns the scopes by MCP's "Scope Selection Strategy": those that the source asked for, or else those that it
+/// lists; those that were granted before, so that a further scope does not cost one of them; and the one for a refresh
+/// token.
 fn scopes(
     configured: &OAuthConfig,
     challenge: &Challenge,
@@ -204,7 +204,8 @@ fn scopes(
     scopes
 }
 
-/// Returns the code if the answer comes from the server that was asked (RFC 9207, section 2.4: compared as text).
+/// Returns the authorization code if the answer comes from the server that was asked (RFC 9207, section 2.4: compared
+/// as text).
 fn code(arrival: Arrival, server: &Server) -> Result<String, OAuthError> {
     let issuer = visible(&server.issuer).into_owned();
     match arrival.iss {

@@ -71,11 +71,11 @@ pub struct Session {
     profile: Arc<ProfileConfig>,
     context: Arc<Context>,
     continuations: Arc<Continuations>,
-    /// The tools that the session may call: taken once, and changed only where a source is live or the agent wants to
-    /// hear of changes.
+    /// The tools that the session may call: listed once, and again only if a source is live or was absent, or if the
+    /// agent wants to hear of changes.
     tools: Mutex<Arc<Snapshot>>,
     refresh: Refresh,
-    /// The sources that were not waited for when the tools were taken. `None` before that, and after another task waits
+    /// The sources that were not waited for when the tools were listed. `None` before that, and once another task waits
     /// for them.
     late: Mutex<Option<Vec<Late>>>,
     /// The prompts, resources and templates that the session may use.
@@ -90,7 +90,7 @@ pub struct Session {
     began: Instant,
 }
 
-/// The tools, or the error for which there are none.
+/// The tools, or the error because of which there are none.
 type Snapshot = OnceCell<Result<Arc<Listing>, RpcError>>;
 
 /// The part of the catalog of one kind that a session can see.
@@ -108,7 +108,7 @@ pub struct ListPage {
 }
 
 impl Session {
-    /// Makes a session that sees what its profile does. `continuations` holds what its caller may come back to.
+    /// Makes a session under this profile. `continuations` holds what its caller may come back to.
     pub(crate) fn new(
         caller: Caller,
         agent: Agent,
@@ -150,8 +150,8 @@ impl Session {
     }
 
     /// Returns the tools this session may see, as MCP `Tool` objects under their exposed names, in a fixed order. The
-    /// first call discovers; later ones give the same snapshot. All tools are returned, also where a profile's `tools`
-    /// are deferred.
+    /// first call discovers; later ones return the same snapshot. All tools are returned, even if the profile defers
+    /// them.
     ///
     /// # Errors
     /// If a required source could not be discovered: nothing is served on a partial set.
@@ -169,8 +169,8 @@ impl Session {
         Ok(self.deferred(kind).unwrap_or_else(|| self.with_status(kind, listing.list_page())))
     }
 
-    /// Returns what the session's sources can do together, as MCP `ServerCapabilities`, with their instructions for a
-    /// model. Discovers. If discovery fails, returns what every session has; a later request gets the error.
+    /// Returns the capabilities of the session's sources together, with their instructions for a model. Discovers the
+    /// sources. If that fails, returns what every session has; a later request gets the error.
     pub async fn offers(&self) -> ServerInfo {
         match self.listing(ItemKind::Tool).await {
             Ok(listing) => {
@@ -208,7 +208,7 @@ impl Session {
         }
     }
 
-    /// Ends the subscriptions, which would otherwise never end, so that the session can be closed.
+    /// Ends the agent's subscriptions, which would never end by themselves, so that the session can be closed.
     pub fn quiet(&self) {
         self.listeners.end();
     }
@@ -264,7 +264,7 @@ impl Session {
 
     /// Returns the session as its sources see it.
     fn client(&self) -> Arc<dyn SourceClient> {
-        // Nothing holds a session any more while it is being dropped.
+        // While a session is being dropped, nothing holds it any more.
         match self.me.upgrade() {
             Some(me) => me,
             None => Arc::new(NoClient),
@@ -305,8 +305,8 @@ impl Session {
     }
 }
 
-/// A session that is dropped without being closed, such as when a connection is lost while it is opened, ends its run
-/// all the same.
+/// Ends the run of a session that is dropped without being closed, such as when a connection is lost while the session
+/// is opened.
 impl Drop for Session {
     fn drop(&mut self) {
         self.end(json!({ "abandoned": true }));
@@ -336,7 +336,7 @@ impl Default for ServerInfo {
     }
 }
 
-/// Returns a name as the ledger and messages repeat it: shortened, as an agent can send any text as one.
+/// Returns a name as the ledger and messages repeat it: shortened, as an agent can send any text as a name.
 fn shortened(name: &str) -> String {
     name.chars().take(MAX_NAME_SHOWN).collect()
 }

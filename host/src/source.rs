@@ -60,10 +60,11 @@ pub trait Source: Send + Sync + std::fmt::Debug {
     /// Sends one permitted notification, which has no answer. Dropping the future leaves open whether it was sent.
     ///
     /// # Errors
-    /// [`SourceError::Timeout`] if the source did not take it in time, and may have it or not; any other if it surely has not.
+    /// [`SourceError::Timeout`] if the source did not take it in time, and may or may not have it; any other if it
+    /// surely does not have it.
     async fn notify(&self, permit: Permit, client: &Arc<dyn SourceClient>) -> Result<(), SourceError>;
 
-    /// Passes on a notification in the broker's own words, if this session has a connection of its own.
+    /// Delivers a notification that the broker itself wrote, if this session has a connection of its own.
     fn tell(&self, _session: &SessionId, _notification: Notification) {}
 
     /// Releases what is kept for a session that has ended.
@@ -252,7 +253,7 @@ pub(crate) fn nobody_to_ask() -> Answer {
 /// begins: calls that are almost done end well, and no caller waits for the others.
 pub const DRAIN_DEADLINE: std::time::Duration = std::time::Duration::from_secs(2);
 
-/// What a source says of itself.
+/// The description that a source gives of itself.
 #[derive(Debug, Clone)]
 pub struct Discovery {
     /// The `serverInfo`: name and version as the source claims them; `{}` where it has none.
@@ -281,28 +282,28 @@ pub struct Listed {
     pub around: Option<Json>,
 }
 
-/// Where what a source says during one call goes.
+/// The destination of the messages that a source sends during one call.
 #[derive(Debug, Clone)]
 pub struct Relay {
     /// The caller's `progressToken`, put back into each notification as it was sent. Without one there is no progress.
     pub token: Option<Json>,
-    /// For the caller. A full channel slows the source down, not the broker.
+    /// The channel to the caller. A full channel slows the source down, not the broker.
     pub out: mpsc::Sender<CallEvent>,
 }
 
-/// What a source says during a call.
+/// A message that a source sends during a call.
 #[derive(Debug)]
 pub enum CallEvent {
     /// Progress, a log message, or whatever else concerns the call.
     Notification(Notification),
-    /// It asks the agent for something (2025-11-25 and earlier).
+    /// A request of the source to the agent (2025-11-25 and earlier).
     Request(Asked),
 }
 
-/// A request of a source. Dropped unanswered, the source is told that nobody answers.
+/// A request of a source. If it is dropped unanswered, the source is told that nobody answers.
 #[derive(Debug)]
 pub struct Asked {
-    /// With the source's own id.
+    /// The request, with the source's own id.
     pub request: Request,
     /// Takes the answer.
     pub reply: oneshot::Sender<Answer>,
@@ -341,7 +342,7 @@ impl From<SourceError> for Delivery {
 }
 
 impl SourceError {
-    /// What happened, apart from what it means for the source.
+    /// Returns the cause, without what it means for the source.
     #[must_use]
     pub fn into_cause(self) -> Cause {
         match self {
@@ -351,7 +352,7 @@ impl SourceError {
         }
     }
 
-    /// The same of a source that failed `attempts` times in a row and is left alone for another `wait`.
+    /// Returns the error of a source that failed `attempts` times in a row and is left alone for another `wait`.
     pub(crate) fn left_alone(self, attempts: u32, wait: Duration) -> Self {
         let seconds = wait.as_secs().max(1);
         Self::Closed(

@@ -1,8 +1,8 @@
 //! Traces: a span for each request of an agent, and a child span for each call of a source. Names follow
 //! OpenTelemetry's conventions for MCP. Spans contain nothing of any payload, and no URI.
 //!
-//! Without a configured collector there are no spans, and a request costs one look at an `Option`. An agent says with
-//! `traceparent` (W3C Trace Context) to which trace its request belongs, and whether that trace is wanted at all.
+//! Without a configured collector there are no spans, and a request costs one check of an `Option`. An agent says with
+//! `traceparent` (W3C Trace Context) to which trace its request belongs, and whether that trace is sampled.
 
 #[cfg(feature = "telemetry")]
 mod export;
@@ -40,7 +40,7 @@ pub(crate) struct Span {
     facts: Option<Facts>,
 }
 
-/// The data of a span that are exported.
+/// The exported data of a span.
 #[derive(Debug)]
 #[cfg_attr(not(feature = "telemetry"), expect(dead_code, reason = "without the feature nothing reads a span"))]
 struct Facts {
@@ -51,7 +51,7 @@ struct Facts {
     attributes: Vec<(&'static str, String)>,
     /// The value of `error.type`, if the span failed.
     error: Option<String>,
-    /// When it began, in nanoseconds since the Unix epoch, as is `ended`.
+    /// When the span began and ended, in nanoseconds since the Unix epoch.
     began: u64,
     ended: u64,
 }
@@ -64,12 +64,12 @@ pub(crate) struct Peer {
     pub(crate) transport: Option<TransportKind>,
 }
 
-/// The side on which the broker is in a request.
+/// The role of the broker in a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Side {
-    /// The server side: an agent makes the request.
+    /// The server: an agent makes the request.
     Server,
-    /// The client side: the broker makes the request to a source.
+    /// The client: the broker makes the request to a source.
     Client,
 }
 
@@ -77,14 +77,14 @@ impl Telemetry {
     /// Starts the exporter. It connects to nothing before there are spans to send.
     ///
     /// # Errors
-    /// If the secret of a header is missing, the address may not be reached, or the program was built without the
-    /// feature.
+    /// A text, if the secret of a header is missing, the address may not be reached, or the program was built without
+    /// the feature.
     pub(crate) fn start(config: &TelemetryConfig, secrets: &Secrets) -> Result<Self, String> {
         Ok(Self(Arc::new(Exporter::start(config, secrets)?)))
     }
 
     /// Begins the span of an agent's request. Returns it with the request's parameters, in which this span becomes the
-    /// parent of the calls that follow. `None` if the agent's own trace is not wanted.
+    /// parent of the calls that follow. `None` if the agent's own trace is not sampled.
     pub(crate) fn serving(
         &self,
         method: &Method,

@@ -99,7 +99,8 @@ impl Risk {
 /// The caller of a request.
 #[derive(Debug, Clone)]
 pub struct Caller {
-    /// Established by the front: `local` for stdio, the token's name for HTTP, `cli` for the command line.
+    /// The principal, as the front established it: `local` for stdio; `token`, `token:NAME` or `jwt:SUBJECT` for HTTP;
+    /// `cli` for the command line. A program that opens a session chooses its own.
     pub principal: Arc<str>,
     /// The profile under which the call is made.
     pub profile: ProfileName,
@@ -138,7 +139,7 @@ pub struct Call {
     pub risk: Risk,
     /// The attempt, if the call is about a tool of a group.
     pub attempt: Option<Attempt>,
-    /// What the caller says to the source, a JSON object in placeholder form: see [`Params::arguments`].
+    /// The caller's arguments, a JSON object in placeholder form: see [`Params::arguments`].
     pub arguments: Json,
     /// The whole `params`, with the exposed name and the caller's arguments.
     pub params: Params,
@@ -189,7 +190,7 @@ impl Call {
         }
     }
 
-    /// Returns the call without these members of its `params`, and of `task` in them.
+    /// Returns the call without these members of `params` and of `params.task`.
     #[must_use]
     pub fn without(&self, members: &Unknown) -> Self {
         let whole = self.params.as_json().clone();
@@ -203,8 +204,8 @@ impl Call {
         Self { params: Params::parse(&self.method, params), dropped, ..self.clone() }
     }
 
-    /// Returns the parameters with other arguments, everything else byte for byte. `None` if the arguments cannot stand
-    /// there.
+    /// Returns the parameters with other arguments and everything else byte for byte. `None` if the parameters have no
+    /// place for these arguments.
     #[must_use]
     pub fn params_with(&self, arguments: &Json) -> Option<Json> {
         let params = self.params.as_json();
@@ -242,7 +243,7 @@ impl Call {
     }
 }
 
-/// The point of its way at which a call is judged.
+/// The phase in which plugins judge a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, serde::Deserialize, serde::Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Phase {
@@ -266,12 +267,12 @@ impl Phase {
     }
 }
 
-/// A call at one point of its way, as a plugin is shown it. Cheap to clone.
+/// A call in one phase, as a plugin is shown it. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct View {
-    /// The call, with its arguments at this point.
+    /// The call, with its arguments in this phase.
     pub call: Arc<Call>,
-    /// The point.
+    /// The phase.
     pub phase: Phase,
     /// The source's answer, in the result phase: a result, or a JSON-RPC error object.
     pub outcome: Option<Json>,

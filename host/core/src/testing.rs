@@ -1,4 +1,4 @@
-//! What tests share: a call to decide about, and its caller.
+//! Helpers that tests share: a call to decide about, and its caller.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::sync::Arc;

@@ -28,7 +28,7 @@ impl Broker {
     /// pinned before and what is pinned now.
     ///
     /// # Errors
-    /// The first source whose package cannot be installed; those before it are pinned.
+    /// The error of the first source whose package cannot be installed; those before it are pinned.
     pub async fn renew_packages(&self) -> Result<BTreeMap<SourceName, (Option<LockedPackage>, Phase)>, CellError> {
         let mut renewed = BTreeMap::new();
         for (name, upstream) in &self.inner.upstreams {

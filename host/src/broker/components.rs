@@ -1,4 +1,4 @@
-//! Pinning plugins and components.
+//! Pins plugins and components.
 
 use serde_json::json;
 
@@ -23,10 +23,11 @@ pub struct AcceptedComponent {
 impl Broker {
     /// Pins the plugins and components of a configuration to their current digests in the lock of the data folder, and
     /// records each. Those that come with the broker, or have their digest in the configuration, need no pin. No broker
-    /// is built, as one would refuse what has changed.
+    /// is built, as it would refuse what has changed.
     ///
     /// # Errors
-    /// The first that cannot be read, or a lock or ledger that cannot be written; then nothing is pinned.
+    /// [`BuildError`] if a plugin or component cannot be read, or the lock or the ledger cannot be written; then
+    /// nothing is pinned.
     pub async fn accept_components(config: &Config, by: &str) -> Result<Vec<AcceptedComponent>, BuildError> {
         let origin = Origin::new(&config.data_dir, &Lock::load(&config.data_dir)?);
         let mut found = Vec::new();

@@ -1,4 +1,4 @@
-//! Connecting to all sources at once, for programs that want to know the outcome before they begin.
+//! Connects to all sources at once, for programs that want to know the outcome before they begin.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use super::Broker;
 use crate::name::SourceName;
 use crate::source::SourceError;
 
-/// No source could be connected. Holds the error of each.
+/// The error of a broker none of whose sources could be connected. It holds the error of each.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("no source could be connected: {}", causes(.0))]
 pub struct NoneConnected(pub BTreeMap<SourceName, SourceError>);
@@ -21,7 +21,7 @@ impl Broker {
     /// connected when a session first needs them. Cancellation safe.
     ///
     /// # Errors
-    /// [`NoneConnected`] if that is all of them.
+    /// [`NoneConnected`] if no source could be connected.
     pub async fn connect_all(&self) -> Result<BTreeMap<SourceName, SourceError>, NoneConnected> {
         let met = self.discover().await;
         let all = met.len();

@@ -1,4 +1,4 @@
-//! Feeding the sinks: each gets the ledger's records in order, at least once, at its own pace.
+//! Feeds the sinks: each gets the ledger's records in order, at least once, at its own pace.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,7 +34,7 @@ pub(super) struct Feeds {
 /// Loads the configured sinks under names that are stable across restarts.
 pub(super) async fn load(plugins: &Plugins, config: &Config) -> Result<Vec<(String, Sink)>, PluginError> {
     let mut sinks = Vec::with_capacity(config.sinks.len());
-    // A sink's file is opened without following links, and the data folder may stand behind one.
+    // A sink's file is opened without following links, and the path of the data folder may contain one.
     let data_dir = config.data_dir.canonicalize().unwrap_or_else(|_| config.data_dir.clone());
     for (index, sink) in config.sinks.iter().enumerate() {
         let file = default_sink_file(&data_dir, index);
@@ -85,7 +85,7 @@ async fn feed(name: String, sink: Arc<Sink>, ledger: Ledger, mut finishing: watc
             }
             Err(cause) => {
                 if failures == 0 {
-                    tracing::error!(sink = %sink.identity().name, cause, "a sink did not take its records; they come again");
+                    tracing::error!(sink = %sink.identity().name, cause, "a sink did not take its records; they are sent again");
                 }
                 failures += 1;
                 if *finishing.borrow() {

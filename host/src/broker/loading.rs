@@ -40,7 +40,7 @@ fn compiled_in(state_dir: &Path) -> Result<Option<PathBuf>, NotPrivate> {
     }
 }
 
-/// Reports a source that may write a file which the broker loads or writes: such a source would decide what is loaded,
+/// Refuses a source that may write a file which the broker loads or writes: such a source would decide what is loaded,
 /// or what a sink recorded. Pinned files are checked by their bytes instead.
 fn apart_from_grants(config: &Config, lock: &Lock) -> Result<(), BuildError> {
     let sinks = config.sinks.iter().enumerate().map(|(index, sink)| {

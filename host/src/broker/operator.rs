@@ -44,7 +44,7 @@ async fn answer(inner: &Inner, request: Request) -> Reply {
     }
 }
 
-/// Ends a source and starts it again. Returns its state then.
+/// Ends a source and starts it again. Returns the state that it then has.
 async fn restart(inner: &Inner, source: &str, by: &str) -> Reply {
     let upstream = inner.upstreams.values().find(|upstream| upstream.config.name.as_str() == source);
     let upstream = upstream.ok_or_else(|| {

@@ -1,5 +1,5 @@
-//! Requests that a front turned away. A client without a token can send any number of them, and they become a few
-//! records.
+//! Records of requests that a front turned away. A client without a token can send any number of requests, which become
+//! only a few records.
 
 use std::net::IpAddr;
 use std::sync::Weak;
@@ -56,7 +56,7 @@ impl Rejections {
     }
 }
 
-/// Records every minute how often rejections were repeated, as long as the broker lives.
+/// Records how often rejections were repeated, after pauses of a minute to an hour, for as long as the broker lives.
 pub(super) async fn report_repeats(rejections: Weak<Rejections>) {
     let mut pause = repeats::PAUSE;
     loop {

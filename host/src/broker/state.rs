@@ -18,8 +18,8 @@ impl Broker {
         self.inner.state()
     }
 
-    /// Returns why calls are refused at the moment, in words that name no file, or `None` while they are made. Calls
-    /// are refused for as long as the ledger cannot record them.
+    /// Returns why calls are refused at the moment, in words that name no file. `None` while they are not refused.
+    /// Calls are refused for as long as the ledger cannot record them.
     #[must_use]
     pub fn refuses_calls(&self) -> Option<&'static str> {
         self.inner.ledger.trouble().map(|trouble| trouble.error.in_general())

@@ -32,7 +32,7 @@ async fn session(broker: &Broker) -> Arc<Session> {
     broker.open_session(&"default".parse().unwrap(), "me", "test").await.unwrap()
 }
 
-/// `ok`, or the code of the refusal.
+/// Calls the tool, and returns `ok` or the code of the refusal.
 async fn add(session: &Arc<Session>, arguments: &str) -> String {
     let params = format!(r#"{{"name":"calc__add","arguments":{arguments}}}"#);
     match session.request("tools/call", Json::parse(params).unwrap(), Arc::new(NoAgent)).await {

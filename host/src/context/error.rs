@@ -36,7 +36,7 @@ pub enum BuildError {
     /// The lock is damaged.
     #[error(transparent)]
     Lock(#[from] LockError),
-    /// A list holds a glob that is none.
+    /// A list holds a pattern that is not a valid glob.
     #[error(transparent)]
     Filter(#[from] FilterError),
     /// A source's configuration cannot be used.

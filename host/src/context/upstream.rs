@@ -44,7 +44,7 @@ pub(crate) struct Upstream {
     last: Mutex<Last>,
     /// The remarks on the last list of each kind, as they were logged.
     said: Mutex<HashMap<ItemKind, Vec<Remark>>>,
-    /// What a required source said when it was discovered, by the capabilities of the client.
+    /// The results of discovering a required source, by the capabilities of the client.
     met: Mutex<HashMap<Json, DiscoveredSource>>,
 }
 
@@ -54,10 +54,10 @@ type Named = (Arc<[Arc<Item>]>, Arc<[Remark]>);
 /// How many remarks about one list go to the log and the ledger: a source may list a thousand bad names.
 pub(crate) const MAX_REMARKS: usize = 32;
 
-/// How many sets of client capabilities are told apart; a source may show each other tools.
+/// How many sets of client capabilities are told apart: a source may show different tools to each.
 const MAX_MET: usize = 16;
 
-/// What a source offers of one kind.
+/// The items of one kind that a source offers.
 #[derive(Debug, Clone)]
 pub(crate) struct OfferedItems {
     pub(crate) items: Arc<[Arc<Item>]>,
@@ -71,7 +71,7 @@ pub(crate) struct OfferedItems {
     pub(crate) around: Option<Json>,
 }
 
-/// What a source said when it was discovered.
+/// The result of discovering a source.
 #[derive(Debug, Clone)]
 pub(crate) struct DiscoveredSource {
     pub(crate) tools: OfferedItems,
@@ -82,13 +82,13 @@ pub(crate) struct DiscoveredSource {
     pub(crate) instructions: Option<String>,
 }
 
-/// The result of the last discovery, for `status`, and so that an unchanged list is not digested again.
+/// The result of the last discovery: `status` shows it, and an unchanged list is not digested again.
 #[derive(Debug, Default)]
 struct Last {
     definitions: Vec<Json>,
     tools: Option<Arc<[Arc<Item>]>>,
     remarks: Arc<[Remark]>,
-    /// Why the last discovery failed, where the source itself is well.
+    /// Why the last discovery failed, if the source itself reports no error.
     error: Option<String>,
     /// When discovery last succeeded, in milliseconds since the Unix epoch.
     at: Option<u64>,
@@ -226,7 +226,8 @@ impl Upstream {
         Ok((items.into(), remarks.into()))
     }
 
-    /// Returns the remarks about the last list of tools: what is offered otherwise than the source says, or not at all.
+    /// Returns the remarks about the last list of tools: those that are offered under another name than the source
+    /// gives, or left out.
     pub(crate) fn remarks(&self) -> Arc<[Remark]> {
         self.last.lock().remarks.clone()
     }
@@ -256,7 +257,7 @@ impl Upstream {
         }
     }
 
-    /// Returns the source itself as an item, for requests that are about nothing in particular that it offers.
+    /// Returns the source itself as an item, for requests that are about none of its items.
     pub(crate) fn whole_item(&self) -> Item {
         Item::of_source(&self.config.name, &self.config.tags)
     }

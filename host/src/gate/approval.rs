@@ -20,8 +20,8 @@ use crate::protocol::{Answer, Json, Method, Notification};
 use crate::seal::Seal;
 use crate::visible::visible;
 
-/// How long a call is held open for a person when the agent cannot ask one itself. Widely used clients give up on a tool
-/// after 60 s; before that they are told how to come back.
+/// How long a call is held open for a person when the agent cannot ask one itself. Widely used clients give up on a
+/// tool after 60 s; before that they are told how to come back.
 const HOLD: Duration = Duration::from_secs(50);
 
 /// The longest a remembered answer may hold (30 days), whatever a plugin offers.
@@ -36,7 +36,7 @@ pub(super) struct Approvals {
     inbox: Arc<Inbox>,
     ledger: Ledger,
     policies: Digest,
-    /// An agent can neither make nor read a `requestState`.
+    /// Seals each `requestState`, so that an agent can neither make nor read one.
     seal: Seal,
 }
 
@@ -124,7 +124,7 @@ impl Approvals {
     async fn plan(&self, question: &Question<'_>, binding: &Binding) -> Result<Plan, Refusal> {
         let mut grants = self.ledger.grants(binding).await.map_err(Refusal::from_ledger)?;
         let grave = question.call.item.hints.grave() || question.out_of_band;
-        // An answer that could not be given now does not count now, whatever a plugin makes of it.
+        // An earlier answer does not count if its scope would not be offered now, whatever a plugin decides.
         grants.retain(|grant| all_scopes(grave).contains(&reach(grant.scope)));
         let facts = AskFacts { reasons: question.texts(), grants: grants.iter().map(facts).collect(), grave };
         let mut remembered = Vec::new();
@@ -158,8 +158,8 @@ impl Approvals {
         Ok(agreed.cloned().map_or(Plan::Ask(offer), Plan::Remembered))
     }
 
-    /// Checks that the state which a retry brings was given out by this broker, even where no question is asked any
-    /// more. Returns the question's id.
+    /// Checks that the `requestState` of a retry was issued by this broker, even where no question is asked any more.
+    /// Returns the question's id.
     pub(super) fn check_state(&self, call: &Call) -> Result<Option<String>, Refusal> {
         let state = call.params.request_state().filter(|_| call.method.may_be_retried());
         let Some(state) = state else { return Ok(None) };
@@ -168,7 +168,7 @@ impl Approvals {
         opened.map(Some).ok_or_else(refusal)
     }
 
-    /// Returns the answer that a retry brings (2026-07-28). `None` if it brings none, or none that still counts.
+    /// Returns the approval that a retry brings (2026-07-28). `None` if it brings no answer, or none that still counts.
     async fn retried(&self, call: &Call, binding: &Binding) -> Result<Option<Approved>, Refusal> {
         let Some(ask) = self.check_state(call)? else { return Ok(None) };
         let Some(pending) = self.inbox.about(&ask, binding) else { return Ok(None) };

@@ -1,7 +1,7 @@
-//! What a profile may spend: calls, bytes and time, each a bucket that fills at an even rate.
+//! The budget of a profile: calls, bytes and time, each a bucket that fills at an even rate.
 //!
-//! What a call costs in bytes and time is known when it has ended. A bucket may so go below nothing, and then nobody calls before
-//! it is above it again.
+//! The cost of a call in bytes and time is known only when the call has ended. So a bucket may fall below zero, and
+//! then no call is made until it is above zero again.
 
 use std::time::Duration;
 
@@ -11,8 +11,8 @@ use super::Refusal;
 use crate::config::{BudgetConfig, Rate};
 use crate::sync::Mutex;
 
-/// What is left to all callers of one profile together. Kept in memory, so that a broker begins with full buckets, and
-/// measured by a monotonic clock.
+/// The budget that is left to all callers of one profile together. It is kept in memory, so that a broker begins with
+/// full buckets, and is measured by a monotonic clock.
 #[derive(Debug)]
 pub struct Budget(Mutex<Buckets>);
 
@@ -35,12 +35,13 @@ impl Budget {
     /// Checks that a call may be made now.
     ///
     /// # Errors
-    /// [`Refusal::Denied`] with the code `budget-spent`, which says of what, and when it is possible again.
+    /// [`Refusal::Denied`] with the code `budget-spent`; its message names the bucket, and when a call is possible
+    /// again.
     pub(super) fn check(&self) -> Result<(), Refusal> {
         self.look(|_| ())
     }
 
-    /// Checks the same, and pays for a call that sends so many bytes.
+    /// Checks that a call may be made now, and charges it: one call, and the bytes that it sends.
     pub(super) fn take(&self, bytes: usize) -> Result<(), Refusal> {
         self.look(|buckets| {
             buckets.calls.iter_mut().for_each(|calls| calls.level -= 1.0);
@@ -48,7 +49,7 @@ impl Budget {
         })
     }
 
-    /// Pays for what a call cost beside that.
+    /// Charges the rest of what a call cost: the bytes of its answer, and its time.
     pub(super) fn spend(&self, bytes: usize, time: Duration) {
         let mut buckets = self.lock();
         buckets.bytes.iter_mut().for_each(|all| all.level -= bytes as f64);

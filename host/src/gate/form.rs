@@ -6,13 +6,14 @@ use super::inbox::{AskSummary, Pending};
 use crate::protocol::Json;
 use crate::visible::visible;
 
-/// The most characters of arguments, and of reasons, that an elicitation shows; `portcullis approvals show` has them all.
+/// The most characters of arguments, and of reasons, that an elicitation shows; `portcullis approvals show` has them
+/// all.
 const MAX_SHOWN: usize = 2_000;
 
-/// The most characters of one string in them.
+/// The most characters of one string in the arguments, and of a method.
 const MAX_SHOWN_STRING: usize = 200;
 
-/// The parameters of `elicitation/create`: a form with one choice and no default.
+/// Returns the parameters of `elicitation/create`: a form with one choice and no default.
 pub(super) fn elicitation(pending: &Pending) -> serde_json::Value {
     let summary = pending.summary();
     let (shown, cut) = show(&summary.arguments);
@@ -51,8 +52,8 @@ fn what(summary: &AskSummary) -> String {
     if name.is_empty() { format!("method `{method}`") } else { format!("`{name}` (`{method}`)") }
 }
 
-/// Returns the arguments for a person's eyes, and whether something was left out. Long strings are cut one by one, in
-/// their middle, so that none of them can push another argument out of sight.
+/// Returns the arguments as a person is shown them, and whether something was left out. Long strings are cut one by
+/// one, in their middle, so that none of them can push another argument out of sight.
 fn show(arguments: &serde_json::Value) -> (String, bool) {
     let mut short = arguments.clone();
     shorten(&mut short);
@@ -84,7 +85,7 @@ fn excerpt(text: &str, max: usize) -> String {
     format!("{head} …({} characters left out)… {tail}", count - max / 2 * 2)
 }
 
-/// Returns the yes or no of an `ElicitResult`, with its scope. `None` if the person gave no answer (`cancel`).
+/// Returns whether an `ElicitResult` approves, with its scope. `None` if the person gave no answer (`cancel`).
 pub(super) fn read_elicitation(result: &Json) -> Option<(bool, Option<String>)> {
     match result.get_str("action")?.as_str() {
         "accept" => match result.get("content")?.get_str("answer")?.as_str() {

@@ -16,17 +16,16 @@ use crate::ledger::{Binding, Event, EventKind, Ledger, LedgerError};
 use crate::plugin::{Offer, Scope};
 use crate::sync::{Mutex, MutexGuard};
 
-/// The most questions that may be open at once. More than a person can read; beyond it calls are denied.
+/// The most questions that may be open at once: more than a person can read. Beyond it calls are denied.
 const MAX_OPEN: usize = 256;
 
 /// The most questions of one session: a share that leaves room for others when an agent runs away.
 const MAX_OPEN_PER_SESSION: usize = 32;
 
-/// The longest a question may wait whatever the configuration says (30 days), so that the end is a point in time.
+/// The longest a question may wait whatever the configuration says (30 days), so that its end can be computed.
 const MAX_TIMEOUT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
-/// How long an answer holds that arrived when no call waited any more: long enough for an agent to be told to try
-/// again.
+/// How long an answer is valid if no call waited for it any more: long enough for an agent to be told to try again.
 const LATE_VALIDITY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The open questions of this broker. Answers come from the agent's own person (elicitation) or from another terminal.
@@ -39,8 +38,8 @@ pub struct Inbox {
 
 type Open = Mutex<HashMap<String, Arc<Pending>>>;
 
-/// What a person needs to see in order to answer. Strings come from agents and sources: escape them before showing
-/// them.
+/// The facts that a person needs in order to answer a question. Strings come from agents and sources: escape them
+/// before showing them.
 #[derive(Debug, Clone, serde::Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AskSummary {
@@ -100,7 +99,7 @@ pub(super) struct Pending {
     passes: AtomicUsize,
 }
 
-/// The result of an answer.
+/// The result of answering a question.
 #[derive(Debug, Clone, serde::Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Answered {
@@ -108,7 +107,7 @@ pub struct Answered {
     pub ask: String,
     /// The tool it was about.
     pub tool: String,
-    /// Yes or no.
+    /// True if the answer is yes.
     pub approved: bool,
     /// The scope of the answer.
     pub scope: &'static str,
@@ -120,13 +119,13 @@ pub struct Answered {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InboxError {
-    /// No open question of that id.
+    /// No open question has that id.
     #[error("no open question {0:?}: it was answered, has expired, or never was (see `portcullis approvals list`)")]
     Unknown(String),
-    /// The prefix fits several.
+    /// The prefix fits several questions.
     #[error("{0:?} fits several open questions: give more of the id")]
     Ambiguous(String),
-    /// This answer may not be given to this question.
+    /// The scope of the answer is not offered for this question.
     #[error("scope {scope:?} is not offered for this question: choose one of {offered}")]
     Scope {
         /// The scope that was asked for.
@@ -134,13 +133,13 @@ pub enum InboxError {
         /// The scopes that are offered.
         offered: String,
     },
-    /// The agent's own channel may not answer this one.
+    /// This question may not be answered over the agent's own channel.
     #[error(
         "this question can only be answered with `portcullis approvals`: its tool changed since it was accepted, or is one \
          that its source calls destructive or open to the world"
     )]
     OutOfBand,
-    /// Too many are open.
+    /// Too many questions are open.
     #[error("{MAX_OPEN} questions are open already, or {MAX_OPEN_PER_SESSION} of this session")]
     Full,
     /// The answer could not be recorded.
@@ -188,8 +187,8 @@ impl Inbox {
         self.lock().len()
     }
 
-    /// Answers a question by its id or a unique prefix. `by` says who, for the ledger. The answer is durable before the call
-    /// that waits for it goes on.
+    /// Answers a question by its id or a unique prefix. `by` says who, for the ledger; `inside` is true for an answer
+    /// over the agent's own channel. The answer is durable before the call that waits for it goes on.
     ///
     /// # Errors
     /// See [`InboxError`]; the question then stays as it was.
@@ -271,7 +270,7 @@ impl Inbox {
         Ok((pending, waiting))
     }
 
-    /// Returns the open question of this id, if it is about this very call.
+    /// Returns the open question of this id, if it is about a call with this binding.
     pub(super) fn about(&self, id: &str, binding: &Binding) -> Option<Arc<Pending>> {
         self.sweep();
         self.lock().get(id).filter(|pending| pending.key == key(binding)).cloned()
@@ -357,7 +356,7 @@ impl Pending {
     }
 }
 
-/// Counts a waiter for as long as it lives, so that cancellation is counted too.
+/// A guard that counts a waiter for as long as it lives, so that a cancelled call counts no more.
 #[derive(Debug)]
 pub(super) struct Waiting(Arc<AtomicUsize>);
 

@@ -1,4 +1,4 @@
-//! Asking the plugins, and the one place that decides what a plugin's failure means.
+//! Asks the plugins. This is the one place that decides what a plugin's failure means.
 
 use std::sync::Arc;
 
@@ -10,10 +10,10 @@ use crate::config::Detail;
 use crate::ledger::{Event, EventKind, Ledger};
 use crate::plugin::{Change, Denial, Failure, FailureCode, Identity, Policy, Transform, Vault, Verdict};
 
-/// What the plugins decided about one call, for its record.
+/// The decisions of the plugins about one call, for its record.
 pub(super) struct Trail {
     pub(super) entries: Vec<Value>,
-    /// How much the ledger keeps of what they say.
+    /// How much the ledger keeps of what the plugins say.
     pub(super) record: Detail,
 }
 
@@ -23,7 +23,7 @@ impl Trail {
     }
 }
 
-/// Why a person is asked.
+/// A reason for which a person is asked.
 pub(super) struct Reason {
     pub(super) text: String,
     /// True if a plugin wrote it, which may repeat something of the call.
@@ -42,8 +42,8 @@ impl Reason {
     }
 }
 
-/// Asks every policy of the view's phase. Any deny denies; else the reasons of all asks. A shadow policy is asked and its
-/// verdict recorded, nothing more.
+/// Asks every policy of the view's phase. Any deny denies; otherwise returns the reasons of all asks. A shadow policy
+/// is asked and its verdict recorded, nothing more.
 pub(super) async fn judge(
     policies: &[Policy],
     view: &View,
@@ -91,11 +91,11 @@ pub(super) async fn rewrite(
     Ok(if transform.shadow() { Change::Keep } else { change })
 }
 
-/// A plugin's failure of any kind denies, with the failure's own code. The cause goes to the operator, not to the agent; one
-/// in the plugin's own words is kept the way the payload is, and stands in no log.
+/// Returns the denial that a plugin's failure of any kind means, with the failure's own code. The cause goes to the
+/// operator, not to the agent; a cause in the plugin's own words is kept the way the payload is, and is not logged.
 pub(super) fn denial(plugin: &Identity, failure: &Failure, view: &View, ledger: &Ledger, record: Detail) -> Denial {
     let code = failure.code.as_str();
-    // The plugin wrote it itself, or returned it where something else was due.
+    // The detail is the plugin's own text, or what it returned instead of an answer.
     let quotes = matches!(failure.code, FailureCode::Error | FailureCode::Output);
     let cause =
         if quotes { "the ledger has the plugin's own words, with `record = \"full\"`" } else { &failure.detail };

@@ -1,4 +1,4 @@
-//! The proof that a call passed.
+//! The proof that a call passed the gate.
 
 use std::sync::Arc;
 
@@ -7,8 +7,8 @@ use crate::call::{Call, Params};
 use crate::protocol::{Json, Method};
 use crate::telemetry::Span;
 
-/// The proof that a call passed the gate and that its intent is durable. Only the gate makes one, and a source takes it by
-/// value: one permit, one call.
+/// The proof that a call passed the gate and that its intent is durable. Only the gate makes one, and a source takes it
+/// by value: one permit, one call.
 #[derive(Debug)]
 pub struct Permit {
     call: Arc<Call>,
@@ -20,19 +20,20 @@ impl Permit {
     pub(super) fn new(call: Arc<Call>, vault: &SessionVault, resumed: bool) -> Self {
         let restored = vault.restore(&call);
         let params = call.params_for_source(restored.as_ref()).unwrap_or_else(|| call.params.as_json().clone());
-        // Answers to the broker's own questions are not the source's to see. A call that goes on has had them taken out.
+        // Answers to the broker's own questions are not for the source. In a resumed call they are gone already, and
+        // what is there is for the source.
         let has_ours = !resumed && call.method.may_be_retried() && call.params.is_retry();
         let params = if has_ours { params.without_all(&Params::OF_RETRIES) } else { params };
         Self { call, params }
     }
 
-    /// Makes a permit that no gate gave, for tests of what is behind the gate.
+    /// Makes a permit that no gate gave, for tests of sources.
     #[cfg(test)]
     pub(crate) fn unchecked(call: Arc<Call>) -> Self {
         Self::new(call, &SessionVault::default(), false)
     }
 
-    /// Returns the same permit, whose source may learn its place in a trace.
+    /// Returns the permit with the span as the parent in its parameters: the source learns its place in the trace.
     pub(crate) fn within(self, span: &Span) -> Self {
         Self { params: span.traced(&self.params), ..self }
     }

@@ -1,8 +1,8 @@
-//! What the parameters of a call must look like so that the broker and the source read the same call.
+//! Checks that the broker and the source read the same call in its parameters.
 //!
 //! A parser may take the first or the last of two members of one name, and some (Go's standard library) compare names
-//! without regard to case. So whoever spells the call must not be able to say one thing to the policies and another to
-//! the source: `{"name":"erase","name":"files__read"}`, `{"name":"files__read","Name":"erase"}`.
+//! without regard to case. So an agent must not be able to say one thing to the policies and another to the source:
+//! `{"name":"erase","name":"files__read"}`, `{"name":"files__read","Name":"erase"}`.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -12,17 +12,18 @@ use serde_json::value::RawValue;
 use crate::call::{TASK_MEMBERS, Unknown};
 use crate::protocol::{Json, Members, Method};
 
-/// The members that the broker itself reads or replaces. In another spelling they are refused even when they stand alone.
+/// The members that the broker itself reads or replaces. In another spelling they are refused even when they stand
+/// alone.
 const MEANT: [&str; 8] = ["name", "arguments", "_meta", "uri", "ref", TASK, "requestState", "inputResponses"];
 
 const TASK: &str = "task";
 
 /// Refuses parameters that two parsers could read differently, as far as the broker looks into them: their own members
-/// and those of `_meta` and `ref`. Arguments are looked at whole where they are digested. Returns the members that the
-/// method does not have, if the protocol says which it has.
+/// and those of `_meta`, `ref` and `task`. Arguments are checked as a whole where they are digested. Returns the
+/// members that the method does not have, if the protocol says which it has.
 ///
 /// # Errors
-/// Which member, and why.
+/// A text that names the member, and why it is refused.
 pub(super) fn check(method: &Method, params: &Json) -> Result<Unknown, String> {
     let mut unknown = Unknown::default();
     if params.as_bytes().starts_with(b"[") {
@@ -55,10 +56,10 @@ pub(super) fn check(method: &Method, params: &Json) -> Result<Unknown, String> {
     Ok(unknown)
 }
 
-/// Returns the members of an object. An error if a lenient parser could take two of its keys for one.
+/// Returns the members of an object, or an error if a lenient parser could take two of its keys for one.
 fn distinct<'a>(object: &'a str, shown: &str) -> Result<Vec<(Cow<'a, str>, &'a RawValue)>, String> {
     let members = serde_json::from_str::<Members<'a>>(object);
-    let Members(members) = members.map_err(|error| format!("`{shown}` is no object: {error}"))?;
+    let Members(members) = members.map_err(|error| format!("`{shown}` is not an object: {error}"))?;
     let mut seen = HashSet::with_capacity(members.len());
     for (key, _) in &members {
         if !seen.insert(fold(key)) {

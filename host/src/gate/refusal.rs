@@ -10,11 +10,11 @@ use crate::protocol::{Answer, Json, RpcError};
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// It was denied.
+    /// The call was denied.
     Denied {
-        /// For programs: lower case, dashes.
+        /// The code, for programs: lower case, with dashes.
         code: String,
-        /// For people.
+        /// The message, for people.
         message: String,
         /// True if the message may repeat something of the call or of its result, because a plugin wrote it or it names
         /// a key. The ledger keeps it the way it keeps the payload.
@@ -27,9 +27,9 @@ pub enum Refusal {
         /// Seconds until it expires.
         expires_in: u64,
     },
-    /// The agent itself is to put the question to a person (2026-07-28): an `InputRequiredResult`.
+    /// The agent itself must put the question to a person (2026-07-28): this is the `InputRequiredResult`.
     InputRequired(Json),
-    /// It cannot be recorded, so it is not made.
+    /// The call cannot be recorded, so it is not made.
     Ledger(String),
 }
 
@@ -44,7 +44,7 @@ impl Refusal {
         Self::Denied { code: code.into(), message: message.into(), quotes: true }
     }
 
-    /// Makes a denial out of a plugin's.
+    /// Makes a refusal from a plugin's denial.
     pub(super) fn by_plugin(denial: Denial) -> Self {
         Self::quoting(denial.code, denial.message)
     }

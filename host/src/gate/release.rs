@@ -34,7 +34,7 @@ pub struct Ticket {
     state: State,
 }
 
-/// How far the call got.
+/// The progress of the call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     /// The intent is being written: the source cannot have seen anything.
@@ -69,8 +69,9 @@ impl Ticket {
         self.slot = None;
     }
 
-    /// Counts the call and records what came of it. Not awaited: a second wait for the disk would double what durability costs a
-    /// call. A crash in the moments between makes an answered call read `unknown`, which is never less than what happened.
+    /// Counts the call and records its outcome. The record is not awaited: a second wait for the disk would double what
+    /// durability costs a call. A crash in the moments between makes an answered call read `unknown`, which never
+    /// claims less than what happened.
     fn settle(&mut self, ending: Ending, took: Duration, body: Value) {
         if let Some(slot) = self.slot.take() {
             self.series.ended(ending, took);
@@ -127,7 +128,7 @@ impl Gate {
         answer
     }
 
-    /// Records what became of an admitted notification: it has no answer that could be judged.
+    /// Records the delivery of an admitted notification, which has no answer that could be judged.
     pub(crate) fn sent(&self, mut ticket: Ticket, delivery: &Delivery) {
         let (ending, cause) = match delivery {
             Delivery::Sent => (Ending::Sent, None),
@@ -138,9 +139,9 @@ impl Gate {
         ticket.settle(ending, ticket.opened.elapsed(), body);
     }
 
-    /// Lets what a source says beside an answer (`params`) pass the gate: to the agent it is data as much as an answer
-    /// is. `call` is the call that it belongs to. Returns `None` if it is withheld. Nothing of it is recorded, as a
-    /// source may say a lot.
+    /// Takes the `params` of a source's notification through the gate: to the agent they are data as much as an answer
+    /// is. `call` is the call that they belong to. Returns `None` if they are withheld. Nothing of them is recorded, as
+    /// a source may send many.
     pub(crate) async fn filter_notification(
         &self,
         call: &Arc<Call>,
@@ -245,8 +246,8 @@ impl Gate {
         Ok(replaced)
     }
 
-    /// A result can pass or be withheld. It cannot wait for a person: the source has acted, and holding the call open
-    /// would only make the agent try again.
+    /// Asks the policies about an outcome, which can pass or be withheld. It cannot wait for a person: the source has
+    /// acted, and holding the call open would only make the agent try again.
     async fn judge_outcome(&self, view: &View, trail: &mut Trail) -> Result<(), Refusal> {
         match judge::judge(&self.policies, view, &self.ledger, trail).await?.first() {
             None => Ok(()),
@@ -257,12 +258,12 @@ impl Gate {
     }
 }
 
-/// Reports whether a result is one of `input_required` (2026-07-28).
+/// Reports whether a result asks for input: its `resultType` is `input_required` (2026-07-28).
 pub(crate) fn asks_for_input(result: &Json) -> bool {
     AnswerSummary::of(result).asks()
 }
 
-/// Reports whether a source may ask for input in the result of this method, and does so in words that have one meaning.
+/// Reports whether a source may ask for input in the result of this method, and does so unambiguously.
 fn may_ask(method: &Method, answer: &Answer, said: &AnswerSummary) -> bool {
     let Answer::Result(result) = answer else { return false };
     let clear = said.kinds.len() == 1 && result.get_str("resultType").is_some();
@@ -271,13 +272,13 @@ fn may_ask(method: &Method, answer: &Answer, said: &AnswerSummary) -> bool {
     clear && !forged && method.may_be_retried()
 }
 
-/// What the broker itself reads of an answer.
+/// The members of an answer that the broker itself reads.
 #[derive(Default)]
 struct AnswerSummary {
     /// The values of every member that a parser might take for `resultType`. Parsers disagree about which one counts,
     /// and one that the broker overlooked would show a person a form that looks like the broker's own.
     kinds: Vec<String>,
-    /// True if it is a result that says that the tool failed.
+    /// True if the result says that the tool failed.
     failed: bool,
 }
 

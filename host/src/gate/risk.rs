@@ -6,12 +6,13 @@ use crate::config::{Approve, SourceConfig};
 use crate::item::{Item, ItemKind};
 use crate::lockfile::Acceptance;
 
-/// The risk of a tool's calls. It comes from the cell: the calls of a source that is `sealed`, which can
+/// Returns the risk of an item's calls. It comes from the cell: the calls of a source that is `sealed`, which can
 /// neither write nor reach a network, are harmless. Others are risky, unless a person accepted the tool or trusts this
 /// source's hints. A hint alone raises risk and never lowers it.
 ///
-/// A person picks a prompt and an application reads what a source listed, so that asking again would ask the one who
-/// asked. A resource that no list names carries words of the caller's own in its URI, as the arguments of a tool do.
+/// Prompts and listed resources are harmless: a person picks a prompt, and an application a resource, so that a
+/// question would go to whoever chose it. A resource that no list names carries words of the caller's own in its URI,
+/// as the arguments of a tool do.
 #[must_use]
 pub fn risk_of(tool: &Item, source: &SourceConfig, sealed: bool, acceptance: &Acceptance) -> Risk {
     match tool.kind {
@@ -44,7 +45,7 @@ pub(super) fn too_high_for_the_agents_channel(call: &Call, acceptance: &Acceptan
 
 /// Returns why a person must be asked although no policy says so.
 pub(super) fn reason(call: &Call, around: &Circumstances<'_>) -> Option<String> {
-    // A pinned definition that changed asks whatever the profile says: `approve = "never"` was said of the old one.
+    // A pinned definition that changed asks whatever the profile says: `approve = "never"` was meant for the old one.
     if let Acceptance::Changed(changes) = around.acceptance {
         let changes = changes.join("; ");
         return Some(format!("the tool is not the one that was accepted: {changes}"));

@@ -26,7 +26,7 @@ struct Bench {
     ledger: Ledger,
     vault: Arc<SessionVault>,
     session: SessionId,
-    /// What the called tool says of itself.
+    /// The annotations of the called tool.
     hints: Hints,
     dir: TempDir,
 }
@@ -93,7 +93,7 @@ impl Bench {
         admitting
     }
 
-    /// What the ledger has of this kind, once everything before has been written.
+    /// Returns the ledger's records of this kind, once everything before has been written.
     async fn recorded(&self, kind: &str) -> Vec<serde_json::Value> {
         self.ledger.append(Event::new(EventKind::SourceLog, json!({}))).await.unwrap();
         let all = Reader::open(self.dir.path()).unwrap().tail(1000, &crate::ledger::Filter::default()).unwrap();

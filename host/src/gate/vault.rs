@@ -1,4 +1,4 @@
-//! Placeholders: values that are hidden from the agent, kept for one session.
+//! Placeholders for values that are hidden from the agent.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,8 +11,8 @@ use crate::plugin::Vault;
 use crate::protocol::{Json, MAX_MESSAGE_BYTES};
 use crate::sync::Mutex;
 
-/// The most values one session keeps. Beyond it a value is still replaced, by a placeholder that is never restored: the
-/// agent sees nothing more, and a flood of secrets costs no memory.
+/// The most values that one vault keeps. Beyond it a value is still replaced, by a placeholder that is never restored:
+/// the agent sees nothing more, and a flood of secrets costs no memory.
 const MAX_VALUES: usize = 10_000;
 
 /// The largest value that is kept, in bytes.
@@ -21,7 +21,7 @@ const MAX_VALUE_BYTES: usize = 64 * 1024;
 /// Random bytes in a placeholder: too many to guess one of another value.
 const NONCE_BYTES: usize = 8;
 
-/// The placeholders of one session.
+/// The placeholders of one legacy session, or of all modern sessions of one principal and profile.
 #[derive(Debug, Default)]
 pub struct SessionVault {
     kept: Mutex<Kept>,
@@ -30,7 +30,8 @@ pub struct SessionVault {
 #[derive(Default)]
 struct Kept {
     by_placeholder: HashMap<String, Value>,
-    /// By kind, value and where it may go: a value that one transform restricts more than another is stored twice.
+    /// The placeholders by kind, value and `restore_to`: a value that one transform restricts more than another is
+    /// stored twice.
     by_value: HashMap<(String, String, Vec<String>), String>,
 }
 
@@ -44,13 +45,13 @@ struct Value {
     /// The value as the inside of a JSON string.
     escaped: String,
     origins: Vec<SourceName>,
-    /// The sources that may get the value, or `None` for the one that it came from.
+    /// Globs over the exposed names of the items whose calls may get the value; `None` for the sources in `origins`.
     restore_to: Option<Vec<GlobMatcher>>,
 }
 
 impl SessionVault {
-    /// Returns the store in which a transform keeps values of one source's call. One that `pretends` (shadow mode)
-    /// keeps nothing.
+    /// Returns the store in which a transform keeps values of one source. What a transform in shadow mode (`pretends`)
+    /// keeps is discarded.
     pub(super) fn keeper(self: &Arc<Self>, source: &SourceName, pretends: bool) -> Arc<dyn Vault> {
         let vault = if pretends { Arc::default() } else { self.clone() };
         Arc::new(Keeper { vault, source: source.clone() })
@@ -107,7 +108,7 @@ impl SessionVault {
         let inside = quoted.as_str().strip_prefix('"').and_then(|text| text.strip_suffix('"'));
         let escaped = inside.unwrap_or_default().to_owned();
         let globs = restore_to.iter().filter_map(|glob| Some(GlobBuilder::new(glob).build().ok()?.compile_matcher()));
-        // A list of invalid globs names no source; an empty list means the source that the value came from.
+        // A list of invalid globs fits no item; an empty list means the source that the value came from.
         let restore_to = (!restore_to.is_empty()).then(|| globs.collect());
         let value = Value { escaped, origins: vec![source.clone()], restore_to };
         kept.by_placeholder.insert(placeholder.clone(), value);
@@ -132,7 +133,7 @@ impl Kept {
                 end.and_then(|end| self.by_placeholder.get(from.get(..end)?)).filter(|value| value.goes_to(call));
             let (put, taken) = match (value, end) {
                 (Some(value), Some(end)) => (value.escaped.as_str(), end),
-                // One bracket only: the next may begin a placeholder.
+                // Only one bracket is taken, as the next may begin a placeholder.
                 _ => ("[", 1),
             };
             out.push_str(put);
@@ -145,7 +146,7 @@ impl Kept {
     }
 }
 
-/// Returns where the JSON string that a text begins with ends, behind the closing quote.
+/// Returns the end of the JSON string that a text begins with: the position after the closing quote.
 fn string_end(text: &str) -> usize {
     let bytes = text.as_bytes();
     let mut at = 1;

@@ -27,7 +27,7 @@ const MAX_SAID: usize = 64;
 /// How long a session that ends waits for its agent's last notifications to be delivered.
 const LAST_WORDS: Duration = Duration::from_secs(3);
 
-/// How many answers that are tasks of the agent are remembered. Beyond it the oldest is forgotten.
+/// How many tasks of the agent are remembered. Beyond it the oldest is forgotten.
 const MAX_TASKS: usize = 256;
 
 /// The queue of an agent's notifications, in their order, and the worker that delivers them. `None` until the first
@@ -36,7 +36,7 @@ const MAX_TASKS: usize = 256;
 pub(super) struct NotificationQueue(Mutex<Option<(mpsc::Sender<Notification>, JoinHandle<()>)>>);
 
 impl NotificationQueue {
-    /// Waits until the queue is delivered, but not for ever.
+    /// Waits until the queue is delivered, for at most [`LAST_WORDS`].
     pub(super) async fn finish(&self) {
         let Some((queue, mut worker)) = self.lock().take() else { return };
         drop(queue);
@@ -59,7 +59,7 @@ pub(super) struct OpenQuestions(Mutex<Questions>);
 struct Questions {
     /// The questions that are not answered yet, by their progress token.
     open: Vec<(Json, SourceName)>,
-    /// The questions whose answer was a task, by its id.
+    /// The questions that the agent answered with a task, by the id of the task.
     tasks: VecDeque<(Json, SourceName)>,
 }
 
@@ -71,7 +71,7 @@ impl OpenQuestions {
         Open { asking: self, question }
     }
 
-    /// Remembers the task that an answer is, if it is one (2025-11-25, "Tasks").
+    /// Remembers the task of an answer, if the agent answered with one (2025-11-25, "Tasks").
     pub(super) fn answered(&self, answer: &Answer, source: &SourceName) {
         let Answer::Result(result) = answer else { return };
         let Some(id) = result.get("task").and_then(|task| task.get("taskId")) else { return };
@@ -117,11 +117,11 @@ impl Drop for Open<'_> {
 }
 
 impl Session {
-    /// Takes a notification of the agent, and returns before it is delivered. That its roots changed is told to sources
-    /// in the broker's own words; progress, and the status of a task, to the source whose question it is about. A
-    /// notification that is not of the protocol goes to the source that its `_meta` names under `portcullis/source`, or
-    /// to the only one there is. All but the first go if the gate lets them pass, one after another, each in the
-    /// ledger.
+    /// Takes a notification of the agent, and returns before it is delivered. A change of its roots is announced to all
+    /// sources, by a notification that the broker writes itself. Progress and the status of a task go to the source
+    /// whose question they are about. A notification that the protocol does not define goes to the source that its
+    /// `_meta` names under `portcullis/source`, or to the only source. All but the first pass the gate, one after
+    /// another, and are recorded.
     pub fn notified(&self, notification: &Notification) {
         if notification.method == Method::NotificationsRootsListChanged {
             let changed = Notification { method: Method::NotificationsRootsListChanged.to_owned(), params: None };
@@ -192,7 +192,7 @@ impl Session {
         let (source, text) = match method {
             Method::NotificationsProgress => (
                 params.get("progressToken").and_then(|token| self.asking.source(&token)),
-                "no one question of a source that is open has this `progressToken`",
+                "no open question of a source has this `progressToken`, or more than one has",
             ),
             _ => (
                 params.get("taskId").and_then(|id| self.asking.source_of_task(&id)),

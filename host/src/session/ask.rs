@@ -1,4 +1,4 @@
-//! Requests of a source to the agent: for its roots, for a completion of its model, for input of a person. Such a
+//! Requests of a source to the agent: for its roots, for a completion by its model, for input from a person. Such a
 //! request passes the gate as any call does, and so does the answer.
 
 use std::sync::Arc;
@@ -73,7 +73,7 @@ impl Session {
         questions
     }
 
-    /// Returns the questions in a result of `input_required`, and the source's own state.
+    /// Returns the questions in a result that asks for input, and the source's own state.
     pub(super) async fn questions_in(
         &self,
         upstream: &Upstream,
@@ -108,7 +108,7 @@ impl Session {
         Ok(Question { key, permit, ticket, reply: None })
     }
 
-    /// Returns the parameters as the agent gets them, if the source may ask this at all.
+    /// Returns the parameters as the agent gets them, or why the source may not ask this.
     fn admissible(&self, upstream: &Upstream, method: &Method, params: Json) -> Result<Json, String> {
         let needed = match method {
             Method::ElicitationCreate => "elicitation",
@@ -145,19 +145,20 @@ impl Question {
     }
 }
 
-/// Returns a question for a person that names the source which asks. Refused if it asks for a secret.
+/// Returns the parameters of an elicitation, in which the message names the source that asks. An error if it asks for a
+/// secret.
 fn elicitation(source: &str, params: &Json) -> Result<Json, String> {
     if let Some(schema) = params.get("requestedSchema") {
-        let schema: Value = schema.read().map_err(|error| format!("`requestedSchema` is no schema: {error}"))?;
+        let schema: Value = schema.read().map_err(|error| format!("`requestedSchema` is not a schema: {error}"))?;
         if let Some(field) = secret_field(&schema) {
             return Err(format!("field `{}` asks a person for a secret", visible(&field)));
         }
     }
     let mut message = format!("Source `{source}` asks: {}", params.get_str("message").unwrap_or_default());
     if let Some(url) = params.get_str("url") {
-        let parsed = url::Url::parse(&url).map_err(|error| format!("`url` is none: {error}"))?;
+        let parsed = url::Url::parse(&url).map_err(|error| format!("`url` is not a URL: {error}"))?;
         let host = parsed.host_str().filter(|_| matches!(parsed.scheme(), "http" | "https"));
-        let host = host.ok_or("`url` is no web address")?;
+        let host = host.ok_or("`url` is not a web address")?;
         // The host as it is resolved, so that a name of look-alike letters shows what it is.
         message = format!("{message} (opens a page of `{host}`)");
     }

@@ -1,5 +1,5 @@
-//! List changes that sources announce. A source that announces them without pause costs a session no more than one a
-//! second.
+//! Changes of lists that sources announce. A source that announces them without pause costs a session no more than one
+//! a second for each list.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -11,7 +11,7 @@ use futures_util::future::BoxFuture;
 use crate::protocol::{Method, Notification};
 use crate::sync::{Mutex, MutexGuard};
 
-/// The pause after a change of a list before the next is passed on: no agent takes a list anew more often.
+/// The pause after a change of a list before the next is passed on: no agent fetches a list more often.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// The changes that were passed on within the last second.
@@ -23,8 +23,8 @@ type Resting = HashMap<(String, Method), Option<Notification>>;
 
 impl Changes {
     /// Passes a notification on. The first change of a list goes at once; of those that follow it within a second, the
-    /// last goes at the end of that second. Any other notification goes at once. Dropping the future loses the one that
-    /// it was to pass on.
+    /// last goes at the end of that second. Any other notification goes at once. Dropping the future loses the
+    /// notification that it is passing on.
     pub(super) async fn pass(
         &self,
         source: &str,
@@ -66,7 +66,8 @@ impl Changes {
     }
 }
 
-/// Reports whether a method is one of the protocol's; a source could make up other names without end.
+/// Reports whether a method announces a change of one of the protocol's lists. Names that a source makes up do not
+/// count: there could be any number of them.
 fn is_change_of_list(method: &Method) -> bool {
     let list = method.strip_prefix("notifications/").and_then(|rest| rest.strip_suffix("/list_changed"));
     matches!(list, Some("tools" | "prompts" | "resources"))
@@ -80,7 +81,7 @@ mod tests {
     use super::*;
     use crate::protocol::Json;
 
-    /// Tells of a change, and says how many were passed on by then.
+    /// Announces a change, and returns how many were passed on by then.
     async fn told(changes: &Changes, heard: &Arc<Mutex<Vec<String>>>, method: &str, number: usize) -> usize {
         let change = Notification { method: method.into(), params: Some(Json::of(&json!(number))) };
         let all = Arc::clone(heard);

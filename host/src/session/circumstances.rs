@@ -1,4 +1,4 @@
-//! The circumstances that a session gives the gate with a call or a question.
+//! The circumstances of a call or a question that a session passes to the gate.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ impl<'a> Circumstances<'a> {
     pub(super) fn of_question(session: &'a Session, upstream: &'a Upstream, contact: &'a Arc<dyn AgentPeer>) -> Self {
         Self {
             vault: &session.continuations.vault,
-            // The person who is asked decides by answering.
+            // No further approval is needed: the person who is asked decides by answering.
             approve: Approve::Never,
             record: session.profile.record,
             acceptance: &Acceptance::Unknown,

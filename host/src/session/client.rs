@@ -1,4 +1,4 @@
-//! The session as its sources see it: what they may know of its agent, and what they say that belongs to no call.
+//! The session as its sources see it: what they may know of its agent, and their messages that belong to no call.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,7 +26,7 @@ const LISTEN_PATIENCE: Duration = Duration::from_secs(10);
 /// The levels of log messages, from the least to the most severe.
 const LEVELS: [&str; 8] = ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"];
 
-/// Reports whether a log message is as severe as is wanted. False where no level is wanted.
+/// Reports whether a log message is at least as severe as the wanted level. False if no level is wanted.
 pub(super) fn is_grave_enough(wanted: Option<&str>, said: Option<&str>) -> bool {
     let rank = |level: Option<&str>| LEVELS.iter().position(|known| Some(*known) == level);
     rank(wanted).is_some_and(|wanted| rank(said).is_none_or(|said| said >= wanted))
@@ -72,7 +72,7 @@ impl AgentSink {
 }
 
 impl Request<'_> {
-    /// Answers `logging/setLevel`: sources with a connection of this session's own are told at once, others with each
+    /// Answers `logging/setLevel`: legacy sources that have logs are told the level at once, modern ones with each
     /// call.
     pub(super) async fn set_level(&self) -> Result<Answer, RpcError> {
         let (session, params) = (self.session, self.params.as_json());
@@ -99,13 +99,13 @@ impl Session {
         }
     }
 
-    /// Notes a change that a source announces. Returns true if the agent is to be told now: a snapshot of tools does
-    /// not change during a session, and a refresh tells the agent what came of a live source's change.
+    /// Notes a change that a source announces. Returns true if the agent must be told now: a snapshot of tools does not
+    /// change during a session, and where the session follows changes, a refresh tells the agent of the result.
     pub(super) fn changed(&self, upstream: &Arc<Upstream>, method: &Method) -> bool {
         let source = &upstream.config.name;
         match method {
             Method::NotificationsToolsListChanged if self.follows_tools(upstream) => {
-                // The refresh tells the agent what came of it.
+                // The refresh tells the agent of the result.
                 self.refresh(upstream);
                 return false;
             }
@@ -122,7 +122,7 @@ impl Session {
         true
     }
 
-    /// Tells the agent what a source says that belongs to no call, if it is to be told.
+    /// Passes a notification of a source that belongs to no call to the agent, if it must be told.
     async fn tell(&self, upstream: &Arc<Upstream>, notification: Notification) {
         if !self.changed(upstream, &notification.method) {
             return;

@@ -46,6 +46,6 @@ impl ContinuationStore {
 
 impl std::fmt::Debug for ContinuationStore {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("OngoingOfAll")
+        f.write_str("ContinuationStore")
     }
 }

@@ -18,7 +18,7 @@ const FIND: &str = "find_tools";
 const DESCRIBE: &str = "describe_tool";
 const CALL: &str = "call_tool";
 
-/// How many tools are returned where no limit is given.
+/// How many tools a search returns if no limit is given.
 const DEFAULT_LIMIT: usize = 10;
 
 /// How many tools may be returned at once. A longer result would be the list that deferring saves.
@@ -97,8 +97,10 @@ static TOOLS: LazyLock<Arc<[Json]>> = LazyLock::new(|| {
     [find, describe, call].map(|tool| Json::of(&tool)).into()
 });
 
+/// Checks that no source has a tool under the name of one of the three.
+///
 /// # Errors
-/// If a source has a tool of such a name too.
+/// A text that names the source and the tool.
 pub(super) fn check(catalog: &Catalog) -> Result<(), String> {
     match [FIND, DESCRIBE, CALL].iter().find_map(|name| catalog.get(name)) {
         None => Ok(()),
@@ -111,16 +113,16 @@ pub(super) fn check(catalog: &Catalog) -> Result<(), String> {
 }
 
 impl Session {
-    /// Returns the list that stands in the place of the tools, where they are deferred.
+    /// Returns the list of the three tools that stand for all, if the tools are deferred.
     pub(super) fn deferred(&self, kind: ItemKind) -> Option<ListPage> {
         let deferred = kind == ItemKind::Tool && self.profile.tools == Exposure::Deferred;
-        // The list is the same for everybody, for as long as this program runs.
+        // Not public: under another profile, the tools themselves may be listed.
         deferred.then(|| ListPage { items: TOOLS.clone(), ttl_ms: 0, public: false, around: None })
     }
 }
 
 impl Request<'_> {
-    /// Answers a call of a tool where tools are deferred: of one of the three, or of any by its own name.
+    /// Answers a call where tools are deferred: of one of the three tools, or of any other by its own name.
     pub(super) async fn call_deferred(self) -> Result<Answer, RpcError> {
         let (session, arguments) = (self.session, self.params.arguments());
         let name = self.params.name().and_then(|name| name.read::<String>().ok());
@@ -132,7 +134,7 @@ impl Request<'_> {
         }
     }
 
-    /// Returns the request that a `call_tool` stands for. All members beside name and arguments stay: progress token,
+    /// Returns the request that a `call_tool` stands for. All members except name and arguments stay: progress token,
     /// task, answers.
     fn inner(&self) -> Result<Self, RpcError> {
         let (params, [name, inner]) = (self.params.as_json(), self.params.arguments().get_all(["name", "arguments"]));

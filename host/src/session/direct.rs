@@ -38,10 +38,11 @@ fn word<S: serde::Serializer>(risk: &Risk, serializer: S) -> Result<S::Ok, S::Er
 
 impl Session {
     /// Returns the tools that this session may call, by name. The first call discovers the profile's sources, in
-    /// parallel; later ones give the same snapshot. Cancellation safe.
+    /// parallel; later ones return the same snapshot. Cancellation safe.
     ///
     /// # Errors
-    /// With `data.code` `discovery-failed` if a required source could not be met: the session has ended then.
+    /// [`RpcError`] with the `data.code` `discovery-failed` if a required source could not be discovered: the session
+    /// has then ended.
     pub async fn discover(&self) -> Result<Vec<Tool>, RpcError> {
         let listing = self.listing(ItemKind::Tool).await?;
         let mut tools: Vec<_> = listing
@@ -63,16 +64,16 @@ impl Session {
         Ok(tools)
     }
 
-    /// Calls a tool with these arguments, an object, the whole way through the gate. Returns its MCP `CallToolResult`,
-    /// also where that says that the tool failed (`isError`). No person can be asked through this session: a question
+    /// Calls a tool with these arguments, an object, through the gate. Returns its MCP `CallToolResult`, even if that
+    /// says that the tool failed (`isError`). No person can be asked through this session: a question
     /// waits in the inbox for another terminal. [`Session::request`] takes everything else that a call can have.
     ///
     /// Cancellation: the call is cancelled at its source, and its outcome recorded as unknown.
     ///
     /// # Errors
-    /// [`RpcError`] of the source, or of the broker, which says why in `data.code`: among others `not-sent` if no source could be
-    /// reached and `outcome-unknown` if one may have acted; what a policy or a person refused has the code
-    /// [`RpcError::DENIED`], an unknown tool [`RpcError::INVALID_PARAMS`].
+    /// [`RpcError`] of the source, or of the broker, which says why in `data.code`: among others `not-sent` if no
+    /// source could be reached and `outcome-unknown` if one may have acted; what a policy or a person refused has the
+    /// code [`RpcError::DENIED`], an unknown tool [`RpcError::INVALID_PARAMS`].
     pub async fn call_tool(&self, tool: &str, arguments: &impl Serialize) -> Result<Json, RpcError> {
         let params = Json::of(&json!({ "name": tool, "arguments": Json::of(arguments) }));
         match self.request(Method::ToolsCall, params, Arc::new(NoAgent)).await {

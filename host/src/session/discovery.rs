@@ -1,8 +1,8 @@
-//! Asking the sources of a session what they offer, without waiting for one that is ill.
+//! Asks the sources of a session what they offer, without waiting for one that fails or is slow.
 //!
-//! A source that the session can do without, or that was met before, is waited for a few seconds. What it says later is taken in
-//! when it comes ([`super::refresh`]). A required source that nobody has met is waited for as long as it takes to be installed
-//! and started: without it there is no session.
+//! A session waits a few seconds for a source that it can do without, or that was discovered before. What such a source
+//! lists later is added when it comes ([`super::refresh`]). A required source that was never discovered is waited for
+//! as long as it takes to be installed and started: without it there is no session.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,7 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 #[derive(Debug, Clone)]
 pub(super) struct Told {
     pub(super) offer: OfferedItems,
-    /// What the source said when it was discovered; of the tools only.
+    /// The result of discovery, if the items are tools.
     pub(super) met: Option<DiscoveredSource>,
     /// True if the source listed these to an earlier session, and has not answered this one.
     pub(super) old: bool,
@@ -49,8 +49,8 @@ pub(super) struct Asked {
     pub(super) late: Vec<Late>,
 }
 
-/// Asks sources in parallel, and records what each said: `mcp.connected` for each that lists its tools, `mcp.listed` for other
-/// kinds, `mcp.error` for each that fails.
+/// Asks sources in parallel, and records the result of each: `mcp.connected` for tools, `mcp.listed` for the other
+/// kinds unless the list is empty, `mcp.error` for a failure.
 pub(super) async fn ask_all(
     upstreams: Vec<Arc<Upstream>>,
     context: &Context,
@@ -84,14 +84,14 @@ async fn ask(
     match (timeout(PATIENCE, &mut told).await, before) {
         (Ok(Err(error)), Some(before)) if upstream.is_coming_back() => {
             let source = &upstream.config.name;
-            tracing::warn!(%source, %error, "a session begins with what a source listed before, as it is ill");
+            tracing::warn!(%source, %error, "a session begins with what a source listed before, as the source fails now");
             (Ok(before), None)
         }
         (Ok(told), _) => (told, None),
         (Err(_), before) => {
             let late = || {
                 SourceError::Start(Cause::own(format!(
-                    "it does not say within {} s what it offers; the session begins without it, and has it as soon as it does",
+                    "it did not list what it offers within {} s; the session begins without it, and adds it as soon as it has",
                     PATIENCE.as_secs()
                 )))
             };
@@ -117,7 +117,7 @@ pub(super) fn question(
     })
 }
 
-/// Records what a source said, or the cause of its failure.
+/// Records what a source listed, or the cause of its failure.
 pub(super) fn noted(
     context: &Context,
     caller: &Caller,
@@ -144,8 +144,8 @@ pub(super) fn noted(
     }
 }
 
-/// Records each definition of tools and prompts; of the other kinds, of which there may be thousands, one digest of
-/// all.
+/// Records each definition of tools and prompts, and one digest of all items of the other kinds, as there may be
+/// thousands.
 fn note_listed(context: &Context, caller: &Caller, kind: ItemKind, upstream: &Upstream, offer: &OfferedItems) {
     let (source, identity, count) = (&upstream.config.name, upstream.identity, offer.items.len());
     let named = |item: &Arc<Item>| json!({ kind.as_str(): &*item.name, "definition": item.digest });

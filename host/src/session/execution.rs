@@ -1,4 +1,4 @@
-//! One request at one target: gate, source, gate; and again with the agent's answers, where the source asks for some.
+//! One request at one target: gate, source, gate; and again with the agent's answers, if the source asks for input.
 
 use std::ops::ControlFlow;
 
@@ -11,7 +11,7 @@ use crate::call::{Attempt, Outcome};
 use crate::gate::{Admitted, Permit, Ticket, asks_for_input};
 use crate::protocol::{Answer, Json, Method, RpcError};
 
-/// How often one request may be sent again with answers. A source that asks more often goes round in circles.
+/// How often one request may be sent with answers. A source that asks more often would ask for ever.
 const MAX_ROUNDS: usize = 16;
 
 /// A request at a target, and the state that it has reached.
@@ -19,7 +19,7 @@ pub(super) struct Execution<'a> {
     pub(super) request: Request<'a>,
     pub(super) target: &'a VisibleItem,
     attempt: Option<Attempt>,
-    /// True if it was let through before, and comes with answers to what the source asked.
+    /// True if the request passed the gate before, and comes with answers to the source's questions.
     pub(super) resumed: bool,
 }
 
@@ -29,7 +29,7 @@ pub(super) struct Attempted {
     pub(super) reached: Reached,
 }
 
-/// Whether a call reached its source.
+/// The state of a call: whether it reached its source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reached {
     /// It was answered, by the source or, because it was refused, by the broker.
@@ -63,7 +63,7 @@ impl<'a> Execution<'a> {
         Self { request, target, attempt, resumed: false }
     }
 
-    /// Sends the request, round by round, until there is an answer for the agent.
+    /// Sends the request, in as many rounds as the source asks for input, until there is an answer for the agent.
     pub(super) async fn attempt(mut self) -> Result<Attempted, RpcError> {
         self.request.check(self.target)?;
         let mut open = match self.take_answers().await? {
@@ -76,11 +76,11 @@ impl<'a> Execution<'a> {
                 ControlFlow::Break(attempted) => return Ok(attempted),
             }
         }
-        let text = format!("the source asked {MAX_ROUNDS} times for more; it goes round in circles");
+        let text = format!("the source asked for input {MAX_ROUNDS} times in one request; it may ask no more");
         Err(RpcError::new(RpcError::INTERNAL, text))
     }
 
-    /// Takes the request through the gate, to the source and back. Continues if the source asked, and the agent's
+    /// Takes the request through the gate, to the source and back. Continues if the source asked and the agent's
     /// answers are in the request now. `open` is the call, if the source has it already.
     async fn round(&mut self, open: Option<InFlightCall>) -> ControlFlow<Attempted, Option<InFlightCall>> {
         let admitted = self.request.admit(self.target, self.attempt, self.resumed).await;
@@ -136,7 +136,7 @@ impl<'a> Execution<'a> {
         Attempted { answer: expose::answer(method, &self.target.upstream.config, answer), reached }
     }
 
-    /// Marks a result as private that the source shares with everybody, unless every caller gets the same here.
+    /// Marks a result that the source calls public as private, unless every caller of this broker gets the same.
     fn scoped(&self, result: Json) -> Json {
         let Request { session, method, .. } = &self.request;
         let public = *method == Method::ResourcesRead && result.get_str("cacheScope").as_deref() == Some("public");

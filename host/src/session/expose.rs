@@ -1,4 +1,4 @@
-//! Exposed URIs: what a source says is rewritten to the URIs that the agent knows. Everything else keeps its bytes.
+//! Rewrites the URIs in what a source says to the exposed ones, which the agent knows. Everything else keeps its bytes.
 
 use crate::catalog::exposed_uri;
 use crate::config::{Naming, SourceConfig};
@@ -68,8 +68,8 @@ fn list(result: &Json, key: &str) -> Vec<Json> {
     list.and_then(|list| list.items()).unwrap_or_default()
 }
 
-/// Returns the URI of a block of content: of an embedded resource, or of a link to one. A link into the web stays as it
-/// is.
+/// Returns the URI in a block of content: of an embedded resource, or of a link to one. A web address is left out, and
+/// so stays as it is.
 fn in_block(block: &Json) -> Option<Json> {
     match block.get_str("type")?.as_str() {
         "resource" => block.get("resource")?.get("uri"),

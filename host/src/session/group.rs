@@ -1,9 +1,9 @@
 //! A tool of a group: its members are called one after the other, until one has answered.
 //!
-//! Each attempt is a call of its own, under the member's own identity, definition and risk: policies, questions, intent and
-//! outcome are about that member. An answer is an answer, also where it is an error or a refusal. The next member is asked
-//! only if the one before surely never had the call, or if both say that doing it twice does no harm and a person has accepted
-//! that.
+//! Each attempt is a call of its own, under the member's own identity, definition and risk: policies, questions, intent
+//! and outcome are about that member. Any answer ends the search, even an error or a refusal. The next member is called
+//! only if the one before surely never had the call, or if both say that doing it twice does no harm and a person has
+//! accepted that.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ pub(super) struct Group {
     pub(super) name: SourceName,
     /// The members in the order of the configuration. The definition of the first is shown.
     pub(super) members: Vec<VisibleItem>,
-    /// The sources that offer a tool of that name which takes other arguments: it is not what the agent was shown.
+    /// The sources whose tool of that name takes other arguments than the one that the agent was shown.
     pub(super) unlike: Vec<SourceName>,
     /// The sources that are absent, and why.
     absent: Vec<(SourceName, Cause)>,
@@ -40,8 +40,8 @@ struct Failure {
 }
 
 impl Group {
-    /// Returns the tool as it is shown: as the first member has it. `seen` are the members that offer a tool of that
-    /// name which the session may see, in their order. `None` if there is none.
+    /// Returns the tool as it is shown, which is as the first member has it. `seen` holds the tool of each member whose
+    /// tool the session may see, in order. `None` if there is none.
     pub(super) fn of(
         name: &SourceName,
         seen: Vec<VisibleItem>,
@@ -58,8 +58,8 @@ impl Group {
         Some(VisibleItem { group: Some(Arc::new(group)), ..first })
     }
 
-    /// Returns the members in the order in which they are called: those that are known to be down go last, then
-    /// priority decides, then those that do not answer a ping.
+    /// Returns the members in the order in which they are called: by whether they are known to be down, then by
+    /// priority, then by whether they answered the last ping.
     fn in_turn(&self) -> Vec<&VisibleItem> {
         let mut members: Vec<_> = self.members.iter().collect();
         members.sort_by_cached_key(|member| {
@@ -121,7 +121,7 @@ impl Request<'_> {
     }
 }
 
-/// Returns one error for all members, with the cause of each; if there is only one, its own.
+/// Returns one error for all members, with the cause of each. If there is only one member, returns its own error.
 fn all_failed(group: &Group, mut failures: Vec<Failure>) -> Json {
     if failures.len() == 1
         && group.members.len() == 1

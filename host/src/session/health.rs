@@ -1,5 +1,5 @@
-//! The state of the session's sources, as a resource that an agent can read. Served only where the profile says so;
-//! nothing else of the broker's own can be reached from there.
+//! The state of the session's sources, as a resource that an agent can read. It is served only if the profile says so,
+//! and nothing else of the broker can be reached through it.
 
 use std::collections::HashMap;
 
@@ -15,8 +15,10 @@ use crate::protocol::{Answer, Json, RpcError};
 /// The URI of the resource. No source's URI is exposed as this: those have a path after the name of the source.
 const URI: &str = "portcullis://status";
 
+/// Checks that no source exposes a resource under this URI.
+///
 /// # Errors
-/// If a source that keeps its own URIs has a resource of this one.
+/// A text that names the source.
 pub(super) fn check(catalog: &Catalog) -> Result<(), String> {
     catalog.get(URI).map_or(Ok(()), |item| {
         Err(format!(
@@ -51,8 +53,8 @@ impl Session {
         ListPage { items: list_page.items.iter().cloned().chain([own]).collect(), ..list_page }
     }
 
-    /// Returns the state of the profile's sources, with the tools that this session sees. It holds no words of any
-    /// source, and no causes.
+    /// Returns the state of the profile's sources, with the number of tools that this session sees. It holds no text of
+    /// any source, and no causes.
     pub(super) async fn read_status(&self) -> Result<Answer, RpcError> {
         let listing = self.listing(ItemKind::Tool).await?;
         let mut seen: HashMap<_, usize> = HashMap::new();

@@ -1,4 +1,4 @@
-//! A call in flight: what the source says meanwhile goes to the agent, in order, and what it asks, the agent answers.
+//! A call in flight: meanwhile the source's notifications go to the agent, in order, and its questions are answered.
 
 use std::sync::Arc;
 
@@ -31,11 +31,11 @@ pub(super) struct InFlightCall {
     said: mpsc::Receiver<CallEvent>,
 }
 
-/// The reason why a call is not driven on.
+/// The reason why driving a call has stopped.
 pub(super) enum Pause {
     /// The call has ended.
     Ended(Outcome),
-    /// The source asks an agent that can be asked by a result only.
+    /// The source has questions for a modern agent, which can be asked only by a result.
     Asked(Vec<Asked>),
 }
 
@@ -110,7 +110,7 @@ impl Session {
         Pause::Ended(outcome)
     }
 
-    /// Passes on what a source says during a call, if the gate lets it pass.
+    /// Passes on a notification that a source sends during a call, if the gate lets it pass.
     async fn pass_on(
         &self,
         upstream: &Upstream,
@@ -127,7 +127,7 @@ impl Session {
     }
 
     /// Reports whether the agent wants a notification. A modern agent says with each request which log messages it
-    /// wants (2026-07-28, "Logging"); if it says nothing, none.
+    /// wants (2026-07-28, "Logging"); if it does not, it gets none.
     fn wants(&self, call: &Call, notification: &Notification) -> bool {
         if self.agent.era == Era::Legacy || notification.method != Method::NotificationsMessage {
             return true;

@@ -1,5 +1,5 @@
-//! Notifications of sources: progress, logs, changes, the state of a task. They pass the gate, and are told in words
-//! that the agent knows.
+//! Notifications of sources: progress, logs, changes, the state of a task. They pass the gate, and reach the agent with
+//! exposed URIs.
 
 use std::sync::Arc;
 
@@ -44,7 +44,7 @@ impl Session {
         Some(expose::notification(&upstream.config, Notification { method, params }))
     }
 
-    /// Does the same for a notification that belongs to no call.
+    /// Returns the part that the agent may have of a notification that belongs to no call.
     pub(super) async fn notification_of_no_call(
         &self,
         upstream: &Upstream,
@@ -59,7 +59,7 @@ impl Session {
     }
 }
 
-/// Reports whether a notification is progress of nothing but numbers, which no plugin needs to look at.
+/// Reports whether a notification is progress that holds nothing but numbers, which no plugin needs to look at.
 fn says_nothing(method: &Method, params: &Json) -> bool {
     let plain = |(key, value): &(String, Json)| match key.as_str() {
         "progressToken" => true,

@@ -26,8 +26,8 @@ use crate::sync::{Mutex, MutexGuard};
 /// Changes that may wait for an agent that does not read. Beyond it they are dropped: it will list again anyway.
 const LISTEN_QUEUE: usize = 64;
 
-/// How soon a stream that was lost is opened again, at first; the pause doubles up to a minute. Each attempt passes the
-/// gate and is recorded, as the first was.
+/// The pause before a lost stream is opened again; it doubles with each attempt, up to [`AGAIN_MOST`]. Each attempt
+/// passes the gate and is recorded, as the first was.
 const AGAIN: Duration = Duration::from_secs(1);
 const AGAIN_MOST: Duration = Duration::from_secs(60);
 
@@ -58,7 +58,7 @@ impl Listeners {
         self.lock().iter().any(|(wants, out)| wants.tools && !out.is_closed())
     }
 
-    /// Ends all streams in good order.
+    /// Ends all streams with a result.
     pub(super) fn end(&self) {
         self.over.send_replace(true);
     }
@@ -77,8 +77,8 @@ impl Listeners {
 }
 
 impl Request<'_> {
-    /// Tells the agent of changes until it goes, or the session ends. Dropping the future ends the subscriptions at the
-    /// sources too.
+    /// Tells the agent of changes until the agent goes or the session ends. Dropping the future ends the subscriptions
+    /// at the sources too.
     pub(super) async fn listen(&self) -> Result<Answer, RpcError> {
         let Self { session, params, contact, .. } = self;
         let Some(id) = contact.request_id() else {
@@ -87,7 +87,7 @@ impl Request<'_> {
         let tools = session.listing(ItemKind::Tool).await?;
         let asked = SubscriptionFilter::of(params.as_json())?;
         let mut wants = asked.served_by(tools.sources().map(|(_, met)| met));
-        // A source that could not be discovered may be there later, a change that only the broker can announce.
+        // A source that could not be discovered may be there later; only the broker can announce that change.
         wants.tools |= asked.tools && tools.is_partial();
         let (out, mut said) = session.listeners.open(wants.clone());
         let feeds = tools.sources().filter_map(|(upstream, met)| {
@@ -160,7 +160,7 @@ impl Session {
         self.upstream_subscriptions.add(key, following.abort_handle());
     }
 
-    /// Listens to one source. Notifications of a legacy one arrive by
+    /// Subscribes to one source for as long as the future lives. Notifications of a legacy source arrive by
     /// [`SourceClient::notify`](crate::source::SourceClient::notify).
     async fn feed(
         &self,
@@ -276,7 +276,7 @@ fn is_lost(answer: &Answer) -> bool {
 }
 
 async fn ended(over: &mut watch::Receiver<bool>) {
-    // An error is the end of the session, too.
+    // An error means that the session has ended, too.
     let _ = over.wait_for(|over| *over).await.is_ok();
 }
 
@@ -288,7 +288,7 @@ fn marked(notification: Notification, id: &Json) -> Notification {
     Notification { params: Some(params), ..notification }
 }
 
-/// Returns a notification for an agent that knows no subscriptions.
+/// Returns a notification without that mark, for an agent that knows no subscriptions.
 fn unmarked(notification: Notification) -> Notification {
     let params = notification.params.map(|params| match params.get("_meta") {
         Some(meta) => params.with("_meta", &meta.without(meta::SUBSCRIPTION_ID)).unwrap_or(params),

@@ -1,4 +1,4 @@
-//! The items of one kind that a session sees: taken from all its sources, or not at all.
+//! The items of one kind that a session sees: from all its sources that answered, or none if a required one failed.
 
 mod build;
 
@@ -49,7 +49,7 @@ pub(super) struct VisibleItem {
 }
 
 impl VisibleItem {
-    /// Returns the source itself as an item, for what the broker tells it on a session's behalf.
+    /// Returns the source itself as an item, for requests that are about none of its items.
     pub(super) fn whole_source(upstream: &Arc<Upstream>) -> Self {
         let item = Arc::new(upstream.whole_item());
         Self { item, risk: Risk::Harmless, acceptance: Acceptance::Unknown, upstream: upstream.clone(), group: None }
@@ -135,7 +135,7 @@ impl Listing {
         answered
     }
 
-    /// Remembers which names of earlier lists this one lacks.
+    /// Returns the list with the names that earlier lists had and this one lacks.
     pub(super) fn after(mut self, before: &Self) -> Self {
         let gone = before.shown.keys().chain(&before.removed).filter(|name| !self.shown.contains_key(*name));
         self.removed = gone.cloned().collect();
@@ -147,7 +147,7 @@ impl Listing {
         self.sources().any(|(upstream, _)| upstream.config.discovery == DiscoveryMode::Live)
     }
 
-    /// Returns the sources that were discovered, with what they can do.
+    /// Returns the sources that were discovered, with the result of discovery. For lists of tools only.
     pub(super) fn sources(&self) -> impl Iterator<Item = (&Arc<Upstream>, &DiscoveredSource)> {
         self.answered.iter().filter_map(|(upstream, told)| Some((upstream, told.as_ref().ok()?.met.as_ref()?)))
     }
@@ -158,7 +158,7 @@ pub(super) async fn may_see(context: &Context, caller: &Arc<Caller>, filter: &Fi
     filter.admits(&entry.item) && context.gate.shows(&about_to_be_shown(entry, caller)).await
 }
 
-/// Returns an item as policies see it when it is about to be shown.
+/// Returns the call by which policies decide whether an item is shown.
 fn about_to_be_shown(entry: &VisibleItem, caller: &Arc<Caller>) -> Arc<Call> {
     let method = entry.item.kind.use_method();
     let params = Params::parse(&method, Json::empty_object());

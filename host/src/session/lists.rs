@@ -1,4 +1,4 @@
-//! The prompts, resources and templates of a session: taken when they are first asked for, and taken again from a
+//! The prompts, resources and templates of a session: listed when they are first asked for, and listed again by a
 //! source that announces a change.
 
 use std::collections::HashSet;
@@ -17,7 +17,7 @@ use crate::sync::{Mutex, MutexGuard};
 /// The kinds of items that are listed here.
 pub(super) const KINDS: [ItemKind; 3] = [ItemKind::Prompt, ItemKind::Resource, ItemKind::Template];
 
-/// The prompts, resources and templates of a session. One kind does not wait for another.
+/// The prompts, resources and templates of a session. No kind waits for another.
 #[derive(Default)]
 pub(super) struct Lists {
     prompts: tokio::sync::Mutex<Option<Arc<Listing>>>,
@@ -41,7 +41,7 @@ impl Lists {
         }
     }
 
-    /// Returns the sources whose list of a kind is out of date. They count as asked from now on.
+    /// Returns the sources whose list of a kind is out of date, and clears that mark.
     fn take_stale(&self, kind: ItemKind) -> HashSet<SourceName> {
         self.stale().extract_if(|(of, _)| *of == kind).map(|(_, source)| source).collect()
     }
@@ -52,8 +52,8 @@ impl Lists {
 }
 
 impl Session {
-    /// Returns what the session may use of a kind other than tools. A source that was asked before is asked again only
-    /// if it said that its list has changed.
+    /// Returns the items of a kind other than tools that the session may use. A source that was asked before is asked
+    /// again only if it said that its list has changed.
     pub(super) async fn list_of(&self, kind: ItemKind) -> Result<Arc<Listing>, RpcError> {
         // A source that cannot be discovered has no lists either.
         let tools = self.snapshot().await?;
@@ -84,7 +84,7 @@ impl Session {
         Ok(listing)
     }
 
-    /// Adds what a source said after it was no longer waited for, and tells the agent.
+    /// Adds the items of a source that was no longer waited for, and tells the agent.
     pub(super) async fn list_arrived(&self, upstream: Arc<Upstream>, kind: ItemKind, told: Result<Told, SourceError>) {
         let told = discovery::noted(&self.context, &self.caller, kind, &upstream, told);
         if told.is_err() {

@@ -10,8 +10,8 @@ use crate::protocol::Era;
 const MAX_INSTRUCTIONS: usize = 8 * 1024;
 
 impl Listing {
-    /// Returns what the sources can do together. A legacy session has a snapshot of tools, which never changes; a
-    /// modern agent that wants to hear of changes says so.
+    /// Returns the capabilities of the sources together. The tools of a legacy session are announced as unchanging,
+    /// unless a source is live or missing; a modern agent subscribes if it wants to hear of changes.
     pub(super) fn offers(&self, era: Era) -> ServerInfo {
         let mut merged = json!({});
         for (_, met) in self.sources() {
@@ -23,8 +23,7 @@ impl Listing {
             // The modern era has tasks as an extension.
             capabilities.remove("tasks");
         }
-        // The tools of a legacy session are a snapshot, unless a source is live, or one is missing that is added when
-        // it is there.
+        // The tools are a snapshot, unless a source is live, or is missing and will be added when it is there.
         let tracks = self.is_live() || self.is_partial();
         if let Value::Object(capabilities) = &mut merged
             && (tracks || era == Era::Legacy || !capabilities.contains_key("tools"))

@@ -1,9 +1,9 @@
-//! Refreshing the tools of a session when a source says that they have changed, or when an absent source comes back.
+//! Refreshes the tools of a session when a source says that they have changed, or when an absent source comes back.
 //!
-//! A session keeps the tools that it began with, with three exceptions: of a source with `discovery = "live"` it takes them anew, a
-//! modern agent may ask to hear of every change, and a source that it had to begin without is added when it is there. Its agent
-//! is told what it can see for itself. Calls that are under way are about the definitions that they began with, and go on.
-//! Each source is asked by itself: none waits for another.
+//! A session keeps the tools that it began with, with three exceptions: a source with `discovery = "live"` is asked
+//! again, a modern agent may subscribe to every change, and a source that the session had to begin without is added
+//! when it is there. The agent is told only that its list has changed. Calls in flight keep the definitions that they
+//! began with. Each source is asked by itself: none waits for another.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -30,7 +30,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// tools.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How many names of each sort a log line shows; the ledger has all.
+/// How many added, removed and changed names a log line shows; the ledger has all.
 const SHOWN: usize = 16;
 
 /// The sources whose tools are being refreshed.
@@ -49,14 +49,14 @@ enum Stage {
 }
 
 impl Refresh {
-    /// Notes a wish to refresh. Returns true if the caller is to begin.
+    /// Notes that a refresh is wanted. Returns true if the caller must begin it.
     fn begin(&self, source: &SourceName) -> bool {
         let mut running = self.lock();
         let stage = if running.contains_key(source) { Stage::Again } else { Stage::Running };
         running.insert(source.clone(), stage).is_none()
     }
 
-    /// Ends a refresh. Returns true if the caller is to refresh once more.
+    /// Ends a refresh. Returns true if the caller must refresh once more.
     fn goes_on(&self, source: &SourceName) -> bool {
         let mut running = self.lock();
         let again = running.get(source) == Some(&Stage::Again);
@@ -74,7 +74,7 @@ impl Refresh {
 }
 
 impl Session {
-    /// Reports whether the session takes the tools of a source anew when the source says that they have changed.
+    /// Reports whether the session asks a source again when the source says that its tools have changed.
     pub(super) fn follows_tools(&self, upstream: &Upstream) -> bool {
         upstream.config.discovery == DiscoveryMode::Live || self.listeners.want_tools() || self.lacks(upstream)
     }
@@ -119,7 +119,7 @@ impl Session {
         self.wait_for(late);
     }
 
-    /// Adds what sources say that are still being asked, when they say it.
+    /// Waits in the background for sources that are still being asked, and adds what they list.
     pub(super) fn wait_for(&self, late: Vec<Late>) {
         for Late { upstream, kind, told } in late {
             let me = self.me.clone();
@@ -144,23 +144,23 @@ impl Session {
                 let told = discovery::noted(&self.context, &self.caller, ItemKind::Tool, upstream, Ok(told));
                 if let Ok(told) = told {
                     let changed = self.take_in(upstream, told).await;
-                    // An agent that subscribed to changes is told of each that a source announces, even if it changes
+                    // An agent that subscribed is told of each change that a source announces, even if it changes
                     // nothing that the agent sees.
                     if !changed && upstream.config.discovery == DiscoveryMode::Snapshot && self.listeners.want_tools() {
                         self.tell_change(ItemKind::Tool);
                     }
                 }
             }
-            Ok(Err(error)) => tracing::warn!(%source, %error, "a source does not list anew"),
-            Err(_) => tracing::warn!(%source, "a source does not list anew within {} s", PATIENCE.as_secs()),
+            Ok(Err(error)) => tracing::warn!(%source, %error, "a source did not list its tools again"),
+            Err(_) => tracing::warn!(%source, "a source did not list its tools again within {} s", PATIENCE.as_secs()),
         }
     }
 
-    /// Replaces what a source offered by what it offers now, and tells the agent if that changes anything for it.
-    /// Returns whether it does.
+    /// Replaces what a source offered with what it offers now, and tells the agent if that changes anything that it
+    /// sees. Returns true if it does.
     async fn take_in(&self, upstream: &Arc<Upstream>, told: Told) -> bool {
         let _turn = self.refresh.turn.lock().await;
-        // A list that has not been taken yet will be up to date anyway.
+        // Tools that have not been listed yet will be up to date anyway.
         let Some(Ok(before)) = self.lock_tools().get().cloned() else { return false };
         let source = &upstream.config.name;
         let is_new = before.absence(source).is_some();
@@ -233,7 +233,7 @@ impl Change {
     }
 }
 
-/// Returns the message that the tool of this name was removed by its source.
+/// Returns the message that an item was removed by its source.
 pub(super) fn removed(kind: ItemKind, name: &str) -> String {
     format!(
         "{} `{name}` was removed by its source since it was listed; nothing was sent, and a new list shows what there is",

@@ -52,7 +52,7 @@ impl<'a> Request<'a> {
         answer
     }
 
-    /// Begins the span for the collector, and puts its place into the parameters.
+    /// Begins the span for the collector, and makes it the parent in the parameters.
     fn trace(&mut self) -> Option<Span> {
         let Session { context, caller, agent, .. } = self.session;
         let telemetry = context.telemetry.as_ref()?;
@@ -84,7 +84,7 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// Sends the request to the source of an item that is known.
+    /// Sends the request to the source of this item.
     pub(super) async fn execute_at(self, target: &VisibleItem) -> Result<Answer, RpcError> {
         let Attempted { answer, .. } = Execution::new(self, target, None).attempt().await?;
         Ok(answer)

@@ -21,7 +21,7 @@ impl Execution<'_> {
     }
 
     /// Takes the answers that a request brings: to a task's questions, or to those of an earlier round. Returns the
-    /// call, if the source has it since that round; the inner error is the answer where that ends the request.
+    /// call, if it is still open at the source since that round. The inner error is an answer that ends the request.
     pub(super) async fn take_answers(&mut self) -> Result<Result<Option<InFlightCall>, Answer>, RpcError> {
         if self.request.method == Method::TasksUpdate {
             match self.request.with_task_answers().await {
@@ -52,8 +52,8 @@ impl Execution<'_> {
         }
     }
 
-    /// Asks the agent what a result of `input_required` asks for. Returns `Ok` if its answers are in the request, which
-    /// is to be sent again then, and the answer for the agent otherwise.
+    /// Asks the agent for the input that a result asks for. Returns `Ok` if the agent's answers are in the request,
+    /// which must then be sent again, and the answer for the agent otherwise.
     pub(super) async fn ask_for_input(&mut self, ticket: Ticket, result: Json) -> Result<Option<InFlightCall>, Answer> {
         let Request { session, params, contact, .. } = &self.request;
         let (session, gate) = (*session, &session.context.gate);
@@ -73,8 +73,8 @@ impl Execution<'_> {
         if modern { self.go_on(round).await } else { self.ask_by_request(round).await }
     }
 
-    /// Asks a modern agent to have a person open pages and to come back, where a legacy source refuses a request until
-    /// then. Other agents get the error as it is.
+    /// Asks a modern agent to have a person open pages and to come back, if a legacy source refuses a request until
+    /// then. Any other agent gets the error as it is.
     pub(super) async fn ask_for_pages(&self, error: Json) -> Answer {
         let Request { session, method, contact, .. } = &self.request;
         let agent = &session.agent;
@@ -93,8 +93,8 @@ impl Execution<'_> {
         session.ask_again(Round { about: self.about(), questions, then: Then::Afresh(error) })
     }
 
-    /// Takes the answers that a retry brings into the request. Each has to pass the gate. Returns the call, if the
-    /// source has it.
+    /// Puts the answers that a retry brings into the request. Each has to pass the gate. Returns the call, if it is
+    /// open at the source.
     async fn go_on(&mut self, round: Round) -> Result<Option<InFlightCall>, Answer> {
         let session = self.request.session;
         let responses = self.request.params.input_responses().cloned().unwrap_or_else(Json::empty_object);
@@ -139,7 +139,7 @@ impl Execution<'_> {
         }
     }
 
-    /// Asks a legacy agent, and takes its answers into the request.
+    /// Asks a legacy agent, and puts its answers into the request.
     async fn ask_by_request(&mut self, round: Round) -> Result<Option<InFlightCall>, Answer> {
         let Request { session, contact, .. } = &self.request;
         let asked = round.questions.into_iter().map(async |question| {
@@ -152,7 +152,8 @@ impl Execution<'_> {
         Ok(None)
     }
 
-    /// Replaces what the agent sent of an earlier round by its answers and the source's own state.
+    /// Replaces the agent's `requestState` and `inputResponses` with the source's own state and the answers that
+    /// passed.
     fn resume(&mut self, state: Option<Json>, answers: Option<Vec<(String, Json)>>) {
         let answers = answers.map(|answers| {
             let all = answers.into_iter();
@@ -169,7 +170,7 @@ impl Execution<'_> {
 }
 
 impl Request<'_> {
-    /// Returns the member of a group at which a request was begun that the agent comes back to.
+    /// Returns the member of a group at which an earlier round of the request began, if there was one.
     pub(super) fn begun_at<'b>(&self, members: &'b [VisibleItem]) -> Option<&'b VisibleItem> {
         let begun = self.session.continuations.rounds.about(&self.params.request_state()?)?;
         members.iter().find(|member| self.about(member) == begun)
@@ -195,7 +196,7 @@ impl Session {
         }
     }
 
-    /// Asks again by a result that says nothing else, as where not all questions were answered.
+    /// Asks by a result that holds nothing but the questions, for example again if not all were answered.
     fn ask_again(&self, round: Round) -> Answer {
         let asked = round.asked();
         self.handed_out(Json::of(&serde_json::json!({ "resultType": "input_required" })), asked, round)
@@ -203,7 +204,7 @@ impl Session {
 
     fn handed_out(&self, result: Json, asked: Option<Json>, round: Round) -> Answer {
         let Some(handle) = self.continuations.rounds.keep(&self.caller.session, round) else {
-            let why = "too many requests of this session wait for the agent to come back already";
+            let why = "too many requests of this caller already wait for the agent to come back";
             return Answer::Error(Json::of(&RpcError::new(RpcError::INTERNAL, why)));
         };
         let handle = Json::of(&handle);

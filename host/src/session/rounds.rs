@@ -14,10 +14,10 @@ use crate::protocol::{Answer, Json};
 use crate::seal::Seal;
 use crate::sync::{Mutex, MutexGuard};
 
-/// How many requests of one session may wait for the agent to come back. Each may hold a call open at its source.
+/// How many requests of one caller may wait for the agent to come back. Each may hold a call open at its source.
 const MAX_ROUNDS: usize = 64;
 
-/// How long the agent has to come back. A person who has not answered by then has left.
+/// How long a round waits for the agent to come back. A person who has not answered by then has left.
 const ROUND_PATIENCE: Duration = Duration::from_secs(10 * 60);
 
 /// The rounds that wait for one caller.
@@ -34,7 +34,7 @@ struct Open {
 
 struct Kept {
     since: Instant,
-    /// The session in which it began.
+    /// The session in which the round began.
     session: SessionId,
     round: Round,
 }
@@ -55,12 +55,12 @@ pub(super) enum Then {
     Again(Option<Json>),
     /// The call is open at the source.
     Open(InFlightCall),
-    /// A legacy source refused the request with this error until a person has opened pages; then it is sent once more as it
-    /// was.
+    /// A legacy source refused the request with this error until a person has opened pages; then it is sent once more
+    /// as it was.
     Afresh(Json),
 }
 
-/// One thing that the agent is asked, which has passed the gate.
+/// A question for the agent that has passed the gate.
 pub(super) struct Question {
     /// The name of the question in `inputRequests`.
     pub(super) key: String,
@@ -105,10 +105,10 @@ impl Default for Rounds {
     }
 }
 
-/// Why a `requestState` leads nowhere.
+/// The reason why a `requestState` leads to no round.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Lost {
-    /// This session did not give it out; somebody else may have.
+    /// It is no handle of these rounds: the gate may have issued it, or another process.
     Foreign,
     /// It was used, or it is too old.
     Gone,

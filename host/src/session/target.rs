@@ -18,7 +18,7 @@ use crate::item::{Item, ItemKind};
 use crate::lockfile::Acceptance;
 use crate::protocol::{Era, Json, Method, RpcError};
 
-/// `_meta` key by which a caller says which source a request is for that names no item.
+/// The `_meta` key by which a request that names no item names its source.
 const META_SOURCE: &str = "portcullis/source";
 
 /// Reports whether a request names the source that it is for.
@@ -43,7 +43,7 @@ impl Request<'_> {
             // A reserved method counts only in the exact spelling of the protocol, as a source may be lenient.
             method if method.is_reserved() => {
                 let text = format!(
-                    "no method {:?}: the protocol has none of that name, and keeps names that look like its own",
+                    "no method {:?}: the protocol has none of that name, and reserves names that look like its own",
                     shortened(method)
                 );
                 let error = session.turned_away("unknown-method", ItemKind::Source, "", &text);
@@ -77,7 +77,7 @@ impl Request<'_> {
             return Err(RpcError { code: RpcError::METHOD_NOT_FOUND, ..error });
         };
         let item = Arc::new(upstream.whole_item());
-        // A task was begun by a call that had its permit; a caller that knows its id goes on with it.
+        // A task was begun by a call that passed the gate; a caller that knows its id goes on with it.
         let continues = method.starts_with("tasks/");
         let risk = if continues {
             Risk::Harmless
@@ -125,8 +125,8 @@ impl Session {
         Err(self.turned_away(&code, kind, &name, &format!("unknown {} {:?}", kind.as_str(), shortened(&name))))
     }
 
-    /// Returns a template by its exposed form; and, as some clients complete the URI of a resource, a resource by its
-    /// URI.
+    /// Returns a template by its exposed form, or a resource by its URI, as some clients complete the URI of a
+    /// resource.
     async fn template(&self, uri: Option<&Json>) -> Result<VisibleItem, RpcError> {
         let text = uri.and_then(|uri| uri.read::<String>().ok()).unwrap_or_default();
         match self.listing(ItemKind::Template).await?.get(&text) {
@@ -135,8 +135,8 @@ impl Session {
         }
     }
 
-    /// Returns a resource that a source listed, or one of a source that did not list it: servers need not list what a
-    /// template describes.
+    /// Returns the resource of a URI, even if its source did not list it: servers need not list what a template
+    /// describes.
     async fn resource(&self, uri: Option<&Json>, shown: &str) -> Result<VisibleItem, RpcError> {
         let Some(uri) = uri.and_then(|uri| uri.read::<String>().ok()) else {
             return Err(self.turned_away(

@@ -1,5 +1,5 @@
-//! Tasks: calls that go on after they were answered (2025-11-25, and the extension of 2026-07-28). The broker knows which
-//! source each task of a session is with, and takes what a task asks for through the gate.
+//! Tasks: calls that go on after they were answered (2025-11-25, and the extension of 2026-07-28). The broker remembers
+//! the source of each task, and takes the questions of a task through the gate.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,20 +20,20 @@ use crate::lockfile::Acceptance;
 use crate::protocol::{Answer, Era, Json, Method, RpcError, meta};
 use crate::sync::{Mutex, MutexGuard};
 
-/// Tasks of one session that are remembered. Beyond it a new one takes the place of another.
+/// How many tasks of one caller are remembered. Beyond it a new one takes the place of any other.
 const MAX_TASKS: usize = 1024;
 
-/// Pages of one source's list of tasks. Sources forget tasks; one that pages for ever has run away.
+/// How many pages of one source's list of tasks are read. Sources forget tasks; one whose list never ends is faulty.
 const MAX_PAGES: usize = 64;
 
-/// Questions of one task that may be open. A person answers one at a time.
+/// How many questions of one task may be open. A person answers one at a time.
 const MAX_QUESTIONS: usize = 16;
 
-/// The tasks of one session.
+/// The tasks of one legacy session, or of all modern sessions of one principal and profile.
 #[derive(Default)]
 pub(super) struct Tasks(Mutex<HashMap<String, Task>>);
 
-/// A task, and what its source asks for it.
+/// A task, and its open questions by key.
 struct Task {
     upstream: Arc<Upstream>,
     asked: HashMap<String, Asked>,
@@ -46,7 +46,7 @@ struct Asked {
 }
 
 impl Tasks {
-    /// Remembers the task that a result has begun, if it has.
+    /// Remembers the task that a result begins, if it begins one.
     fn note(&self, upstream: &Arc<Upstream>, result: &Json) {
         let Some(id) = begun(result) else { return };
         let mut tasks = self.lock();
@@ -86,14 +86,14 @@ impl Tasks {
     }
 }
 
-/// Returns the task that a result has begun, in either era's words.
+/// Returns the id of the task that a result begins, in the form of either era.
 fn begun(result: &Json) -> Option<String> {
     let [task, id] = result.get_all(["task", "taskId"]);
     let id = task.and_then(|task| task.get("taskId")).or_else(|| id.filter(|_| is_handle(result)));
     id?.read().ok()
 }
 
-/// Reports whether a result is the handle of a task in the place of a result (2026-07-28).
+/// Reports whether a result is the handle of a task (2026-07-28).
 fn is_handle(result: &Json) -> bool {
     result.get_str("resultType").as_deref() == Some("task")
 }
@@ -103,25 +103,26 @@ pub(super) fn lists_tasks(capabilities: &Json) -> bool {
     capabilities.get("tasks").is_some_and(|tasks| tasks.get("list").is_some())
 }
 
-/// Reports whether a source has tasks, in either era's words.
+/// Reports whether a source has tasks, in the form of either era.
 pub(super) fn has_tasks(capabilities: &Json) -> bool {
     let extension = capabilities.get("extensions").and_then(|extensions| extensions.get(meta::TASKS_EXTENSION));
     capabilities.get("tasks").is_some() || extension.is_some()
 }
 
 impl Execution<'_> {
-    /// Adds to a result what concerns tasks. Questions of the source pass the gate.
+    /// Remembers the task that a result begins, takes the questions of a task through the gate, and leaves only this
+    /// caller's tasks in a list.
     pub(super) async fn with_tasks(&self, result: Json) -> Result<Json, Answer> {
         let Request { session, method, contact, .. } = &self.request;
         let (known, upstream) = (&session.continuations.tasks, &self.target.upstream);
         if is_handle(&result) && !session.agent.extends(meta::TASKS_EXTENSION) {
-            let text = "the source began a task, which this agent did not say that it can follow";
+            let text = "the source began a task, and this agent did not declare that it supports tasks";
             return Err(Answer::Error(Json::of(&RpcError::new(RpcError::INTERNAL, text))));
         }
         known.note(upstream, &result);
         match method {
             Method::TasksGet => session.with_task_questions(upstream, result, contact).await,
-            // The agents behind one connection may be several, of which each sees its own tasks.
+            // Several agents may share one connection to the source; each sees its own tasks.
             Method::TasksList => {
                 let tasks = result.get("tasks").and_then(|tasks| tasks.items()).unwrap_or_default();
                 let is_own = |task: &Json| task.get_str("taskId").is_some_and(|id| known.source(&id).is_some());
@@ -206,8 +207,8 @@ impl Request<'_> {
         Ok(Answer::Result(result.unwrap_or_else(Json::empty_object)))
     }
 
-    /// Returns the source of a task that this session began. A task of another session is as unknown as one that never
-    /// was.
+    /// Returns the source of a task that this caller began. A task of another caller looks the same as one that does
+    /// not exist.
     pub(super) async fn task(&self) -> Result<VisibleItem, RpcError> {
         let session = self.session;
         // Where no source has tasks, the request is refused like any method that is not served.
@@ -227,7 +228,7 @@ impl Request<'_> {
             return Err(session.turned_away("unknown-task", ItemKind::Source, "", text));
         };
         let item = Arc::new(upstream.whole_item());
-        // The call that began it had its permit.
+        // The call that began the task passed the gate.
         Ok(VisibleItem { item, risk: Risk::Harmless, acceptance: Acceptance::Unknown, upstream, group: None })
     }
 }

@@ -5,7 +5,8 @@ use std::collections::HashMap;
 
 use tokio::task::AbortHandle;
 
-/// How many resources one legacy session can follow at modern sources, each over a stream of its own.
+/// How many subscriptions one legacy session can have at modern sources: one for each resource, and one for the lists
+/// of each source. Each has a stream of its own.
 const MAX_FOLLOWS: usize = 64;
 
 /// The subscriptions of the broker at modern sources on behalf of a legacy agent.
@@ -16,7 +17,7 @@ impl UpstreamSubscriptions {
     pub(super) fn add(&self, key: String, following: AbortHandle) {
         let mut upstream_subscriptions = self.lock();
         if upstream_subscriptions.len() >= MAX_FOLLOWS && !upstream_subscriptions.contains_key(&key) {
-            tracing::debug!("{MAX_FOLLOWS} resources are followed already; another is not");
+            tracing::debug!("{MAX_FOLLOWS} subscriptions are open already; another is not opened");
             return following.abort();
         }
         if let Some(before) = upstream_subscriptions.insert(key, following) {

@@ -112,7 +112,7 @@ struct Collector {
     url: Url,
     headers: HeaderMap,
     counts: Arc<Counts>,
-    /// Whether the last batch was lost, which is logged only once.
+    /// True if the last batch was lost. That is logged once, until a batch is taken again.
     failing: bool,
 }
 

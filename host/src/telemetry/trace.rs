@@ -7,7 +7,7 @@ use std::fmt;
 pub(super) struct Place {
     pub(super) trace: [u8; 16],
     pub(super) span: [u8; 8],
-    /// Whether the trace is wanted by the program that began it.
+    /// True if the program that began the trace wants it recorded.
     pub(super) sampled: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What a component source may access besides our contract: the interfaces of WASI 0.2, each backed only by what the
+//! The access of component sources besides our contract: the interfaces of WASI 0.2, each backed only by what the
 //! source is granted.
 //!
 //! Streams, clocks, random numbers, an empty environment and an empty file system are what programs expect to find, so
@@ -38,7 +38,7 @@ pub const KEY_VALUE: &str = "key-value";
 /// The WASI release that this host serves.
 const SERVED: &str = "0.2";
 
-/// What a component may access. The default grants nothing.
+/// The access of a component source. The default grants nothing.
 #[derive(Clone)]
 pub struct Access {
     /// All environment variables that the component sees, with their secrets.
@@ -91,7 +91,7 @@ impl std::fmt::Debug for Access {
 /// A component's access, with what enforces its limits across instances.
 pub(crate) struct Confinement {
     pub access: Access,
-    /// Whether the component imports any WASI interface.
+    /// True if the component imports any WASI interface.
     pub wasi: bool,
     /// One permit for each instance that may run at once.
     turns: Arc<Semaphore>,
@@ -249,7 +249,7 @@ pub(crate) fn link(linker: &mut Linker<State>, imports: &[String]) -> wasmtime::
     network::link_names(linker, imports)
 }
 
-/// What a component imports from one package, and what it gets there.
+/// The imports of a component from one package, and what the component gets from them.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Opened {
     /// The package, such as `wasi:filesystem@0.2`.

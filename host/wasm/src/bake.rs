@@ -1,4 +1,4 @@
-//! Bakes the settings into a plugin: makes a component whose instances start in the state after `configure`.
+//! Bakes the settings into a plugin: makes a component whose instances start in the state that `configure` leaves.
 //!
 //! A plugin has no clock, no random numbers and no files, so the same component and settings always lead to the same
 //! state. Therefore `configure` runs once, in an instance whose memories and globals can be read; their contents become

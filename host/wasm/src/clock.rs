@@ -19,7 +19,7 @@ pub(crate) struct Clock {
     thread: Thread,
 }
 
-/// Keeps the clock running while a guest runs.
+/// A guard that keeps the clock running while a guest runs.
 pub(crate) struct Turn(Arc<Clock>);
 
 impl Clock {

@@ -39,7 +39,7 @@ pub struct Running {
     ended: watch::Receiver<Option<(Instant, String)>>,
     stop: CancellationToken,
     meter: Meter,
-    /// Whether the program was sent a message and has sent none since.
+    /// True if the program was sent a message and has sent none since.
     owes: AtomicBool,
 }
 
@@ -76,7 +76,7 @@ impl Command {
     /// Starts the program. Cancellation safe: dropping the future stops what was started.
     ///
     /// # Errors
-    /// The component fails by itself, or no slot is free.
+    /// [`Failure`] if the component itself fails, or no instance or slot is free.
     pub async fn start(&self) -> Result<(Running, Streams), Failure> {
         let loaded = &self.0;
         let turn = loaded.confinement.turn().await?;

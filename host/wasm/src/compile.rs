@@ -1,5 +1,4 @@
-//! Compiles WebAssembly to code of this machine, and to plugins that start configured. Only with the
-//! feature `compiler`.
+//! Compiles WebAssembly to code of this machine, and to plugins that start configured. Needs the feature `compiler`.
 
 use std::borrow::Cow;
 

@@ -73,9 +73,9 @@ struct Header {
 
 /// Why a file is not the expected precompiled component.
 pub(crate) enum Unfit {
-    /// Its digest is different: it is this one.
+    /// Its digest is this one, which differs.
     Changed(Digest),
-    /// It was not made by `portcullis plugin compile`, or by another version of it.
+    /// It was not made by `portcullis plugin compile`, or was made by another version of it.
     Foreign,
 }
 
@@ -121,6 +121,8 @@ impl Precompiled {
         self.file.len()
     }
 
+    /// Loads the code.
+    ///
     /// # Errors
     /// The code was compiled for another engine, or is damaged.
     pub(crate) fn load(&self, engine: &Engine) -> wasmtime::Result<Component> {

@@ -15,9 +15,9 @@ use super::{Command, Functions, Identity, PluginError, Plugins, Tools, blocking}
 pub struct Component {
     /// The kind of source, with the loaded component.
     pub kind: ComponentKind,
-    /// What the component's imports give it.
+    /// The component's imports, and what it gets from them.
     pub imports: Vec<Opened>,
-    /// Whether the component has a key-value store.
+    /// True if the component has a key-value store.
     pub keeps: bool,
 }
 
@@ -161,7 +161,7 @@ impl Shape {
 }
 
 /// Checks that the component imports what each of its grants is for. Otherwise it could never use the grant, and would
-/// count as risky for nothing.
+/// count as risky without need.
 fn useful(wasm: &Wasm, manifest: &Manifest, access: &Access) -> Result<(), PluginError> {
     let imports = |wanted| manifest.imports.iter().any(|name| access::wasi(name) == Some(wanted));
     let (variables, folders) = (("cli", "environment"), ("filesystem", "preopens"));

@@ -1,4 +1,4 @@
-//! The cell of a component source: what it may access, and how that is enforced.
+//! The cell of a component source: the access that it has, and how its limits are enforced.
 
 use std::time::Duration;
 
@@ -17,17 +17,17 @@ pub struct ComponentCell {
     pub digest: Digest,
     /// The kind of source: `tools`, `command` or `functions`.
     pub kind: &'static str,
-    /// What the component's imports give it.
+    /// The component's imports, and what it gets from them.
     pub imports: Vec<Opened>,
-    /// What the component may access.
+    /// The files, network and resources that the component is granted.
     pub grant: Grant,
-    /// Whether it has a key-value store, in which it can leave data for later calls.
+    /// True if it has a key-value store, in which it can leave data for later calls.
     pub keeps: bool,
     /// The processor time of one call.
     pub processor_time: Duration,
     /// How many instances may run at once.
     pub instances: u32,
-    /// The bytes that may pass in one call.
+    /// The bytes that may pass between component and host in one call.
     pub output: usize,
 }
 

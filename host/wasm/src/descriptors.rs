@@ -10,7 +10,7 @@ use tokio::time::timeout;
 
 use super::error::{Failure, FailureCode};
 
-/// Where few descriptors may be open, this many instances share them.
+/// The number of instances that share the descriptors, where few may be open.
 const SHARES: usize = 16;
 
 /// The handles that an instance needs to do anything at all.

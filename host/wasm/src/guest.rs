@@ -1,4 +1,4 @@
-//! One instance of a plugin: its store, its limits, and the interpretation of its errors.
+//! One instance of a plugin: its store, its limits, and the meaning of its errors.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ pub(crate) struct State {
     calls_left: u32,
     memory: usize,
     memory_limit: usize,
-    /// Whether the memory limit comes from the configuration of a source.
+    /// True if the memory limit comes from the configuration of a source.
     configured: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What a plugin is and what it needs, for a person who decides whether to trust it.
+//! The inspection of a plugin, for a person who decides whether to trust it.
 
 use portcullis_core::digest::Digest;
 use wasmtime::Engine;
@@ -9,7 +9,7 @@ use super::component::Shape;
 use super::load::{GRANTS, Manifest, Wasm, interface, remedy};
 use super::v0_1::{ApprovalWorld, PolicyWorld, SinkWorld, ToolsWorld, TransformWorld, World};
 
-/// What a plugin is and what it needs.
+/// A description of a plugin: what it is and what it needs.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Inspection {
     /// The plugin: `builtin:NAME`, or the path.
@@ -18,7 +18,8 @@ pub struct Inspection {
     pub digest: Digest,
     /// The size of the file in bytes.
     pub size: usize,
-    /// What the exports make it: `policy`, `transform`, `approval`, `audit`, `tools`, `command`, `functions` or `none`.
+    /// The kind of plugin that its exports make it: `policy`, `transform`, `approval`, `audit`, `tools`, `command`,
+    /// `functions` or `none`.
     pub world: &'static str,
     /// The imports: everything that the plugin needs from its host.
     pub imports: Vec<Import>,

@@ -91,7 +91,7 @@ impl<W: World> InstancePool<W> {
         self.0.linked.weight
     }
 
-    /// Returns what the component of a source may access; `None` for other plugins.
+    /// Returns the confinement of the component of a source; `None` for other plugins.
     pub(crate) fn confinement(&self) -> Option<&Confinement> {
         self.0.linked.confinement.as_deref()
     }
@@ -112,7 +112,7 @@ impl<W: World> InstancePool<W> {
         }
     }
 
-    /// Makes the next instances in the background. It takes no slot that a call may need, and stops at the first
+    /// Makes the next instances in the background. This takes no slot that a call may need, and stops at the first
     /// failure: the next call fails in the same way and reports it.
     fn refill(&self) {
         if self.0.refilling.swap(true, Ordering::AcqRel) {
@@ -132,7 +132,7 @@ impl<W: World> InstancePool<W> {
     }
 }
 
-/// Clears the flag when refilling ends, also if its task is dropped with the runtime.
+/// A guard that clears the flag when refilling ends, even if its task is dropped with the runtime.
 struct Refilling<W: World>(std::sync::Weak<Shared<W>>);
 
 impl<W: World> Drop for Refilling<W> {
@@ -178,7 +178,7 @@ impl<W: World> Shared<W> {
         }
     }
 
-    /// Reports whether an instance may be made in advance. Of a thousand sources, most have none ready.
+    /// Reports whether an instance may be made in advance. Where there are a thousand sources, most have none ready.
     fn has_room(&self) -> bool {
         let shares = self.linked.confinement.as_ref().is_none_or(|confinement| confinement.has_room());
         shares && self.slots.available_permits() > self.reserve

@@ -89,7 +89,7 @@ struct Host {
     commands: Arc<Semaphore>,
 }
 
-/// Which plugin decided, for the ledger. A replay needs all three fields.
+/// The identity of a plugin, as the ledger records it with each decision. A replay needs all three fields.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
     /// The name in the configuration: `builtin:rules`, or the path of the file.
@@ -100,10 +100,10 @@ pub struct Identity {
     pub settings: Digest,
 }
 
-/// What a policy decides about a call.
+/// The decision of a policy about a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// No objection.
+    /// The policy has no objection.
     Pass,
     /// A person must agree; the text says why.
     Ask(String),
@@ -111,7 +111,7 @@ pub enum Verdict {
     Deny(Denial),
 }
 
-/// Why a call was refused.
+/// The reason for which a plugin refuses a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Denial {
     /// The code, for machines: up to 64 lower-case letters, digits and dashes.
@@ -120,7 +120,7 @@ pub struct Denial {
     pub message: String,
 }
 
-/// What a transform does with the arguments or the outcome.
+/// The change that a transform makes to the arguments or the outcome.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
     /// They stay as they are, byte for byte.
@@ -131,7 +131,7 @@ pub enum Change {
     Refuse(Denial),
 }
 
-/// Keeps values that the agent must not see, for as long as a session lives.
+/// A store of values that the agent must not see, for as long as a session lives.
 pub trait Vault: Send + Sync {
     /// Keeps `value` and returns its placeholder, which is the same for the same value and kind. `restore_to` lists
     /// globs over exposed tool names; if it is empty, the value returns only to the source whose call or result
@@ -139,14 +139,14 @@ pub trait Vault: Send + Sync {
     fn protect(&self, kind: &str, value: &str, restore_to: Vec<String>) -> String;
 }
 
-/// What an approval plugin learns about an ask.
+/// The facts about an ask that an approval plugin gets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AskFacts {
     /// The reasons to ask: one for each policy that asks, and one if the call's risk requires it.
     pub reasons: Vec<String>,
     /// The earlier answers that would cover the call.
     pub grants: Vec<GrantFacts>,
-    /// Whether the tool may be destructive or may reach an open world.
+    /// True if the tool may be destructive or may reach an open world.
     pub grave: bool,
 }
 
@@ -161,7 +161,7 @@ pub struct GrantFacts {
     pub age: u32,
 }
 
-/// How a plugin wants an ask to be settled. The gate narrows it.
+/// The way in which an approval plugin wants an ask to be settled. The gate narrows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Settlement {
     /// Asks a person.
@@ -172,7 +172,7 @@ pub enum Settlement {
     Refuse(Denial),
 }
 
-/// What a person may choose from.
+/// The answers that a person may choose from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Offer {
     /// The scopes as the plugin listed them; may contain duplicates.
@@ -287,7 +287,7 @@ impl Plugins {
     /// Returns what a plugin is and what it needs, without running any of it.
     ///
     /// # Errors
-    /// The plugin cannot be read, or it is not a component.
+    /// [`PluginError`] if the plugin cannot be read, or is not a component.
     pub async fn inspect(&self, plugin: &PluginRef) -> Result<Inspection, PluginError> {
         let wasm = self.0.origin.read(plugin).await?;
         let host = self.0.clone();
@@ -303,7 +303,7 @@ impl Plugins {
     /// `FILE.cwasm@DIGEST`.
     ///
     /// # Errors
-    /// The plugin is not a component, or this program cannot compile for the target.
+    /// [`PluginError`] if the plugin is not a component, or this program cannot compile for the target.
     #[cfg(feature = "compiler")]
     pub async fn precompile(&self, plugin: &PluginRef, target: Option<&str>) -> Result<Vec<u8>, PluginError> {
         let wasm = self.0.origin.read(plugin).await?;

@@ -53,7 +53,7 @@ impl Wasm {
     }
 }
 
-/// What code was compiled from; the key of [`Loaded`].
+/// The origin of compiled code; the key of [`Loaded`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Code {
     /// A component with this digest.
@@ -88,16 +88,16 @@ pub(crate) struct Linked<W: World> {
     pub weight: u32,
     /// The settings that each instance is to be given; `None` if instances start configured.
     pub settings: Option<String>,
-    /// What the component of a source may access.
+    /// The confinement of the component of a source.
     pub(crate) confinement: Option<Arc<Confinement>>,
 }
 
-/// What the configuration lets a component import in addition to what its kind may always import.
+/// The imports that the configuration allows a component in addition to those that its kind may always have.
 #[derive(Clone, Default)]
 pub(crate) struct Allowed {
     /// The words of `grant`.
     pub grant: Vec<String>,
-    /// What the component of a source may access.
+    /// The confinement of the component of a source.
     pub(crate) confinement: Option<Arc<Confinement>>,
 }
 
@@ -218,7 +218,7 @@ fn by_remedy(refused: &[(&str, String)]) -> String {
     lines.collect::<Vec<_>>().join("; and ")
 }
 
-/// The names of what a component imports and exports.
+/// The names of a component's imports and exports.
 pub(crate) struct Manifest {
     pub imports: Vec<String>,
     pub exports: Vec<String>,
@@ -260,7 +260,7 @@ pub(crate) fn interface(name: &str) -> Option<&str> {
     Some(rest.split_once('@').map_or(rest, |(interface, _)| interface))
 }
 
-/// Says what to write for a plugin to get this import, or that nothing helps.
+/// Returns what to write so that a plugin gets this import, or that nothing helps.
 pub(crate) fn remedy(import: &str) -> String {
     match interface(import) {
         Some(name) if GRANTS.contains(&name) => format!("add `grant = [\"{name}\"]` to its table"),

@@ -26,7 +26,7 @@ pub(crate) struct Meter {
     share: f64,
 }
 
-/// The guest has spent its budget of processor time.
+/// The error of a guest that has spent its budget of processor time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("its processor time is spent")]
 pub(crate) struct OutOfTime;

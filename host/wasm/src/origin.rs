@@ -1,4 +1,4 @@
-//! Where the bytes of plugins come from, and which digests they must have.
+//! The origin of plugins: where their bytes come from, and which digests they must have.
 //!
 //! A pin is checked against the bytes in memory, and the same bytes are then compiled or, if they are compiled code,
 //! run. No file is opened twice.
@@ -17,7 +17,8 @@ use super::compiled::{self, Precompiled, Unfit};
 use super::load::Wasm;
 use super::{PluginError, blocking, builtin, limits};
 
-/// Where the bytes of plugins come from. The default has no pins and keeps nothing that it fetches.
+/// The reader of plugins, which checks them against their pins. The default has no pins and keeps nothing that it
+/// fetches.
 #[derive(Debug, Clone, Default)]
 pub struct Origin {
     /// The pinned digests, by the name of the plugin in the configuration.

@@ -23,7 +23,7 @@ pub struct Sink {
 struct Out {
     path: String,
     file: File,
-    /// Whether the last write was interrupted, perhaps in the middle of a line.
+    /// True if the last write was interrupted, perhaps in the middle of a line.
     torn: AtomicBool,
 }
 
@@ -63,7 +63,7 @@ impl Sink {
     /// dropped, the batch may still be written.
     ///
     /// # Errors
-    /// [`Failure`]; also with [`FailureCode::Error`] if the file cannot be written.
+    /// [`Failure`], with [`FailureCode::Error`] if the file cannot be written.
     pub async fn deliver(&self, records: Vec<String>) -> Result<(), Failure> {
         let lines = self.instance_pool.take().await?.deliver(&records).await?;
         let out = self.out.clone();

@@ -1,4 +1,4 @@
-//! What the tests of plugins share: one host per process and a configuration entry.
+//! Helpers that the tests of plugins share: one host per process and a configuration entry.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 use std::sync::OnceLock;

@@ -24,7 +24,7 @@ pub(crate) const PACKAGE: &str = "portcullis:plugin";
 /// The track that is served: a version without its patch number.
 pub(crate) const TRACK: &str = "0.1";
 
-/// What differs between worlds in the code that loads and starts plugins.
+/// A world of the contract, as the code that loads and starts plugins sees it.
 pub(crate) trait World: Sized + Send + 'static {
     /// The name for people: the kind of plugin.
     const NAME: &'static str;

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use serde::Deserialize;
 
-/// What a detector finds.
+/// A detector, by what it finds.
 #[derive(Deserialize, Clone, Copy, PartialEq, Eq, Debug)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Detector {
@@ -48,7 +48,7 @@ impl Detector {
         }
     }
 
-    /// Reports every place in the text where the detector finds something.
+    /// Passes to `found` the range of everything that the detector finds in the text.
     pub(crate) fn find(self, text: &str, found: &mut dyn FnMut(Range<usize>)) {
         match self {
             Self::Email => emails(text, found),
@@ -93,7 +93,8 @@ fn next(text: &str, word: &str, at: usize) -> Option<usize> {
     memchr::memmem::find(text.as_bytes().get(at..)?, word.as_bytes()).map(|i| at + i)
 }
 
-/// Reports runs of `allowed` bytes that begin with `prefix`. `length` returns how much of a run is the value.
+/// Passes to `found` the values that begin with `prefix`. `length` returns how much of a run of `allowed` bytes is the
+/// value.
 fn prefixed(
     text: &str,
     prefix: &str,
@@ -179,7 +180,7 @@ fn cards(text: &str, found: &mut dyn FnMut(Range<usize>)) {
         if first.start < skip_to || !begins(text, first.start) {
             continue;
         }
-        // A number has at most 19 digits, so at most five groups.
+        // Numbers are written in at most five groups, such as 4-4-4-4-3.
         let mut digits = String::new();
         let mut last = first.start;
         for group in runs.iter().skip(i).take(5) {

@@ -11,8 +11,8 @@
 //! searched: a card number that is a JSON number is not found. Overlapping values become one placeholder, so that no
 //! part of a value remains.
 //!
-//! A regex has no look-around and no back-references. Searching takes time proportional to the text times the regex,
-//! and a plugin that exceeds its time denies the call.
+//! A regex has no look-around and no back-references. Searching takes time proportional to the length of the text times
+//! the size of the regex. If the plugin exceeds its time, the call is denied.
 
 mod detect;
 

@@ -48,7 +48,7 @@ struct Settings {
     default: Option<Rest>,
 }
 
-/// What happens to a call that no rule matches.
+/// The verdict on a call that no rule matches.
 #[derive(Deserialize, Clone, Copy, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 enum Rest {
@@ -97,7 +97,7 @@ impl Rules {
         })
     }
 
-    /// Hides a tool if its calls would be denied with any arguments.
+    /// Returns the verdict on a tool that is listed: it is hidden if its calls would be denied with any arguments.
     fn list(&self, call: &dyn Call) -> Verdict {
         let subject = Subject::new(call, None);
         let matches = |rule: &Rule, reading| rule.matches(&subject, reading);

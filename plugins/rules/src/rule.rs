@@ -10,7 +10,7 @@ use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor, value::Map
 
 use crate::arguments::{Matcher, Path};
 
-/// How a rule decides when a comparison is in doubt.
+/// The side that a rule takes if values cannot be compared.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reading {
     /// A rule that denies or asks: a value that cannot be compared matches.
@@ -47,7 +47,7 @@ pub(crate) struct Subject<'a> {
 }
 
 impl<'a> Subject<'a> {
-    /// Creates a subject. Without arguments, as in the list phase, only the matchers over names are evaluated.
+    /// Creates a subject. Without arguments, as in the list phase, only the matchers of tool and source are evaluated.
     pub(crate) fn new(call: &'a dyn Call, arguments: Option<&'a Json<'a>>) -> Self {
         let exposed = call.exposed_name();
         Self { call, exposed, tool: OnceCell::new(), source: OnceCell::new(), method: OnceCell::new(), arguments }

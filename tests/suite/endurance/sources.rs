@@ -121,7 +121,8 @@ fn a_list_change_of_one_source_does_not_wait_for_a_silent_one() {
     let told = agent.next().unwrap();
     assert_eq!(told["method"], CHANGED, "{told}");
     assert_eq!(agent.list(), json!({ "tools": ["files__echo", "files__number-2", "silent__echo"] }));
-    let waited: Vec<_> = agent.running.err.try_iter().filter(|line| line.contains("does not list anew")).collect();
+    let waited: Vec<_> =
+        agent.running.err.try_iter().filter(|line| line.contains("did not list its tools again")).collect();
     assert!(waited.is_empty(), "{waited:?}");
     agent.leave();
     place.assert_nothing_left();

@@ -6,8 +6,8 @@ use std::fmt;
 use std::sync::Arc;
 
 /// The source's own words: a line of its standard error, a part of a body, the text of an error. They may repeat
-/// arguments or results, so that they are for the agent and the operator alone. The type has no `Display`; only a
-/// [`Cause`] shows it.
+/// arguments or results, so only the agent and the operator may read them. The type has no `Display`; only a [`Cause`]
+/// shows it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SourceWords(String);
 
@@ -26,7 +26,7 @@ impl fmt::Debug for SourceWords {
     }
 }
 
-/// Why something failed at a source. Its `Display` is the whole text, for the agent and the operator;
+/// The cause of a failure at a source. Its `Display` is the whole text, for the agent and the operator;
 /// [`Cause::recorded`] is the text for the ledger, without the source's own words.
 #[derive(Debug, Clone)]
 pub struct Cause {
@@ -78,7 +78,7 @@ impl Cause {
         self
     }
 
-    /// Replaces the text that people read by what the source said; the ledger keeps the broker's words.
+    /// Replaces the text that people read with what the source said; the ledger keeps the broker's words.
     #[must_use]
     pub fn instead_said(mut self, words: impl Into<String>) -> Self {
         let own = self.recorded();

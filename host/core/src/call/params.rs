@@ -83,7 +83,7 @@ impl Params {
         self.request_state.is_some() || self.input_responses.is_some()
     }
 
-    /// Returns what the caller says to the source beyond naming an item, a JSON object: the member `arguments` of
+    /// Returns the caller's arguments to the source, a JSON object: the member `arguments` of
     /// `tools/call` and `prompts/get`, and of other methods all members that are not the protocol's own. Positional
     /// parameters become the one member `params`.
     #[must_use]

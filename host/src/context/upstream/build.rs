@@ -1,4 +1,4 @@
-//! Making a configured source: a program in its cell, a server behind a URL, or a component.
+//! Builds a configured source: a program in its cell, a server behind a URL, or a component.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -24,7 +24,7 @@ use crate::source::{
     Wire, log_file,
 };
 
-/// What is needed to make one configured source.
+/// A builder of one configured source, with everything that it needs.
 pub(crate) struct SourceBuilder<'a> {
     pub(crate) config: &'a SourceConfig,
     pub(crate) secrets: &'a Secrets,
@@ -91,7 +91,7 @@ impl SourceBuilder<'_> {
         }
     }
 
-    /// Returns what a component may reach. `env` holds all variables that it sees.
+    /// Returns what a component may access. `env` holds all variables that it sees.
     fn access(&self, grant: &[String], env: Vec<(String, String)>) -> Result<Access, BuildError> {
         let Self { config, cells, data_dir, .. } = self;
         let cell = cells.grant(config).map_err(|error| self.failed(SourceError::Start(Cause::of(error))))?;

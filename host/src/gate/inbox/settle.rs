@@ -1,4 +1,5 @@
-//! Taking an answer: out of the map, into the ledger, then to the waiting calls, without being interrupted in between.
+//! Takes an answer: removes the question from the map, records the answer, then wakes the waiting calls, without being
+//! interrupted in between.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use super::{Answered, InboxError, LATE_VALIDITY, Open, Pending, State, lock, wor
 use crate::ledger::{self, EventKind, Grant, Ledger, LedgerError};
 use crate::plugin::Scope;
 
-/// Takes a question out, records the answer, and wakes the calls that wait for it.
+/// Removes a question from the inbox, records the answer, and wakes the calls that wait for it.
 pub(super) async fn settle(
     open: Arc<Open>,
     ledger: Ledger,
@@ -20,7 +21,7 @@ pub(super) async fn settle(
     scope: Scope,
     by: String,
 ) -> Result<Answered, InboxError> {
-    // Only the one who removes it from the map answers it.
+    // Only the task that removes the question from the map answers it.
     if lock(&open).remove(&pending.id).is_none() {
         return Err(InboxError::Unknown(pending.id.clone()));
     }

@@ -9,7 +9,7 @@ async fn answer(bench: &Bench, approve: bool, scope: Option<&str>) -> Answered {
     bench.inbox.answer(&id, approve, scope, "test", false).await.unwrap()
 }
 
-/// The modern agent's first try: what it gets to retry with.
+/// Makes the first try of a modern agent, and returns the `requestState` for its retry.
 async fn input_required(bench: &Bench, params: &str) -> String {
     match bench.admit(params, Approve::Always, Elicitation::InputRequired).await.unwrap() {
         Err(Refusal::InputRequired(result)) => result.get_str("requestState").unwrap(),

@@ -1,6 +1,6 @@
 use super::*;
 
-/// What the source gets for these arguments, once `[[p]]` in them stands for the placeholder of `value`.
+/// Returns the arguments as the source gets them. `[[p]]` stands for the placeholder of `value`.
 fn sent(value: &str, from: &str, restore_to: &[&str], arguments: &str) -> String {
     let vault = Arc::new(SessionVault::default());
     let restore_to = restore_to.iter().map(|glob| (*glob).to_owned()).collect();

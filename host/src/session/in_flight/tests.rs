@@ -15,15 +15,15 @@ use crate::config::Config;
 use crate::protocol::{Answer, Request};
 use portcullis_core::testing::view;
 
-/// Nothing here takes long that does not take for ever.
+/// How long a test waits before it takes something to go on for ever. Everything here is quick otherwise.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// An agent that takes what it is told, and leaves questions open.
+/// An agent that collects its notifications, and leaves questions open.
 #[derive(Default)]
 struct Ear {
     told: Mutex<Vec<String>>,
     count: AtomicUsize,
-    /// A source that says the next thing as soon as one has been heard.
+    /// The channel of a source that sends its next notification as soon as one has been heard.
     chatter: Mutex<Option<mpsc::Sender<CallEvent>>>,
     asked: Notify,
     withdrawn: Notify,
@@ -90,7 +90,7 @@ async fn a_source_that_talks_without_pause_is_heard_until_its_call_ends_and_no_l
         while listener.count.load(Ordering::SeqCst) < 10 * RELAY_QUEUE {
             tokio::task::yield_now().await;
         }
-        // Whoever is answered keeps no way to the source.
+        // The sender is dropped with the call, as a source drops it.
         listener.chatter.lock().unwrap().take();
         Outcome::Unknown("its time is over".into())
     });

@@ -1,4 +1,4 @@
-//! Building a list: what sources offer is merged, and each item of it is shown or hidden.
+//! Builds a list: merges what sources offer, and shows or hides each item.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -92,7 +92,7 @@ impl Session {
             listing: listing.into(),
             ttl_ms: offered.lists().map(|list| list.ttl_ms).min().unwrap_or(0),
             public: serves_all_alike && offered.lists().count() > 0 && offered.lists().all(|list| list.public),
-            // With several sources, no one could tell whose members these are.
+            // With several sources, nobody could tell whose members these are.
             around: match offered.usable.as_slice() {
                 [(_, _, only)] if offered.absent.is_empty() => only.around.clone(),
                 _ => None,
@@ -123,7 +123,8 @@ impl Session {
         Ok(Offered { places: places.collect(), usable, absent })
     }
 
-    /// Merges all lists under exposed names. An error if names collide with each other or with the broker's own.
+    /// Merges all lists under exposed names, or returns an error if names collide with each other or with the broker's
+    /// own.
     fn merged(&self, offered: &Offered<'_>, kind: ItemKind) -> Result<Catalog, Cause> {
         let lists = offered.usable.iter().map(|(_, _, list)| list.items.to_vec());
         let catalog = Catalog::merge(lists).map_err(Cause::of)?;
