@@ -35,6 +35,7 @@ pub use budget::Budget;
 pub use inbox::{Answered, AskSummary, Inbox, InboxError};
 use judge::{Reason, Trail, judge};
 pub use permit::Permit;
+pub(crate) use plain::fold;
 pub use refusal::Refusal;
 pub use release::Ticket;
 pub(crate) use release::asks_for_input;

@@ -124,6 +124,28 @@ fn a_modern_agent_finds_its_tasks_and_questions_again_with_other_capabilities() 
 }
 
 #[test]
+fn a_source_cannot_take_over_a_task_of_another_source() {
+    let place = Place::new(&format!("{CONFIG}[sources.twin]\ncommand = [\"@source@\", \"modern\"]\n"));
+    let server = Server::start(&place);
+    let tasks = json!({ "extensions": { "io.modelcontextprotocol/tasks": {} } });
+    let begin = |source: &str| {
+        let call = json!({ "name": format!("{source}__later"), "arguments": {} });
+        server.door.modern_with(&tasks, "tools/call", call).unwrap()
+    };
+    let begun = begin("new");
+    let id = begun["result"]["taskId"].clone();
+    assert!(id.is_string(), "{begun}");
+    let same = begin("twin");
+    assert!(same["error"]["message"].as_str().is_some_and(|text| text.contains("another source")), "{same}");
+    let again = begin("new");
+    assert_eq!(again["result"]["taskId"], id, "its own source may use the id again: {again}");
+    server.door.modern_with(&tasks, "tasks/get", json!({ "taskId": id })).unwrap();
+    let asked = place.records_of("call.intent");
+    let got: Vec<_> = asked.iter().filter(|record| record["body"]["method"] == "tasks/get").collect();
+    assert!(!got.is_empty() && got.iter().all(|record| record["body"]["source"] == "new"), "{got:?}");
+}
+
+#[test]
 fn each_agent_gets_the_log_level_that_it_asked_for() {
     let place = Place::new(CONFIG);
     let server = Server::start(&place);

@@ -63,6 +63,7 @@ impl Feeds {
     }
 }
 
+/// Feeds one sink until the broker finishes, or was dropped.
 async fn feed(name: String, sink: Arc<Sink>, ledger: Ledger, mut finishing: watch::Receiver<bool>) {
     let mut tip = ledger.tip();
     let (mut pause, mut failures) = (PAUSE, 0_u64);
@@ -73,7 +74,7 @@ async fn feed(name: String, sink: Arc<Sink>, ledger: Ledger, mut finishing: watc
             Ok(0) => {
                 tokio::select! {
                     _ = tip.changed() => {}
-                    _ = finishing.changed() => {}
+                    told = finishing.changed() => if told.is_err() { return },
                 }
             }
             Ok(_) => {
@@ -93,7 +94,7 @@ async fn feed(name: String, sink: Arc<Sink>, ledger: Ledger, mut finishing: watc
                 }
                 tokio::select! {
                     () = tokio::time::sleep(pause) => pause = (pause * 2).min(MAX_PAUSE),
-                    _ = finishing.changed() => {}
+                    told = finishing.changed() => if told.is_err() { return },
                 }
             }
         }
@@ -109,4 +110,30 @@ async fn deliver(name: &str, sink: &Sink, ledger: &Ledger) -> Result<usize, Stri
     sink.deliver(records).await.map_err(|failure| failure.to_string())?;
     ledger.advance(name, last).await.map_err(|error| error.to_string())?;
     Ok(count)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use portcullis_wasm::testing::plugins;
+
+    use super::*;
+    use crate::ledger::Started;
+
+    #[tokio::test]
+    async fn a_feed_ends_with_a_broker_that_was_dropped() {
+        let dir = tempfile::tempdir().unwrap();
+        let config =
+            Config::builder(dir.path()).sink(serde_json::json!({ "plugin": "builtin:jsonl" })).build().unwrap();
+        let started = Started { version: "1".into(), config: crate::digest::Digest::of(b"") };
+        let ledger = Ledger::open(&config.data_dir, started).await.unwrap();
+        let sinks = load(plugins(), &config).await.unwrap();
+        let Feeds { tasks, finishing } = Feeds::start(sinks, &ledger);
+        assert_eq!(tasks.len(), 1);
+        drop(finishing);
+        for task in tasks {
+            task.await.unwrap();
+        }
+    }
 }

@@ -264,7 +264,7 @@ impl Inbox {
         let AskSummary { method, tool, source, .. } = &pending.summary;
         let body = json!({ "ask": pending.id, "method": method, "tool": tool, "source": source, "reasons": reasons });
         if let Err(error) = self.ledger.append(pending.event(EventKind::CallAsked, body)).await {
-            self.lock().remove(&pending.id);
+            self.withdraw(&pending);
             return Err(error.into());
         }
         Ok((pending, waiting))
@@ -274,6 +274,12 @@ impl Inbox {
     pub(super) fn about(&self, id: &str, binding: &Binding) -> Option<Arc<Pending>> {
         self.sweep();
         self.lock().get(id).filter(|pending| pending.key == key(binding)).cloned()
+    }
+
+    /// Withdraws a question that could not be recorded, and denies the calls that joined it meanwhile.
+    pub(super) fn withdraw(&self, pending: &Pending) {
+        self.lock().remove(&pending.id);
+        pending.state.send_replace(State::Refused { by: "the broker, which could not record the question".to_owned() });
     }
 
     /// Denies a question that has expired.
@@ -292,7 +298,7 @@ impl Inbox {
         over.iter().for_each(|pending| self.expire(pending));
     }
 
-    fn find(&self, id: &str) -> Result<Arc<Pending>, InboxError> {
+    pub(super) fn find(&self, id: &str) -> Result<Arc<Pending>, InboxError> {
         let open = self.lock();
         let mut found =
             open.values().filter(|pending| !id.is_empty() && pending.id.starts_with(&id.to_ascii_uppercase()));

@@ -33,8 +33,9 @@ pub(super) fn check(method: &Method, params: &Json) -> Result<Unknown, String> {
     let known = method.known_members();
     let members = distinct(params.as_str(), "params")?;
     for (key, _) in &members {
-        if let Some(meant) = MEANT.iter().find(|meant| key != **meant && fold(meant) == fold(key)) {
-            return Err(format!("`params` has {key:?}, which a source may read as `{meant}`"));
+        let mut meant = MEANT.iter().chain(method.asked_members());
+        if let Some(meant) = meant.find(|meant| key != **meant && fold(meant) == fold(key)) {
+            return Err(format!("`params` has {key:?}, which may be read as `{meant}`"));
         }
         if known.is_some_and(|known| !known.contains(&&**key)) {
             unknown.of_params.push(key.clone().into_owned());
@@ -71,7 +72,7 @@ fn distinct<'a>(object: &'a str, shown: &str) -> Result<Vec<(Cow<'a, str>, &'a R
 }
 
 /// Folds case as lenient parsers do: upper case first, so that `ſ` and the Kelvin sign fold to `s` and `k`.
-fn fold(key: &str) -> String {
+pub(crate) fn fold(key: &str) -> String {
     if key.is_ascii() { key.to_ascii_lowercase() } else { key.to_uppercase().to_lowercase() }
 }
 
@@ -103,6 +104,15 @@ mod tests {
             r#"{"ref":{"type":"ref/prompt","name":"a","Name":"b"},"argument":{}}"#,
         ] {
             assert!(said(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_question_in_another_spelling_is_refused() {
+        for bad in [r#"{"message":"m","RequestedSchema":{}}"#, r#"{"message":"m","URL":"https://a.example"}"#] {
+            let params = Json::parse(bad).unwrap();
+            assert!(check(&Method::ElicitationCreate, &params).is_err(), "{bad}");
+            assert!(check(&Method::ResourcesRead, &params).is_ok(), "{bad}");
         }
     }
 

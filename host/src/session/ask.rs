@@ -10,7 +10,7 @@ use super::rounds::Question;
 use crate::agent::AgentPeer;
 use crate::call::{Call, Outcome, Params, Risk};
 use crate::context::Upstream;
-use crate::gate::{Admitted, Circumstances};
+use crate::gate::{Admitted, Circumstances, fold};
 use crate::protocol::{Answer, Json, Method, Request, RpcError};
 use crate::source::Asked;
 use crate::visible::visible;
@@ -165,18 +165,32 @@ fn elicitation(source: &str, params: &Json) -> Result<Json, String> {
     params.with("message", &Json::of(&message)).ok_or_else(|| "`params` must be an object".to_owned())
 }
 
+/// Returns the first field of a form that asks for a secret, at any depth. Keywords count in any spelling, as some agents read them
+/// without regard to case.
 fn secret_field(schema: &Value) -> Option<String> {
-    let properties = schema.get("properties").and_then(Value::as_object)?;
     let asks = |text: &str| {
         let plain: String = text.chars().filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase).collect();
         SECRET_ALONE.contains(&plain.as_str()) || SECRET.iter().any(|word| plain.contains(word))
     };
-    let secret = |(name, property): (&String, &Value)| {
-        let text = |key| property.get(key).and_then(Value::as_str).unwrap_or_default();
-        let found = asks(name) || asks(text("title")) || text("format") == "password";
-        found.then(|| name.clone())
+    let secret = |(name, property): (&str, &Value)| {
+        let mut texts = members(property).filter_map(|(key, value)| Some((fold(key), value.as_str()?)));
+        let found = asks(name)
+            || texts.any(|(key, text)| key == "title" && asks(text) || key == "format" && fold(text) == "password");
+        found.then(|| name.to_owned())
     };
-    properties.iter().find_map(secret)
+    members(schema).find_map(|(key, value)| {
+        let own = (fold(key) == "properties").then(|| members(value).find_map(secret)).flatten();
+        own.or_else(|| secret_field(value))
+    })
+}
+
+/// Returns the members of an object, or the elements of a list under an empty name.
+fn members(value: &Value) -> Box<dyn Iterator<Item = (&str, &Value)> + '_> {
+    match value {
+        Value::Object(object) => Box::new(object.iter().map(|(key, value)| (key.as_str(), value))),
+        Value::Array(list) => Box::new(list.iter().map(|value| ("", value))),
+        _ => Box::new(std::iter::empty()),
+    }
 }
 
 #[cfg(test)]
@@ -206,6 +220,11 @@ mod tests {
         for params in [
             r#"{"message":"m","requestedSchema":{"properties":{"a":{"title":"Your password"}}}}"#,
             r#"{"message":"m","requestedSchema":{"properties":{"a":{"format":"password"}}}}"#,
+            r#"{"message":"m","requestedSchema":{"Properties":{"password":{}}}}"#,
+            r#"{"message":"m","requestedSchema":{"properties":{"a":{"Title":"Your password"}}}}"#,
+            r#"{"message":"m","requestedSchema":{"properties":{"a":{"Format":"Password"}}}}"#,
+            r#"{"message":"m","requestedSchema":{"properties":{"a":{"type":"object","properties":{"pin":{}}}}}}"#,
+            r#"{"message":"m","requestedSchema":{"anyOf":[{"properties":{"token":{}}}]}}"#,
             r#"{"message":"m","url":"javascript:alert(1)"}"#,
             r#"{"message":"m","url":"no url"}"#,
         ] {

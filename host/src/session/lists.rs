@@ -41,13 +41,37 @@ impl Lists {
         }
     }
 
-    /// Returns the sources whose list of a kind is out of date, and clears that mark.
-    fn take_stale(&self, kind: ItemKind) -> HashSet<SourceName> {
-        self.stale().extract_if(|(of, _)| *of == kind).map(|(_, source)| source).collect()
+    /// Takes the marks of the sources whose list of a kind is out of date.
+    fn take_stale(&self, kind: ItemKind) -> Stale<'_> {
+        let sources = self.stale().extract_if(|(of, _)| *of == kind).map(|(_, source)| source).collect();
+        Stale { lists: self, kind, sources }
     }
 
     fn stale(&self) -> MutexGuard<'_, HashSet<(ItemKind, SourceName)>> {
         self.stale.lock()
+    }
+}
+
+/// The sources whose list of a kind is out of date. Their marks come back if it is dropped before the lists were taken anew: the
+/// request may be cancelled, or fail.
+struct Stale<'a> {
+    lists: &'a Lists,
+    kind: ItemKind,
+    sources: HashSet<SourceName>,
+}
+
+impl Stale<'_> {
+    /// Forgets the marks, as the lists have been taken anew.
+    fn clear(mut self) {
+        self.sources.clear();
+    }
+}
+
+impl Drop for Stale<'_> {
+    fn drop(&mut self) {
+        for source in self.sources.drain() {
+            self.lists.expire(&[self.kind], &source);
+        }
     }
 }
 
@@ -59,10 +83,10 @@ impl Session {
         let tools = self.snapshot().await?;
         let mut place = self.lists.of(kind).lock().await;
         let stale = self.lists.take_stale(kind);
-        if let Some(listing) = place.as_ref().filter(|_| stale.is_empty()) {
+        if let Some(listing) = place.as_ref().filter(|_| stale.sources.is_empty()) {
             return Ok(Arc::clone(listing));
         }
-        let again = |upstream: &Arc<Upstream>| place.is_none() || stale.contains(&upstream.config.name);
+        let again = |upstream: &Arc<Upstream>| place.is_none() || stale.sources.contains(&upstream.config.name);
         let admitted = self.context.admitted(&self.caller.profile).map(|(upstream, _)| upstream).filter(again);
         let (mut absent, mut upstreams) = (Vec::new(), Vec::new());
         for upstream in admitted {
@@ -79,6 +103,7 @@ impl Session {
         }
         let listing = Arc::new(self.build_list(answered, kind).await?);
         *place = Some(Arc::clone(&listing));
+        stale.clear();
         drop(place);
         self.wait_for(late);
         Ok(listing)
@@ -112,5 +137,24 @@ impl Session {
     async fn build_list(&self, answered: Vec<Answered>, kind: ItemKind) -> Result<Listing, RpcError> {
         let listing = self.build_listing(answered, true, kind).await;
         listing.map_err(|cause| RpcError::new(RpcError::INTERNAL, cause.to_string()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    #[test]
+    fn a_list_stays_out_of_date_until_it_was_taken_anew() {
+        let lists = Lists::default();
+        lists.expire(&[ItemKind::Prompt], &"files".parse().unwrap());
+        drop(lists.take_stale(ItemKind::Prompt));
+        assert!(lists.take_stale(ItemKind::Resource).sources.is_empty());
+        let stale = lists.take_stale(ItemKind::Prompt);
+        assert_eq!(stale.sources.len(), 1, "the first request was cancelled");
+        stale.clear();
+        assert!(lists.take_stale(ItemKind::Prompt).sources.is_empty());
     }
 }

@@ -2,9 +2,11 @@
 //! rounds, and the sealed handle that the agent carries.
 
 use std::collections::HashMap;
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 use super::in_flight::InFlightCall;
 use crate::call::{Params, SessionId};
@@ -23,13 +25,15 @@ const ROUND_PATIENCE: Duration = Duration::from_secs(10 * 60);
 /// The rounds that wait for one caller.
 pub(super) struct Rounds {
     seal: Seal,
-    open: Mutex<Open>,
+    open: Arc<Mutex<Open>>,
 }
 
 #[derive(Default)]
 struct Open {
     last: u64,
     rounds: HashMap<u64, Kept>,
+    /// True while a task waits for the next round to expire.
+    sweeping: bool,
 }
 
 struct Kept {
@@ -101,7 +105,7 @@ impl Question {
 
 impl Default for Rounds {
     fn default() -> Self {
-        Self { seal: Seal::new("round"), open: Mutex::default() }
+        Self { seal: Seal::new("round"), open: Arc::default() }
     }
 }
 
@@ -114,18 +118,38 @@ pub(super) enum Lost {
     Gone,
 }
 
+/// Ends each round when it expires, until none is left: a call that is open holds a slot at its source.
+async fn sweep(open: Weak<Mutex<Open>>) {
+    loop {
+        let (expired, next) = {
+            let Some(open) = open.upgrade() else { return };
+            let mut open = open.lock();
+            let expired: Vec<_> = open.rounds.extract_if(|_, kept| kept.since.elapsed() >= ROUND_PATIENCE).collect();
+            let next = open.rounds.values().map(|kept| kept.since + ROUND_PATIENCE).min();
+            open.sweeping = next.is_some();
+            (expired, next)
+        };
+        // Not under the lock, as a call that ends may be the last to hold its session.
+        drop(expired);
+        let Some(next) = next else { return };
+        tokio::time::sleep_until(next).await;
+    }
+}
+
 impl Rounds {
     /// Keeps a round of a session and returns its handle. `None` if too many are open.
     pub(super) fn keep(&self, session: &SessionId, round: Round) -> Option<String> {
         let since = Instant::now();
         let mut open = self.lock();
-        open.rounds.retain(|_, kept| since - kept.since < ROUND_PATIENCE);
         if open.rounds.len() >= MAX_ROUNDS {
             return None;
         }
         open.last += 1;
         let number = open.last;
         open.rounds.insert(number, Kept { since, session: session.clone(), round });
+        if !std::mem::replace(&mut open.sweeping, true) {
+            tokio::spawn(sweep(Arc::downgrade(&self.open)));
+        }
         Some(self.seal.close(number.to_string().as_bytes()))
     }
 
@@ -168,8 +192,8 @@ mod tests {
         Round { about: Digest::of(b"x"), questions: Vec::new(), then: Then::Again(None) }
     }
 
-    #[test]
-    fn a_handle_counts_once_and_only_in_its_session() {
+    #[tokio::test]
+    async fn a_handle_counts_once_and_only_in_its_session() {
         let rounds = Rounds::default();
         let handle = rounds.keep(&SessionId::new(), round()).unwrap();
         assert_eq!(Rounds::default().take(&handle).err(), Some(Lost::Foreign));
@@ -178,13 +202,28 @@ mod tests {
         assert_eq!(rounds.take(&handle).err(), Some(Lost::Gone));
     }
 
-    #[test]
-    fn so_many_rounds_are_open_and_no_more_and_they_end_with_their_session() {
+    #[tokio::test]
+    async fn so_many_rounds_are_open_and_no_more_and_they_end_with_their_session() {
         let rounds = Rounds::default();
         let session = SessionId::new();
         assert!((0..MAX_ROUNDS).all(|_| rounds.keep(&session, round()).is_some()));
         assert!(rounds.keep(&session, round()).is_none());
         rounds.end(&session);
+        assert!(rounds.keep(&session, round()).is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_round_ends_when_it_expires_though_no_other_begins() {
+        let rounds = Rounds::default();
+        let session = SessionId::new();
+        rounds.keep(&session, round()).unwrap();
+        tokio::time::sleep(ROUND_PATIENCE / 2).await;
+        rounds.keep(&session, round()).unwrap();
+        for left in [1, 0] {
+            tokio::time::sleep(ROUND_PATIENCE / 2 + Duration::from_millis(1)).await;
+            assert_eq!(rounds.lock().rounds.len(), left);
+        }
+        assert!(!rounds.lock().sweeping);
         assert!(rounds.keep(&session, round()).is_some());
     }
 }

@@ -20,7 +20,7 @@ use crate::lockfile::Acceptance;
 use crate::protocol::{Answer, Era, Json, Method, RpcError, meta};
 use crate::sync::{Mutex, MutexGuard};
 
-/// How many tasks of one caller are remembered. Beyond it a new one takes the place of any other.
+/// How many tasks of one caller are remembered. Beyond it a new one takes the place of the oldest.
 const MAX_TASKS: usize = 1024;
 
 /// How many pages of one source's list of tasks are read. Sources forget tasks; one whose list never ends is faulty.
@@ -33,8 +33,14 @@ const MAX_QUESTIONS: usize = 16;
 #[derive(Default)]
 pub(super) struct Tasks(Mutex<HashMap<String, Task>>);
 
+/// Another source has a task of this id, so that requests about the id could reach the wrong source.
+#[derive(Debug)]
+struct Taken;
+
 /// A task, and its open questions by key.
 struct Task {
+    /// How many tasks were begun before it.
+    number: u64,
     upstream: Arc<Upstream>,
     asked: HashMap<String, Asked>,
 }
@@ -47,15 +53,20 @@ struct Asked {
 
 impl Tasks {
     /// Remembers the task that a result begins, if it begins one.
-    fn note(&self, upstream: &Arc<Upstream>, result: &Json) {
-        let Some(id) = begun(result) else { return };
+    fn note(&self, upstream: &Arc<Upstream>, result: &Json) -> Result<(), Taken> {
+        let Some(id) = begun(result) else { return Ok(()) };
         let mut tasks = self.lock();
-        if tasks.len() >= MAX_TASKS
-            && let Some(other) = tasks.keys().next().cloned()
-        {
-            tasks.remove(&other);
+        if tasks.get(&id).is_some_and(|task| task.upstream.config.name != upstream.config.name) {
+            return Err(Taken);
         }
-        tasks.insert(id, Task { upstream: upstream.clone(), asked: HashMap::new() });
+        if tasks.len() >= MAX_TASKS
+            && let Some(oldest) = tasks.iter().min_by_key(|(_, task)| task.number).map(|(id, _)| id.clone())
+        {
+            tasks.remove(&oldest);
+        }
+        let number = tasks.values().map(|task| task.number + 1).max().unwrap_or_default();
+        tasks.insert(id, Task { number, upstream: upstream.clone(), asked: HashMap::new() });
+        Ok(())
     }
 
     fn source(&self, id: &str) -> Option<Arc<Upstream>> {
@@ -119,7 +130,11 @@ impl Execution<'_> {
             let text = "the source began a task, and this agent did not declare that it supports tasks";
             return Err(Answer::Error(Json::of(&RpcError::new(RpcError::INTERNAL, text))));
         }
-        known.note(upstream, &result);
+        if known.note(upstream, &result).is_err() {
+            let text =
+                "the source began a task under the id of a task of another source; the two could not be told apart";
+            return Err(Answer::Error(Json::of(&RpcError::new(RpcError::INTERNAL, text))));
+        }
         match method {
             Method::TasksGet => session.with_task_questions(upstream, result, contact).await,
             // Several agents may share one connection to the source; each sees its own tasks.

@@ -38,7 +38,7 @@ impl Descriptors {
         Self { free: Arc::new(Semaphore::new(all)), all, each }
     }
 
-    /// Returns how many handles one instance may hold at once.
+    /// Returns how many handles one instance may hold at once, which a low limit of the process lowers.
     pub(super) fn each(&self) -> usize {
         self.each
     }

@@ -249,7 +249,10 @@ pub(crate) fn failure(limits: Limits, error: &wasmtime::Error) -> Failure {
         None => {}
     }
     if let Some(ResourceTableError::Full) = error.downcast_ref() {
-        let detail = format!("it held too many handles at once; at most there are {}", limits::WASI_HANDLES);
+        let most = limits::WASI_HANDLES;
+        let detail = format!(
+            "it held too many handles at once: {most} at most, and fewer where this process may open few files"
+        );
         return Failure::new(FailureCode::Memory, detail);
     }
     if error.is::<PoolConcurrencyLimitError>() {

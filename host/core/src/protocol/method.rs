@@ -192,6 +192,15 @@ impl Method {
         }
     }
 
+    /// Returns the members of `params` that say what a source asks of the agent, for a request that sources make.
+    pub fn asked_members(&self) -> &'static [&'static str] {
+        match self {
+            Self::ElicitationCreate => &["mode", "message", "requestedSchema", "url", "elicitationId"],
+            Self::SamplingCreateMessage => &["messages", "systemPrompt", "includeContext", "tools", "toolChoice"],
+            _ => &[],
+        }
+    }
+
     /// Returns the members of `params` that are the protocol's own, for a method without a member `arguments`. All
     /// other members count as arguments.
     pub(crate) fn protocol_members(&self) -> &'static [&'static str] {

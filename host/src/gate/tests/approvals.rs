@@ -151,3 +151,13 @@ async fn an_answer_that_comes_as_soon_as_the_question_can_be_seen_is_for_the_cal
     assert!(answer(&bench, true, None).await.waited);
     assert!(admitting.await.unwrap().is_ok());
 }
+
+#[tokio::test]
+async fn a_question_that_cannot_be_recorded_denies_the_calls_that_joined_it() {
+    let bench = Bench::new().await;
+    let joined = bench.ask(CALL).await;
+    let question = bench.inbox.find(&bench.inbox.list()[0].id).unwrap();
+    bench.inbox.withdraw(&question);
+    assert_eq!(code(joined.await.unwrap()), "approval-refused");
+    assert!(bench.inbox.list().is_empty());
+}
